@@ -1,0 +1,104 @@
+"""softmax(q kᵀ · scale + bias) v, twice: `fused` for speed, `explicit` as the reference (any dtype, every gradient).
+
+Both take and return the same: q [B,H,T,K], k [B,G,S,K], v [B,G,S,W] -> mixed [B,H,T,W] and the log-sum-exp of every
+row of scores [B,H,T], from which any weight is exp(score - lse). A row that sees nothing gives zeros, lse 0.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from multihead.attention.mask import Mask
+from multihead.attention.sight import LARGEST_TABLE, Sight
+
+# torch's own CPU flash kernel, called by name: the public function hides the log-sum-exp and refuses a causal
+# flag beside a mask.
+_FLASH = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
+
+
+def kernel(sight: Sight, dropout: float = 0.0) -> str:
+    """Which kernel `attend` takes: "fused", or "explicit" where fused has no dropout or no gradient of the bias."""
+    learned = sight.position is not None and any(p.requires_grad for p in sight.position.parameters())
+    return "explicit" if dropout > 0 or (learned and torch.is_grad_enabled()) else "fused"
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sight: Sight | Mask | None = None,
+    *,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> tuple[Tensor, Tensor | None]:
+    """Mix the values that each query looks at; see the module for shapes. The lse is None where torch hides it."""
+    if not isinstance(sight, Sight):
+        sight = Sight(sight, q.shape[2], k.shape[2], q)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    if kernel(sight, dropout) == "explicit":
+        return explicit(q, k, v, sight, scale=scale, dropout=dropout)
+    return fused(q, k, v, sight, scale=scale)
+
+
+def explicit(
+    q: Tensor, k: Tensor, v: Tensor, sight: Sight, *, scale: float, dropout: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """The formula, written out: every score exists."""
+    group = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(group, dim=1) if group > 1 else x for x in (k, v))
+    scores = q @ k.transpose(-1, -2) * scale  # [B, H, T, S]
+    add = sight.table()
+    if add is not None:
+        scores = scores + add
+    blind = (scores == float("-inf")).all(-1, keepdim=True)
+    weights = torch.softmax(scores.masked_fill(blind, 0.0), dim=-1).masked_fill(blind, 0.0)
+    lse = torch.logsumexp(scores.detach().masked_fill(blind, 0.0), dim=-1).masked_fill(blind.squeeze(-1), 0.0)
+    return F.dropout(weights, dropout) @ v, lse
+
+
+def fused(q: Tensor, k: Tensor, v: Tensor, sight: Sight, *, scale: float) -> tuple[Tensor, Tensor | None]:
+    """The flash kernel, which never builds the weights."""
+    key_width, value_width = q.shape[-1], v.shape[-1]
+    # torch leaves the flash kernel when the widths differ; zeros change no score and no mixed column, and are
+    # several times cheaper.
+    if key_width < value_width:
+        q, k = F.pad(q, (0, value_width - key_width)), F.pad(k, (0, value_width - key_width))
+    elif value_width < key_width:
+        v = F.pad(v, (0, key_width - value_width))
+    if not sight.by_rows:
+        mixed, lse = _flash(q, k, v, sight.causal, sight.add, scale)
+        return mixed[..., :value_width], lse
+    mixes, lses = [], []
+    step = _rows_at_a_time(q, sight)
+    for start in range(0, sight.queries, step):
+        stop = min(start + step, sight.queries)
+        low, high = sight.span(start, stop)
+        add = sight.rows(start, stop, low, high)
+        mixed, lse = _flash(q[:, :, start:stop], k[:, :, low:high], v[:, :, low:high], False, add, scale)
+        mixes.append(mixed)
+        lses.append(lse)
+    lse = None if lses[0] is None else torch.cat([part for part in lses if part is not None], dim=2)
+    return torch.cat(mixes, dim=2)[..., :value_width], lse
+
+
+def _flash(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, add: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor | None]:
+    if q.device.type == "cpu" and _FLASH is not None:
+        mixed, lse = _FLASH(q, k, v, 0.0, causal, attn_mask=add, scale=scale)
+        return mixed, lse
+    if causal and add is not None:  # the public function takes one or the other
+        ahead = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(1)
+        causal, add = False, add.masked_fill(ahead, float("-inf"))
+    grouped = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(q, k, v, add, 0.0, causal, scale=scale, enable_gqa=grouped), None
+
+
+def _rows_at_a_time(q: Tensor, sight: Sight) -> int:
+    """Rows whose table of scores stays small; with a window, as many as it is wide."""
+    if sight.width is not None:
+        return max(64, sight.width)
+    heads = q.shape[1] if sight.position is not None else 1
+    return max(64, LARGEST_TABLE // (heads * sight.keys) // 64 * 64)

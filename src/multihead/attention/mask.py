@@ -1,0 +1,164 @@
+"""Masks: which key each query may look at. True always means *may look*.
+
+A `Mask` is a conjunction of rules. Every rule is a function of positions: `look(t, s)` takes positions of queries
+and keys, of shapes that broadcast to X, and gives [B|1, H|1, *X]. So the same few lines give the whole mask, some of
+its rows, or single pairs, and nothing of size T x S exists before it is needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Causal:
+    """s <= t"""
+
+    keys_only = False
+
+    def look(self, t: Tensor, s: Tensor) -> Tensor:
+        return (s <= t)[None, None]
+
+
+@dataclass(frozen=True)
+class Window:
+    """|t - s| < width"""
+
+    width: int
+    keys_only = False
+
+    def look(self, t: Tensor, s: Tensor) -> Tensor:
+        return ((t - s).abs() < self.width)[None, None]
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """s <= t, or s inside the prefix"""
+
+    count: Tensor  # [B]
+    keys_only = False
+
+    def look(self, t: Tensor, s: Tensor) -> Tensor:
+        return (s <= t) | (s < _by_row(self.count, s))
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """s < length of the row"""
+
+    count: Tensor  # [B]
+    keys_only = True
+
+    def look(self, t: Tensor, s: Tensor) -> Tensor:
+        return s < _by_row(self.count, s)
+
+
+@dataclass(frozen=True)
+class Segments:
+    """The same id at t and at s: several texts packed into one row do not see each other."""
+
+    ids: Tensor  # [B, S]
+    keys_only = False
+
+    def look(self, t: Tensor, s: Tensor) -> Tensor:
+        return (self.ids[:, t] == self.ids[:, s])[:, None]
+
+
+@dataclass(frozen=True)
+class Keep:
+    """A tensor says it: [B, S] by key, [B, T, S], or [B, H, T, S]."""
+
+    table: Tensor
+    first: int = 0  # position of the table's first query row
+
+    @property
+    def keys_only(self) -> bool:
+        return self.table.dim() == 2
+
+    def look(self, t: Tensor, s: Tensor) -> Tensor:
+        if self.table.dim() == 2:
+            return self.table[:, s][:, None]
+        picked = self.table[..., t - self.first, s]
+        return picked if self.table.dim() == 4 else picked[:, None]
+
+
+def _by_row(count: Tensor, s: Tensor) -> Tensor:
+    """[B] -> [B, 1, 1...] to stand against positions of any shape, for all heads."""
+    return count.view(-1, 1, *(1,) * s.dim())
+
+
+Rule = Causal | Window | Prefix | Lengths | Segments | Keep
+
+
+class Mask:
+    """Made by the constructors below and joined with `&`; a query may look where every part says yes.
+
+    A query that may look at nothing gets zeros and zero gradient. With fewer queries than keys, the queries are
+    the last ones (as when decoding with a cache).
+    """
+
+    __slots__ = ("rules",)
+
+    def __init__(self, *rules: Rule) -> None:
+        self.rules = rules
+
+    def __and__(self, other: Mask | None) -> Mask:
+        return self if other is None else Mask(*self.rules, *(r for r in other.rules if r not in _seen(self.rules)))
+
+    __rand__ = __and__
+
+    def __repr__(self) -> str:
+        return " & ".join(f"Mask.{type(rule).__name__.lower()}" for rule in self.rules) or "Mask()"
+
+    @staticmethod
+    def causal() -> Mask:
+        """Only this position and the ones before it."""
+        return Mask(Causal())
+
+    @staticmethod
+    def window(width: int) -> Mask:
+        """Only positions nearer than `width`; with `causal`, the last `width` positions."""
+        if width < 1:
+            raise ValueError(f"Mask.window({width}): the width must be at least 1 (1 = only itself)")
+        return Mask(Window(width))
+
+    @staticmethod
+    def lengths(count: Tensor | list[int]) -> Mask:
+        """Only the first `count[b]` keys of row b (right padding)."""
+        return Mask(Lengths(_whole_numbers("lengths", count)))
+
+    @staticmethod
+    def prefix(count: Tensor | list[int]) -> Mask:
+        """The whole mask of a prefix language model: causal, but the first `count[b]` keys are seen by all."""
+        return Mask(Prefix(_whole_numbers("prefix", count)))
+
+    @staticmethod
+    def segments(ids: Tensor) -> Mask:
+        """Only keys with the same id; ids [B, S]."""
+        if ids.dim() != 2 or ids.is_floating_point():
+            raise ValueError(f"Mask.segments wants whole numbers [B, S], got {ids.dtype} {tuple(ids.shape)}")
+        return Mask(Segments(ids))
+
+    @staticmethod
+    def keep(table: Tensor) -> Mask:
+        """Only where `table` is True: [B, S] by key, [B, T, S], or [B, H, T, S]."""
+        if table.dtype != torch.bool:
+            raise ValueError(f"Mask.keep wants booleans (True = may look), got {table.dtype}; use table.bool()")
+        if table.dim() not in (2, 3, 4):
+            raise ValueError(f"Mask.keep wants [B, S], [B, T, S] or [B, H, T, S], got {tuple(table.shape)}")
+        return Mask(Keep(table))
+
+
+def _seen(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """The rules that can be compared (those without tensors), so that causal & causal is causal."""
+    return tuple(rule for rule in rules if isinstance(rule, Causal | Window))
+
+
+def _whole_numbers(name: str, count: Tensor | list[int]) -> Tensor:
+    count = torch.as_tensor(count)
+    if count.dim() != 1 or count.is_floating_point() or count.dtype == torch.bool:
+        raise ValueError(f"Mask.{name} wants one whole number per row [B], got {count.dtype} {tuple(count.shape)}")
+    return count

@@ -1,0 +1,155 @@
+"""Multi-head attention (Vaswani et al. 2017, section 3.2.2): project, split, position, attend, merge, project."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from multihead.attention.cache import KeyValues
+from multihead.attention.kernels import attend
+from multihead.attention.mask import Mask
+from multihead.attention.position import Position
+from multihead.attention.sight import Sight
+
+
+class Attended(NamedTuple):
+    """What one call of attention saw and gave: enough to rebuild any weight, exp(q·k·scale + add - lse)."""
+
+    q: Tensor  # [B, H, T, K]
+    k: Tensor  # [B, G, S, K]
+    v: Tensor  # [B, G, S, W]
+    mixed: Tensor  # [B, H, T, W]
+    lse: Tensor | None  # [B, H, T]
+    sight: Sight
+    scale: float
+
+
+class MultiHeadAttention(nn.Module):
+    """Every head looks with its own q and k (width `key_dim`) and carries its own v (width `value_dim`).
+
+    kv_heads: fewer heads for k and v, each shared by a group of query heads (1 = multi-query).
+    key_dim, value_dim: one width, or one per head (ragged heads, as pruning leaves them).
+    bias: which projections have one: True, False, or letters of "qkvo".
+    scale: a number (default key_dim ** -0.5), or "learned", one per head.
+    qk_norm: "rms" or "layer", over each head's q and k.  dropout: on the weights; on CPU it leaves the fused kernel.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        kv_heads: int | None = None,
+        key_dim: int | Sequence[int] | None = None,
+        value_dim: int | Sequence[int] | None = None,
+        memory_dim: int | None = None,
+        out_dim: int | None = None,
+        bias: bool | str = True,
+        scale: float | Literal["learned"] | None = None,
+        qk_norm: Literal["rms", "layer"] | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.dim, self.memory_dim, self.dropout = dim, memory_dim or dim, dropout
+        self.heads, self.kv_heads = heads, kv_heads or heads
+        self.key_dims = head_widths("key_dim", key_dim, dim, heads, self.kv_heads)
+        self.value_dims = head_widths("value_dim", value_dim or key_dim, dim, heads, self.kv_heads)
+        biased = bias if isinstance(bias, str) else "qkvo" * bias
+        self.q = nn.Linear(dim, sum(self.key_dims), "q" in biased)
+        self.k = nn.Linear(self.memory_dim, sum(self.key_dims[: self.kv_heads]), "k" in biased)
+        self.v = nn.Linear(self.memory_dim, sum(self.value_dims[: self.kv_heads]), "v" in biased)
+        self.out = nn.Linear(sum(self.value_dims), out_dim or dim, "o" in biased)
+        norm = {None: nn.Identity, "rms": nn.RMSNorm, "layer": nn.LayerNorm}[qk_norm]
+        self.q_norm, self.k_norm = norm(self.key_dims[0]), norm(self.key_dims[0])
+        self.scale = scale if isinstance(scale, float | int) else self.key_dims[0] ** -0.5
+        own = (torch.tensor(self.key_dims).view(-1, 1, 1) / self.key_dims[0]) ** -0.5
+        ragged = scale is None and min(self.key_dims) != max(self.key_dims)
+        self.head_scale: Tensor | None  # on top of scale: learned, or what the width of each ragged head asks for
+        self.register_buffer("head_scale", own if ragged else None, persistent=False)
+        if scale == "learned":
+            self.head_scale = nn.Parameter(own)
+        self.taps: list[Callable[[Attended], Tensor]] = []  # the seam: `watch` reads here, `ablate` changes `mixed`
+        self.reset()
+
+    def reset(self) -> None:
+        """Glorot-uniform weights, as in the paper's code; biases 0."""
+        for linear in (self.q, self.k, self.v, self.out):
+            nn.init.xavier_uniform_(linear.weight)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        *,
+        mask: Mask | Sight | None = None,
+        position: Position | None = None,
+        cache: KeyValues | None = None,
+    ) -> Tensor:
+        """x [B, T, D] looks at itself, or at memory [B, S, D]; returns [B, T, D]."""
+        self._check(x, memory, position)
+        q = self.q_norm(split(self.q(x), self.key_dims))  # [B, H, T, K]
+        if memory is not None:
+            k, v = self._keys_values(memory) if cache is None else cache.once(lambda: self._keys_values(memory))
+        else:
+            k, v = self._keys_values(x)  # [B, G, T, K], [B, G, T, W]
+            if position is not None:
+                first = 0 if cache is None else cache.length
+                q, k = position.turn(q, first), position.turn(k, first)
+            if cache is not None:
+                k, v = cache.grow(k, v)  # [B, G, S, K], [B, G, S, W]
+        if self.head_scale is not None:
+            q = q * self.head_scale
+        if not isinstance(mask, Sight):
+            mask = Sight(mask, q.shape[2], k.shape[2], q, position, crossing=memory is not None)
+        dropout = self.dropout if self.training else 0.0
+        mixed, lse = attend(q, k, v, mask, scale=self.scale, dropout=dropout)  # [B, H, T, W]
+        for tap in self.taps:
+            mixed = tap(Attended(q, k, v, mixed, lse, mask, self.scale))
+        return self.out(merge(mixed, self.value_dims))
+
+    def _keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        k, v = self.k(source), self.v(source)
+        return self.k_norm(split(k, self.key_dims[: self.kv_heads])), split(v, self.value_dims[: self.kv_heads])
+
+    def _check(self, x: Tensor, memory: Tensor | None, position: Position | None) -> None:
+        for name, given, want in (("x", x, self.dim), ("memory", memory, self.memory_dim)):
+            if given is not None and (given.dim() != 3 or given.shape[-1] != want):
+                raise ValueError(f"{name} is {list(given.shape)}, this attention wants [batch, length, {want}]")
+        if memory is not None and position is not None:
+            raise ValueError("position speaks of one sequence: leave it out when memory is given")
+
+
+def split(x: Tensor, widths: Sequence[int]) -> Tensor:
+    """[B, T, sum of widths] -> [B, H, T, widest]; narrower heads are filled up with zeros."""
+    if min(widths) == max(widths):
+        return x.unflatten(-1, (len(widths), widths[0])).transpose(1, 2)
+    parts = x.split(tuple(widths), dim=-1)
+    return torch.stack([F.pad(part, (0, max(widths) - part.shape[-1])) for part in parts], dim=1)
+
+
+def merge(mixed: Tensor, widths: Sequence[int]) -> Tensor:
+    """[B, H, T, widest] -> [B, T, sum of widths]; undoes `split`."""
+    if min(widths) == max(widths):
+        return mixed.transpose(1, 2).flatten(2)
+    return torch.cat([mixed[:, head, :, :width] for head, width in enumerate(widths)], dim=-1)
+
+
+def head_widths(name: str, given: int | Sequence[int] | None, dim: int, heads: int, kv_heads: int) -> tuple[int, ...]:
+    """One width per head, or an error that names the way out."""
+    if heads < 1 or heads % kv_heads:
+        raise ValueError(f"heads={heads} is not a multiple of kv_heads={kv_heads}; every group needs the same count")
+    if given is None and dim % heads:
+        raise ValueError(f"dim={dim} is not a multiple of heads={heads}; change one of them, or give {name}=")
+    if given is None or isinstance(given, int):
+        return (given or dim // heads,) * heads
+    if len(given) != heads or min(given) < 1:
+        raise ValueError(f"{name}={list(given)} wants one width of at least 1 for each of the {heads} heads")
+    if kv_heads != heads and min(given) != max(given):
+        raise ValueError(f"{name}={list(given)}: heads that share keys (kv_heads={kv_heads}) share one width")
+    return tuple(given)

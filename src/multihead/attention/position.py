@@ -1,0 +1,133 @@
+"""Where a token stands: what attention is told about it.
+
+Absolute positions (sinusoidal, learned) are added to the embeddings by the stem; the ones here act inside
+attention. Each has up to two effects: it turns q and k (rotary), or it adds a bias to the scores (ALiBi,
+Press et al. 2022; relative buckets, Raffel et al. 2020).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Position(nn.Module):
+    """Tells nothing; the others tell more."""
+
+    heads = 0  # how many heads have a bias of their own; 0: there is no bias
+
+    def turn(self, x: Tensor, first: int) -> Tensor:
+        """q or k [B, H, T, K], whose first token stands at position `first`."""
+        return x
+
+    def bias(self, t: Tensor, s: Tensor) -> Tensor:
+        """What is added to the scores of queries at t and keys at s, which broadcast to shape X: [1, H, *X]."""
+        raise NotImplementedError
+
+
+class Rotary(Position):
+    """Turns pairs of columns by an angle that grows with the position (Su et al. 2021).
+
+    Column i is paired with column i + width/2; columns beyond `width` stay. `scaling` stretches the context:
+    {"kind": "linear", "factor": 4}, or kind "llama3" or "yarn" with their own keys (see `_scaled`).
+    """
+
+    def __init__(
+        self, width: int, theta: float = 10_000.0, scaling: dict[str, Any] | None = None, length: int = 2048
+    ) -> None:
+        super().__init__()
+        if width % 2:
+            raise ValueError(f"Rotary turns pairs of columns: width {width} is odd; use an even width")
+        self.width = width
+        frequency, self.gain = theta ** (-torch.arange(0, width, 2, dtype=torch.float64) / width), 1.0
+        if scaling:
+            frequency, self.gain = _scaled(frequency, theta, width, scaling)
+        self.register_buffer("frequency", frequency.float(), persistent=False)
+        self.register_buffer("table", self._angles(0, length), persistent=False)
+        self.frequency: Tensor
+        self.table: Tensor
+
+    def turn(self, x: Tensor, first: int) -> Tensor:
+        last = first + x.shape[2]
+        table = self.table[:, first:last] if last <= self.table.shape[1] else self._angles(first, last)
+        cos, sin = table.to(x.dtype)  # each [T, width/2]
+        a, b, rest = x.split((self.width // 2, self.width // 2, x.shape[-1] - self.width), dim=-1)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin, rest), dim=-1)
+
+    def _angles(self, first: int, last: int) -> Tensor:
+        """cos and sin [2, T, width/2]"""
+        at = torch.arange(first, last, device=self.frequency.device)
+        angle = at[:, None].to(self.frequency.dtype) * self.frequency
+        return torch.stack((angle.cos(), angle.sin())) * self.gain
+
+
+class Alibi(Position):
+    """Subtracts slope x distance; every head has its own slope."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        power = 2 ** math.floor(math.log2(heads))
+        slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+        slopes += [2 ** (-4 * (2 * i + 1) / power) for i in range(heads - power)]
+        self.register_buffer("slopes", torch.tensor(slopes), persistent=False)
+        self.slopes: Tensor
+
+    def bias(self, t: Tensor, s: Tensor) -> Tensor:
+        distance = (t - s).abs()
+        return (-self.slopes.view(-1, *(1,) * distance.dim()) * distance)[None]
+
+
+class RelativeBias(Position):
+    """A learned number per head and bucket of distances; far distances share buckets, logarithmically."""
+
+    def __init__(self, heads: int, buckets: int = 32, farthest: int = 128, both_sides: bool = True) -> None:
+        super().__init__()
+        self.heads = heads
+        self.buckets, self.farthest, self.both_sides = buckets, farthest, both_sides
+        self.table = nn.Embedding(buckets, heads)
+
+    def bias(self, t: Tensor, s: Tensor) -> Tensor:
+        return F.embedding(self.bucket(s - t), self.table.weight).movedim(-1, 0)[None]
+
+    def bucket(self, ahead: Tensor) -> Tensor:
+        """Distance (key minus query) -> bucket number."""
+        if self.both_sides:
+            buckets, first = self.buckets // 2, (ahead > 0).long() * (self.buckets // 2)
+            distance = ahead.abs()
+        else:
+            buckets, first = self.buckets, torch.zeros_like(ahead)
+            distance = (-ahead).clamp(min=0)
+        exact = buckets // 2
+        ratio = (distance.float() / exact).clamp(min=1).log() / math.log(self.farthest / exact)
+        far = (exact + (ratio * (buckets - exact)).long()).clamp(max=buckets - 1)
+        return first + torch.where(distance < exact, distance, far)
+
+
+def _scaled(frequency: Tensor, theta: float, width: int, how: dict[str, Any]) -> tuple[Tensor, float]:
+    """Stretched frequencies and the gain on cos and sin."""
+    kind, factor = how.get("kind"), float(how.get("factor", 1.0))
+    if kind == "linear":
+        return frequency / factor, 1.0
+    original = int(how.get("original", 8192 if kind == "llama3" else 2048))
+    if kind == "llama3":
+        low, high = float(how.get("low", 1.0)), float(how.get("high", 4.0))
+        turns = original * frequency / (2 * math.pi)  # how often a pair turns over the original context
+        blend = ((turns - low) / (high - low)).clamp(0, 1)  # 0: stretch, 1: leave
+        return frequency / factor * (1 - blend) + frequency * blend, 1.0
+    if kind == "yarn":
+        fast, slow = float(how.get("fast", 32.0)), float(how.get("slow", 1.0))
+
+        def column(turns: float) -> float:
+            return width * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
+
+        first, last = max(math.floor(column(fast)), 0), min(math.ceil(column(slow)), width - 1)
+        index = torch.arange(width // 2, dtype=torch.float64)
+        blend = 1 - ((index - first) / max(last - first, 1e-3)).clamp(0, 1)
+        gain = float(how.get("gain", 0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0))
+        return frequency / factor * (1 - blend) + frequency * blend, gain
+    raise ValueError(f"rotary scaling {kind!r} is unknown; use linear, llama3 or yarn")

@@ -1,0 +1,104 @@
+"""The kernels beside each other: every small mask, long inputs by rows, which kernel is taken."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from multihead.attention import Alibi, Mask, Sight, attend, explicit, fused, kernel, kernels
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_all_masks_of_a_4x4_attention(kv_heads):
+    """65,536 masks as one batch: finite, equal on both paths; who sees nothing gets zeros and gives no gradient."""
+    torch.manual_seed(0)
+    bits = (torch.arange(2**16)[:, None] >> torch.arange(16)) & 1
+    table = bits.bool().view(-1, 4, 4)
+    B, H, K = len(table), 2, 3
+    inputs = [torch.randn(B, heads, 4, K, requires_grad=True) for heads in (H, kv_heads, kv_heads)]
+    sight = Sight(Mask.keep(table), 4, 4, inputs[0])
+    results = {}
+    for name, way in (("fused", fused), ("explicit", explicit)):
+        mixed, lse = way(*inputs, sight, scale=0.7)
+        gradients = torch.autograd.grad((mixed * torch.arange(1.0, K + 1)).sum(), inputs)
+        assert all(t.isfinite().all() for t in (mixed, lse, *gradients)), name
+        results[name] = (mixed.detach(), lse, *gradients)
+    for one, other in zip(results["fused"], results["explicit"], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    blind, unseen = ~table.any(2), ~table.any(1)  # queries that see nothing, keys that nobody sees
+    assert blind.sum() == 4 * 2**12
+    for result in results.values():
+        mixed, lse, q_grad, k_grad, v_grad = result
+        assert not mixed[blind[:, None].expand(-1, H, -1)].any()
+        assert not lse[blind[:, None].expand(-1, H, -1)].any()
+        assert not q_grad[blind[:, None].expand(-1, H, -1)].any()
+        for gradient in (k_grad, v_grad):
+            assert not gradient[unseen[:, None].expand(-1, kv_heads, -1)].any()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_tables_too_large_are_used_by_rows(monkeypatch, causal, bias):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, h, 150, 6, requires_grad=True) for h in (4, 2, 2))
+    mask = Mask.segments(torch.arange(150).expand(2, -1) // 40)
+    mask = mask & Mask.causal() if causal else mask
+    position = Alibi(4) if bias else None
+    whole = Sight(mask, 150, 150, q, position)
+    monkeypatch.setattr("multihead.attention.sight.LARGEST_TABLE", 1000)
+    monkeypatch.setattr("multihead.attention.kernels.LARGEST_TABLE", 1000)
+    rows = Sight(mask, 150, 150, q, position)
+    assert rows.by_rows
+    assert not whole.by_rows
+    for sight in (whole, rows):
+        mixed, lse = fused(q, k, v, sight, scale=0.4)
+        want, want_lse = explicit(q.double(), k.double(), v.double(), sight, scale=0.4)
+        torch.testing.assert_close(mixed.double(), want, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(lse.double(), want_lse, rtol=1e-5, atol=2e-6)
+        got = torch.autograd.grad(mixed.square().sum(), (q, k, v))
+        true = torch.autograd.grad(want.square().sum(), (q, k, v))
+        for one, other in zip(got, true, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_narrow_window_costs_its_width_not_the_length(causal):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 2, 500, 4) for _ in range(3))
+    mask = Mask.window(16) & Mask.causal() if causal else Mask.window(16)
+    sight = Sight(mask, 500, 500, q)
+    assert sight.by_rows
+    low, high = sight.span(64, 128)
+    assert (low, high) == (49, 128 if causal else 143)
+    torch.testing.assert_close(fused(q, k, v, sight, scale=0.5), explicit(q, k, v, sight, scale=0.5))
+
+
+def test_the_public_function_stands_in_where_the_kernel_is_missing(monkeypatch):
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 4, 5, 6), torch.randn(2, 2, 5, 6), torch.randn(2, 2, 5, 3)
+    cases = [None, Mask.causal(), Mask.causal() & Mask.lengths([3, 0]), Mask.window(2)]
+    expected = [attend(q, k, v, mask)[0] for mask in cases]
+    monkeypatch.setattr(kernels, "_FLASH", None)
+    for mask, want in zip(cases, expected, strict=True):
+        mixed, lse = attend(q, k, v, mask)
+        assert lse is None
+        torch.testing.assert_close(mixed, want)
+
+
+def test_kernel_says_which_one_runs():
+    from multihead.attention import RelativeBias
+
+    q = torch.randn(1, 2, 3, 4)
+    assert kernel(Sight(None, 3, 3, q)) == "fused"
+    assert kernel(Sight(None, 3, 3, q), dropout=0.1) == "explicit"
+    learned = Sight(None, 3, 3, q, RelativeBias(2))
+    assert kernel(learned) == "explicit"
+    with torch.no_grad():
+        assert kernel(learned) == "fused"
+
+
+def test_attend_works_in_float64():
+    q, k, v = (torch.randn(2, 3, 4, 5, dtype=torch.float64) for _ in range(3))
+    mixed, _ = attend(q, k, v, Mask.causal())
+    want = torch.softmax((q @ k.mT / 5**0.5).masked_fill(torch.ones(4, 4).triu(1).bool(), -torch.inf), -1) @ v
+    torch.testing.assert_close(mixed, want)
