@@ -1,0 +1,24 @@
+"""Models: stems, blocks, the three bodies and their readouts."""
+
+from multihead.models.block import Block, FeedForward, Stack
+from multihead.models.bodies import Decoder, Encoder, EncoderDecoder
+from multihead.models.config import ModelConfig
+from multihead.models.readouts import Classes, LanguageModel, Model, Vocabulary
+from multihead.models.stems import AudioStem, PatchStem, TokenStem
+
+__all__ = [
+    "AudioStem",
+    "Block",
+    "Classes",
+    "Decoder",
+    "Encoder",
+    "EncoderDecoder",
+    "FeedForward",
+    "LanguageModel",
+    "Model",
+    "ModelConfig",
+    "PatchStem",
+    "Stack",
+    "TokenStem",
+    "Vocabulary",
+]

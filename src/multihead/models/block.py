@@ -1,0 +1,156 @@
+"""Blocks and stacks of blocks: attention and feed-forward, each with a residual and a norm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from multihead.attention import Alibi, Cache, Mask, MultiHeadAttention, Position, RelativeBias, Rotary, Sight
+from multihead.models.config import ModelConfig
+
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "gelu_tanh": lambda: nn.GELU("tanh"),
+    "silu": nn.SiLU,
+}
+
+
+def norm_of(config: ModelConfig, dim: int | None = None) -> nn.Module:
+    kind = nn.LayerNorm if config.norm == "layer" else nn.RMSNorm
+    return kind(dim or config.dim, eps=config.norm_eps)
+
+
+def attention_of(config: ModelConfig, memory_dim: int | None = None) -> MultiHeadAttention:
+    return MultiHeadAttention(
+        config.dim,
+        config.heads,
+        kv_heads=config.kv_heads,
+        key_dim=config.key_dim,
+        value_dim=config.value_dim,
+        memory_dim=memory_dim,
+        bias=config.attention_bias,
+        scale=config.scale,
+        qk_norm=config.qk_norm,
+        dropout=config.attention_dropout,
+    )
+
+
+def position_of(config: ModelConfig, causal: bool) -> Position | None:
+    """What acts inside attention; absolute positions belong to the stem."""
+    if config.positions == "rotary":
+        length = min(config.max_length, 4096)  # of the table; angles beyond it are worked out when needed
+        return Rotary(config.head_width, config.rotary_theta, config.rotary_scaling, length)
+    if config.positions == "alibi":
+        return Alibi(config.heads)
+    if config.positions == "relative":
+        return RelativeBias(config.heads, config.relative_buckets, config.relative_farthest, both_sides=not causal)
+    return None
+
+
+class FeedForward(nn.Module):
+    """down(activation(up(x))), or down(activation(gate(x)) * up(x))."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        inner = config.inner or 4 * config.dim
+        self.up = nn.Linear(config.dim, inner, config.inner_bias)
+        self.gate = nn.Linear(config.dim, inner, config.inner_bias) if config.gated else None
+        self.down = nn.Linear(inner, config.dim, config.inner_bias)
+        self.activation = ACTIVATIONS[config.activation]()
+        for linear in (self.up, self.down, *([] if self.gate is None else [self.gate])):
+            nn.init.xavier_uniform_(linear.weight)
+            if config.inner_bias:
+                nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.gate is None:
+            return self.down(self.activation(self.up(x)))
+        return self.down(self.activation(self.gate(x)) * self.up(x))
+
+
+class Block(nn.Module):
+    """x + f(norm(x)) with norm_first, norm(x + f(x)) otherwise; f = attention, cross-attention, feed-forward."""
+
+    address = ""  # stack and layer, as in `encoder.2`: its heads are watched, and its cache kept, under this name
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.norm_first, self.dropout = config.norm_first, config.dropout
+        self.attention, self.attention_norm = attention_of(config), norm_of(config)
+        self.cross = attention_of(config, config.memory_dim) if config.memory_dim else None
+        self.cross_norm = norm_of(config) if config.memory_dim else None
+        self.feed_forward, self.feed_forward_norm = FeedForward(config), norm_of(config)
+        if config.norm_first:  # every block adds to one stream: small outputs at the start, so depth does not grow it
+            outputs = [self.attention.out, self.feed_forward.down, *([] if self.cross is None else [self.cross.out])]
+            for linear in outputs:
+                linear.weight.data.mul_((2 * config.layers) ** -0.5)
+
+    def forward(
+        self,
+        x: Tensor,
+        sight: Sight,
+        position: Position | None = None,
+        memory: Tensor | None = None,
+        memory_sight: Sight | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """x [B, T, D] -> [B, T, D]"""
+        own, other = (None, None) if cache is None else (cache[self.address], cache[self.address + ".cross"])
+        y = self.attention(self._before(self.attention_norm, x), mask=sight, position=position, cache=own)
+        x = self._after(self.attention_norm, x, y)
+        if self.cross is not None and self.cross_norm is not None:
+            y = self.cross(self._before(self.cross_norm, x), memory, mask=memory_sight, cache=other)
+            x = self._after(self.cross_norm, x, y)
+        return self._after(self.feed_forward_norm, x, self.feed_forward(self._before(self.feed_forward_norm, x)))
+
+    def _before(self, norm: nn.Module, x: Tensor) -> Tensor:
+        return norm(x) if self.norm_first else x
+
+    def _after(self, norm: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        x = x + F.dropout(y, self.dropout, self.training)
+        return x if self.norm_first else norm(x)
+
+
+class Stack(nn.Module):
+    """Blocks in a row. What all layers share (mask, positions) is worked out once per pass."""
+
+    checkpointing = False  # True: keep no activations inside blocks while training, compute them again backwards
+
+    def __init__(self, config: ModelConfig, name: str, causal: bool) -> None:
+        super().__init__()
+        self.causal, self.window = causal, config.window
+        blocks = [Block(config) for _ in range(config.layers)]
+        for layer, block in enumerate(blocks):
+            block.address = f"{name}.{layer}"
+        self.blocks = nn.ModuleList(blocks)
+        self.position = position_of(config, causal)
+        final = config.norm_first if config.final_norm is None else config.final_norm
+        self.norm = norm_of(config) if final else nn.Identity()
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Mask | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Mask | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """x [B, T, D] -> [B, T, D]; mask speaks of x (and what the cache holds), memory_mask of memory."""
+        mask = Mask() if mask is None else mask
+        if self.causal:
+            mask = Mask.causal() & mask
+        if self.window is not None:
+            mask = mask & Mask.window(self.window)
+        T = x.shape[1]
+        sight = Sight(mask, T, T + (cache.length if cache else 0), x, self.position)
+        seen = None if memory is None else Sight(memory_mask, T, memory.shape[1], x, crossing=True)
+        for block in self.blocks:
+            if self.checkpointing and self.training:
+                x = checkpoint(block, x, sight, self.position, memory, seen, cache, use_reentrant=False)
+            else:
+                x = block(x, sight, self.position, memory, seen, cache)
+        return self.norm(x)

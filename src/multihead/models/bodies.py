@@ -1,0 +1,120 @@
+"""The three bodies: encoder, decoder, encoder-decoder. Each turns input into hidden states [B, T, D]."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from multihead.attention import Cache, Mask
+from multihead.models.block import Stack
+from multihead.models.config import ModelConfig
+from multihead.models.stems import STEMS, TokenStem
+
+
+class Encoder(nn.Module):
+    """Every token looks at every other. Its stem may also read pictures or sound."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.stem = STEMS[config.stem](config)
+        self.stack = Stack(config, "encoder", causal=False)
+
+    def forward(
+        self,
+        source: Tensor,
+        keep: Tensor | None = None,
+        *,
+        types: Tensor | None = None,
+        segments: Tensor | None = None,
+        mask: Mask | None = None,
+    ) -> Tensor:
+        """source: tokens [B, T], or what the stem takes; keep [B, T]: True = a real token; -> hidden [B, T, D]"""
+        if isinstance(self.stem, TokenStem):
+            self.stem.check(source.shape[1])
+            source = self.stem(source, standing(source, keep, segments), types)
+        else:
+            source = self.stem(source)
+        return self.stack(source, allowed(keep, segments, mask))
+
+
+class Decoder(nn.Module):
+    """Every token looks at itself and the ones before it, and at the memory if there is one."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.stem = TokenStem(config)
+        self.stack = Stack(config, "decoder", causal=True)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        keep: Tensor | None = None,
+        *,
+        memory: Tensor | None = None,
+        memory_keep: Tensor | None = None,
+        segments: Tensor | None = None,
+        mask: Mask | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """tokens [B, T] -> hidden [B, T, D]. With a cache, tokens are the new ones; keep speaks of all of them."""
+        first = cache.length if cache else 0
+        self.stem.check(first + tokens.shape[1])
+        x = self.stem(tokens, standing(tokens, keep, segments, first))
+        return self.stack(x, allowed(keep, segments, mask), memory, allowed(memory_keep, None, None), cache)
+
+
+class EncoderDecoder(nn.Module):
+    """An encoder reads the source, a decoder writes the target and looks at what was read."""
+
+    def __init__(self, encoder: ModelConfig, decoder: ModelConfig | None = None, shared: bool = True) -> None:
+        super().__init__()
+        decoder = decoder or encoder
+        if decoder.memory_dim is None:
+            decoder = replace(decoder, memory_dim=encoder.dim)
+        self.encoder, self.decoder = Encoder(encoder), Decoder(decoder)
+        self.shared = shared
+        if shared:
+            if not isinstance(self.encoder.stem, TokenStem) or (encoder.vocab, encoder.dim) != (
+                decoder.vocab,
+                decoder.dim,
+            ):
+                raise ValueError("encoder and decoder cannot share one embedding table; build with shared=False")
+            self.decoder.stem.embedding.weight = self.encoder.stem.embedding.weight
+
+    def forward(
+        self,
+        source: Tensor,
+        target: Tensor,
+        source_keep: Tensor | None = None,
+        target_keep: Tensor | None = None,
+    ) -> Tensor:
+        """source [B, S], target [B, T] -> hidden [B, T, D]"""
+        memory = self.encoder(source, source_keep)
+        return self.decoder(target, target_keep, memory=memory, memory_keep=source_keep)
+
+
+def allowed(keep: Tensor | None, segments: Tensor | None, mask: Mask | None) -> Mask | None:
+    """One mask of all that was said."""
+    mask = Mask() if mask is None else mask
+    if keep is not None:
+        mask = mask & Mask.keep(keep)
+    if segments is not None:
+        mask = mask & Mask.segments(segments)
+    return mask
+
+
+def standing(tokens: Tensor, keep: Tensor | None, segments: Tensor | None, first: int = 0) -> Tensor | slice:
+    """Where each token stands: counted from the first real token of its row, and of its segment."""
+    T = tokens.shape[1]
+    if segments is not None:
+        index = torch.arange(T, device=tokens.device).expand_as(segments)
+        changes = F.pad(segments[:, 1:] != segments[:, :-1], (1, 0), value=True)
+        return index - torch.where(changes, index, 0).cummax(dim=1).values
+    if keep is None:
+        return slice(first, first + T)
+    return (keep.long().cumsum(dim=1) - 1).clamp(min=0)[:, -T:]

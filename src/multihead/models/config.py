@@ -1,0 +1,67 @@
+"""The shape of a body: one small frozen record, with the base model of Vaswani et al. (2017) as its defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    # What comes in
+    vocab: int = 32_000
+    max_length: int = 512
+    stem: Literal["tokens", "patches", "audio"] = "tokens"
+    token_types: int = 0  # BERT's sentence A and B
+    pad: int | None = None  # the padding token's number, if there is one
+    embed_scale: float = 1.0  # embeddings are multiplied by it
+    embed_norm: bool = False  # a norm right behind the embeddings
+    image: tuple[int, int] = (224, 224)  # patches: height and width
+    patch: int = 16
+    channels: int = 3
+    mels: int = 80  # audio: rows of the spectrogram
+
+    # The blocks
+    dim: int = 512
+    layers: int = 6
+    heads: int = 8
+    kv_heads: int | None = None  # None: as many as heads
+    key_dim: int | None = None  # None: dim / heads
+    value_dim: int | None = None
+    inner: int | None = None  # None: 4 * dim
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu"] = "relu"
+    gated: bool = False
+    norm: Literal["layer", "rms"] = "layer"
+    norm_eps: float = 1e-5
+    norm_first: bool = False  # pre-norm: easier to train deep; the paper's base is post-norm
+    final_norm: bool | None = None  # a norm behind the last block; None: with norm_first
+    attention_bias: str = "qkvo"  # which projections of attention have a bias
+    inner_bias: bool = True
+    scale: float | Literal["learned"] | None = None  # of the scores; None: key_dim ** -0.5
+    qk_norm: Literal["rms", "layer"] | None = None
+    dropout: float = 0.1
+    attention_dropout: float = 0.0  # above 0, attention leaves the fused kernel on CPU while training
+    window: int | None = None  # see only this many neighbours
+
+    # Where a token stands
+    positions: Literal["none", "sinusoidal", "learned", "rotary", "alibi", "relative"] = "sinusoidal"
+    position_offset: int = 0  # rows of the learned table before position 0 (RoBERTa, BART: 2)
+    rotary_theta: float = 10_000.0
+    rotary_scaling: dict[str, Any] | None = None
+    relative_buckets: int = 32
+    relative_farthest: int = 128
+
+    # What goes out, and what is looked at
+    tied: bool = True  # the vocabulary readout uses the embedding table
+    memory_dim: int | None = None  # decoder: width of the encoder's output, None: no cross-attention
+
+    def __post_init__(self) -> None:
+        for name in ("vocab", "dim", "layers", "heads", "max_length"):
+            if getattr(self, name) < (0 if name == "layers" else 1):
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.key_dim is None and self.dim % self.heads:
+            raise ValueError(f"dim={self.dim} is not a multiple of heads={self.heads}; change one, or give key_dim")
+
+    @property
+    def head_width(self) -> int:
+        return self.key_dim or self.dim // self.heads

@@ -1,0 +1,115 @@
+"""Readouts: what sits on a body and turns hidden states [B, T, D] into logits."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from multihead.models.block import ACTIVATIONS, norm_of
+from multihead.models.bodies import Decoder, Encoder, EncoderDecoder
+from multihead.models.config import ModelConfig
+
+
+class Vocabulary(nn.Module):
+    """A score for every token of the vocabulary: [B, T, D] -> [B, T, V].
+
+    transform: the layer and norm that BERT has before the projection.  scale: on the hidden states (T5).
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        table: Tensor | None = None,
+        bias: bool = False,
+        transform: bool = False,
+        scale: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.scale = scale
+        self.transform = (
+            nn.Sequential(nn.Linear(config.dim, config.dim), ACTIVATIONS[config.activation](), norm_of(config))
+            if transform
+            else None
+        )
+        self.weight = nn.Parameter(torch.empty(config.vocab, config.dim)) if table is None else table
+        if table is None:
+            nn.init.normal_(self.weight, std=0.02)
+        self.bias = nn.Parameter(torch.zeros(config.vocab)) if bias else None
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        if self.transform is not None:
+            hidden = self.transform(hidden)
+        if self.scale != 1.0:
+            hidden = hidden * self.scale
+        return F.linear(hidden, self.weight, self.bias)
+
+
+class Classes(nn.Module):
+    """A score for every class, of every token or of the whole input.
+
+    over: "tokens" -> [B, T, C]; "first", "last" (real token) or "mean" -> [B, C].
+    hidden: an activation: a dense layer with it comes before the scores.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        classes: int,
+        over: Literal["tokens", "first", "last", "mean"] = "tokens",
+        hidden: Literal["tanh", "relu", "gelu"] | None = None,
+        bias: bool = True,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        self.over, self.hidden = over, hidden
+        self.dense = nn.Linear(dim, dim) if hidden else None
+        self.activation = {"tanh": torch.tanh, "relu": torch.relu, "gelu": F.gelu, None: None}[hidden]
+        self.dropout = nn.Dropout(dropout)
+        self.scores = nn.Linear(dim, classes, bias)
+        nn.init.normal_(self.scores.weight, std=0.02)
+
+    def forward(self, hidden: Tensor, keep: Tensor | None = None) -> Tensor:
+        pooled = self.pool(hidden, keep)
+        if self.dense is not None and self.activation is not None:
+            pooled = self.activation(self.dense(pooled))
+        return self.scores(self.dropout(pooled))
+
+    def pool(self, hidden: Tensor, keep: Tensor | None) -> Tensor:
+        if self.over == "tokens":
+            return hidden
+        if self.over == "first":
+            return hidden[:, 0]
+        keep = torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device) if keep is None else keep
+        if self.over == "mean":
+            weight = keep[..., None].to(hidden.dtype)
+            return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1)
+        last = (keep * torch.arange(keep.shape[1], device=keep.device)).argmax(dim=1)
+        return hidden[torch.arange(len(hidden), device=hidden.device), last]
+
+
+class Model(nn.Module):
+    """A body and a readout on it."""
+
+    def __init__(self, body: Encoder | Decoder | EncoderDecoder, readout: nn.Module) -> None:
+        super().__init__()
+        self.body, self.readout = body, readout
+
+    def forward(self, *inputs: Tensor | None, **options: Any) -> Tensor:
+        """Takes what the body takes; returns logits."""
+        hidden = self.body(*inputs, **options)
+        if not isinstance(self.readout, Classes):
+            return self.readout(hidden)
+        index, name = (3, "target_keep") if isinstance(self.body, EncoderDecoder) else (1, "keep")
+        keep = inputs[index] if len(inputs) > index else options.get(name)
+        return self.readout(hidden, keep)
+
+
+class LanguageModel(Model):
+    """A decoder that scores the next token; tokens [B, T] -> logits [B, T, V]."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        body = Decoder(config)
+        super().__init__(body, Vocabulary(config, body.stem.embedding.weight if config.tied else None))

@@ -1,0 +1,122 @@
+"""Stems: they turn tokens, pictures or sound into vectors [B, T, D]; everything behind them is the same."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from multihead.models.block import norm_of
+from multihead.models.config import ModelConfig
+
+
+class AbsolutePositions(nn.Module):
+    """A vector per position, added to the embeddings: learned, or sines and cosines of falling frequencies.
+
+    Sines fill the first half of the columns and cosines the second (the paper interleaves them, which is the same
+    up to the order of columns; this order is what the public translation models have).
+    """
+
+    def __init__(self, config: ModelConfig, length: int) -> None:
+        super().__init__()
+        self.offset, self.length = config.position_offset, length
+        if config.positions == "learned":
+            self.table = nn.Parameter(torch.empty(length + self.offset, config.dim))
+            nn.init.normal_(self.table, std=0.02)
+        else:
+            half = (config.dim + 1) // 2
+            frequency = 10_000 ** (-torch.arange(half, dtype=torch.float64) * 2 / config.dim)
+            angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
+            table = torch.cat((angle.sin(), angle.cos()), dim=1)[:, : config.dim].float()
+            self.register_buffer("table", table, persistent=False)
+
+    def forward(self, at: Tensor | slice) -> Tensor:
+        """at: positions [B, T], or a slice for the same ones in every row."""
+        if isinstance(at, slice):
+            return self.table[at.start + self.offset : at.stop + self.offset]
+        return F.embedding(at + self.offset, self.table)
+
+
+def absolute_positions(config: ModelConfig, length: int) -> AbsolutePositions | None:
+    return AbsolutePositions(config, length) if config.positions in ("sinusoidal", "learned") else None
+
+
+class TokenStem(nn.Module):
+    """Embedding of tokens, of where they stand, and of which sentence they belong to."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.scale, self.dropout = config.embed_scale, config.dropout
+        self.embedding = nn.Embedding(config.vocab, config.dim, padding_idx=config.pad)
+        nn.init.normal_(self.embedding.weight, std=0.02 if config.embed_scale == 1.0 else config.dim**-0.5)
+        self.positions = absolute_positions(config, config.max_length)
+        self.types = nn.Embedding(config.token_types, config.dim) if config.token_types else None
+        self.norm = norm_of(config) if config.embed_norm else nn.Identity()
+
+    def forward(self, tokens: Tensor, at: Tensor | slice, types: Tensor | None = None) -> Tensor:
+        """tokens [B, T] standing at `at` -> [B, T, D]"""
+        x = self.embedding(tokens)
+        if self.scale != 1.0:
+            x = x * self.scale
+        if self.types is not None:
+            x = x + (self.types.weight[0] if types is None else self.types(types))
+        if self.positions is not None:
+            x = x + self.positions(at)
+        return F.dropout(self.norm(x), self.dropout, self.training)
+
+    def check(self, length: int) -> None:
+        """Refuse what reaches beyond the table of positions."""
+        if self.positions is not None and length > self.positions.length:
+            raise ValueError(
+                f"the input is {length} tokens long, this model has {self.positions.length} positions; "
+                "cut it into windows, or build the model with a larger max_length"
+            )
+
+
+class PatchStem(nn.Module):
+    """A picture cut into patches, each a token, behind one token that stands for the whole (Dosovitskiy 2021)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        height, width = (side // config.patch for side in config.image)
+        self.image, self.dropout = config.image, config.dropout
+        self.patches = nn.Conv2d(config.channels, config.dim, config.patch, stride=config.patch)
+        self.whole = nn.Parameter(torch.randn(1, 1, config.dim) * 0.02)
+        self.positions = absolute_positions(config, height * width + 1)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """pixels [B, channels, height, width] -> [B, 1 + patches, D]"""
+        if tuple(pixels.shape[-2:]) != tuple(self.image):
+            raise ValueError(
+                f"the picture is {list(pixels.shape[-2:])}, this model wants {list(self.image)}; resize it"
+            )
+        x = self.patches(pixels).flatten(2).transpose(1, 2)
+        x = torch.cat((self.whole.expand(len(x), -1, -1), x), dim=1)
+        if self.positions is not None:
+            x = x + self.positions(slice(0, x.shape[1]))
+        return F.dropout(x, self.dropout, self.training)
+
+
+class AudioStem(nn.Module):
+    """A log-mel spectrogram through two convolutions, the second of which halves the time (Radford 2022)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.dropout = config.dropout
+        self.first = nn.Conv1d(config.mels, config.dim, 3, padding=1)
+        self.second = nn.Conv1d(config.dim, config.dim, 3, stride=2, padding=1)
+        self.positions = absolute_positions(config, config.max_length)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """frames [B, mels, time] -> [B, time / 2, D]"""
+        x = F.gelu(self.second(F.gelu(self.first(frames)))).transpose(1, 2)
+        if self.positions is not None:
+            if x.shape[1] > self.positions.length:
+                raise ValueError(
+                    f"{x.shape[1]} frames are more than this model's {self.positions.length}; cut the sound"
+                )
+            x = x + self.positions(slice(0, x.shape[1]))
+        return F.dropout(x, self.dropout, self.training)
+
+
+STEMS = {"tokens": TokenStem, "patches": PatchStem, "audio": AudioStem}

@@ -1,0 +1,49 @@
+"""A head's address: `stack.layer.kind.head`, as in `encoder.2.self.3` or `decoder.0.cross.5`."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from multihead.attention import MultiHeadAttention
+from multihead.models import Block
+
+Address = str | tuple[int, int]
+
+
+def attentions(model: nn.Module) -> dict[str, MultiHeadAttention]:
+    """Every attention of the model by its address without the head: `encoder.2.self`.
+
+    Attentions that stand outside our blocks are numbered in their order: `attention.0.self`.
+    """
+    found: dict[str, MultiHeadAttention] = {}
+    inside: set[int] = set()
+    for module in model.modules():
+        if isinstance(module, Block):
+            for kind, attention in (("self", module.attention), ("cross", module.cross)):
+                if attention is not None:
+                    found[f"{module.address}.{kind}"] = attention
+                    inside.add(id(attention))
+    bare = [m for m in model.modules() if isinstance(m, MultiHeadAttention) and id(m) not in inside]
+    found |= {f"attention.{layer}.self": attention for layer, attention in enumerate(bare)}
+    if not found:
+        raise ValueError(f"{type(model).__name__} has no MultiHeadAttention to look at")
+    return found
+
+
+def locate(address: Address, names: dict[str, int]) -> tuple[str, int]:
+    """An address -> the attention's name and the head's number. `names`: attention -> how many heads it has.
+
+    (layer, head) is short for the self-attention of a model with one stack.
+    """
+    if isinstance(address, tuple):
+        stacks = sorted({name.split(".")[0] for name in names})
+        if len(stacks) > 1:
+            raise ValueError(
+                f"{address} could mean {' or '.join(stacks)}; write it as '{stacks[0]}.{address[0]}.self.…'"
+            )
+        address = f"{stacks[0]}.{address[0]}.self.{address[1]}"
+    name, _, head = address.rpartition(".")
+    if name not in names or not head.isdigit() or int(head) >= names[name]:
+        known = f"{next(iter(names))}.0 … {list(names)[-1]}.{list(names.values())[-1] - 1}"
+        raise ValueError(f"there is no head {address!r}; an address is stack.layer.kind.head, here {known}")
+    return name, int(head)

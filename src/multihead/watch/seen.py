@@ -1,0 +1,170 @@
+"""What `watch` saw: references only. Weights are built when asked for, for one head and the rows asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from multihead.attention import Attended
+from multihead.watch.address import Address, locate
+from multihead.watch.statistics import Statistics, summary
+
+
+class Seen:
+    """All passes since `watch` began. `seen[i]` is input i: row i of the batches in their order.
+
+    Steps of decoding with a cache belong to the input they continue.
+    """
+
+    def __init__(self, heads: dict[str, int]) -> None:
+        self.heads = heads
+        self.passes: dict[str, list[Attended]] = {name: [] for name in heads}
+        self.tokens: dict[str, list[Tensor]] = {}
+
+    def __len__(self) -> int:
+        runs = self.runs(next(iter(self.passes)))
+        return sum(run[0].q.shape[0] for run in runs)
+
+    def __getitem__(self, index: int) -> Input:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"input {index} was not seen; there are {len(self)}")
+        return Input(self, index % len(self))
+
+    def __repr__(self) -> str:
+        return f"<Seen: {len(self)} inputs, {len(self.passes)} attentions, {sum(self.heads.values())} heads>"
+
+    def clear(self) -> None:
+        """Forget what was seen so far, and free its memory."""
+        for records in self.passes.values():
+            records.clear()
+        for tokens in self.tokens.values():
+            tokens.clear()
+
+    def stats(self, separators: Sequence[int] = (), offset: bool = False) -> Statistics:
+        """What every head did, over all inputs: entropy, share on itself, the neighbours, the first token, and on
+        `separators` (token numbers); with `offset`, how far ahead (+) or behind (-) it looked on average."""
+        if not len(self):
+            raise ValueError("nothing was seen yet: run the model inside `with watch(model) as seen:`")
+        return summary(self, separators, offset)
+
+    def calls(self, name: str, separators: Sequence[int]) -> Iterator[tuple[Attended, Tensor, Tensor | None]]:
+        """Every call of one attention, with its real queries [B, T] and the keys that are separators [B, S]."""
+        read = name.split(".")[0] if name == own(name) else "encoder"
+        marks = torch.tensor(list(separators))
+        for number, (run, beside) in enumerate(zip(self.runs(name), self.runs(own(name)), strict=True)):
+            for record, mine in zip(run, beside, strict=True):
+                B, T = record.q.shape[0], record.q.shape[2]
+                kept = mine.sight.kept()
+                keep = torch.ones(B, T, dtype=torch.bool) if kept is None else kept[:, -T:].expand(B, T)
+                marked = None
+                if separators:
+                    tokens = self._tokens(read, number)[:, : record.k.shape[2]]
+                    marked = torch.isin(tokens, marks.to(tokens.device))
+                yield record, keep, marked
+
+    def _tokens(self, stack: str, number: int) -> Tensor:
+        """The tokens of run `number` of a stack, [B, S], steps of decoding joined."""
+        if stack not in self.tokens:
+            raise ValueError(f"{stack} reads no tokens; tokens were read by: {', '.join(self.tokens) or 'none'}")
+        runs = self.runs(next(name for name in self.passes if name.startswith(f"{stack}.")))
+        first = sum(len(run) for run in runs[:number])
+        return torch.cat(self.tokens[stack][first : first + len(runs[number])], dim=1)
+
+    def runs(self, name: str) -> list[list[Attended]]:
+        """The passes of one attention, steps of decoding joined to the pass that they continue."""
+        runs: list[list[Attended]] = []
+        for mine, record in zip(self.passes[own(name)], self.passes[name], strict=True):
+            if mine.sight.first > 0 and runs:
+                if runs[-1][0].q.shape[0] != record.q.shape[0]:
+                    raise ValueError("the batch changed while decoding; watch one input at a time")
+                runs[-1].append(record)
+            else:
+                runs.append([record])
+        return runs
+
+
+class Input:
+    """One input: its tokens and, on demand, its weights, without padding."""
+
+    def __init__(self, seen: Seen, index: int) -> None:
+        self.seen, self.index = seen, index
+
+    @torch.no_grad()
+    def weights(self, address: Address, rows: Sequence[int] | slice | None = None) -> Tensor:
+        """The attention weights of one head, exact: [rows, keys]. `rows` are query positions; None: all."""
+        name, head = locate(address, self.seen.heads)
+        run, b = self._run(name)
+        real_rows, real_keys = self._real(name, run, b)
+        chosen = real_rows if rows is None else real_rows[rows if isinstance(rows, slice) else list(rows)]
+        keys = run[-1].k.shape[2]
+        starts = torch.tensor([0] + [r.q.shape[2] for r in run]).cumsum(0).tolist()
+        in_time, order = chosen.sort()
+        parts = []
+        for record, start, stop in zip(run, starts, starts[1:], strict=False):
+            inside = in_time[(in_time >= start) & (in_time < stop)] - start
+            if len(inside):
+                part = head_weights(record, b, head, inside)
+                parts.append(torch.nn.functional.pad(part, (0, keys - part.shape[-1])))
+        found = torch.cat(parts) if parts else torch.zeros(0, keys)
+        return found[order.argsort()][:, real_keys]  # back into the order that was asked for
+
+    @property
+    def tokens(self) -> list[int]:
+        """Token numbers of this input (of the source, where there are two stacks)."""
+        return self.tokens_of(next(iter(self.seen.passes)).split(".")[0])
+
+    def tokens_of(self, stack: str) -> list[int]:
+        name = next((name for name in self.seen.passes if name.startswith(f"{stack}.")), "")
+        if not name:
+            raise ValueError(f"there is no stack {stack!r}; an address begins with its stack")
+        run, b = self._run(name)
+        rows, _ = self._real(name, run, b)
+        return self.seen._tokens(stack, self._number(name))[b, rows].tolist()
+
+    def __repr__(self) -> str:
+        return f"<input {self.index} of {len(self.seen)}>"
+
+    def _number(self, name: str) -> int:
+        before = 0
+        for number, run in enumerate(self.seen.runs(name)):
+            before += run[0].q.shape[0]
+            if self.index < before:
+                return number
+        raise IndexError(f"{name} did not see input {self.index}")
+
+    def _run(self, name: str) -> tuple[list[Attended], int]:
+        runs, number = self.seen.runs(name), self._number(name)
+        return runs[number], self.index - sum(run[0].q.shape[0] for run in runs[:number])
+
+    def _real(self, name: str, run: list[Attended], b: int) -> tuple[Tensor, Tensor]:
+        """Positions of the real queries and keys of row b."""
+        keys = _kept(run[-1], b)
+        return _kept(self.seen.runs(own(name))[self._number(name)][-1], b), keys
+
+
+def head_weights(record: Attended, b: int, head: int, rows: Tensor) -> Tensor:
+    """exp(q·k·scale + add - lse) of some rows of one head: [rows, S]"""
+    q = record.q[b, head, rows]
+    k = record.k[b, head // (record.q.shape[1] // record.k.shape[1])]
+    scores = q @ k.T * record.scale
+    t = rows[:, None] + record.sight.first
+    add = record.sight.pairs(t, torch.arange(k.shape[0], device=k.device)[None])
+    if add is not None:
+        scores = scores + add[b % add.shape[0], head % add.shape[1]]
+    if record.lse is None:
+        return scores.softmax(-1).nan_to_num(0.0)
+    return (scores - record.lse[b, head, rows, None]).exp()
+
+
+def own(name: str) -> str:
+    """The self-attention beside a cross-attention: it knows where the queries stand and which are real."""
+    return name.removesuffix("cross") + "self" if name.endswith(".cross") else name
+
+
+def _kept(record: Attended, b: int) -> Tensor:
+    kept = record.sight.kept()
+    if kept is None:
+        return torch.arange(record.sight.keys)
+    return kept[b % len(kept)].nonzero()[:, 0]

@@ -1,0 +1,169 @@
+"""What heads do, in numbers, without building their weights.
+
+With the log-sum-exp of a row, its entropy is lse - scale·q·E[k] - E[bias], where E[k] is attention itself with the keys
+as values: one more fused call, O(T) memory. The share on one key is exp(score - lse). Only a score bias (ALiBi,
+relative) needs the weights, which are then built by rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from multihead.attention import Attended, attend
+
+if TYPE_CHECKING:
+    from multihead.watch.seen import Seen
+
+NAMES = ("entropy", "self", "previous", "next", "first", "separator", "offset")
+CHUNK = 2**22  # scores at a time, where there is a bias
+
+
+@torch.no_grad()
+def rowwise(record: Attended, marked: Tensor | None = None, offset: bool = False) -> dict[str, Tensor]:
+    """Statistics of every row of one call, each [B, H, T]. marked [B, S]: the separators."""
+    first, shares = record.sight.kept(), {}
+    B, _, T, _ = record.q.shape
+    start = torch.zeros(B, dtype=torch.long) if first is None else first.long().argmax(1).expand(B)
+    columns = [] if marked is None else [marked.to(record.k.dtype)]
+    if offset:
+        columns.append(torch.arange(record.k.shape[2], dtype=record.k.dtype).expand(B, -1))
+    lse = record.lse if record.lse is not None else _lse(record)
+    if record.sight.position is None:
+        entropy, extra = _from_one_more_call(record, lse, columns)
+    else:
+        entropy, extra = _by_rows(record, lse, columns)
+    shares["entropy"] = entropy
+    if not record.sight.crossing:
+        for name, step in (("self", 0), ("previous", -1), ("next", 1)):
+            shares[name] = _share(record, lse, step)
+    shares["first"] = _share_on(record, lse, start)
+    if marked is not None:
+        shares["separator"] = extra.pop(0)
+    if offset:
+        shares["offset"] = extra.pop(0) - (torch.arange(T) + record.sight.first)
+    return shares
+
+
+def _from_one_more_call(record: Attended, lse: Tensor, columns: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    q, k, K = record.q, record.k, record.q.shape[-1]
+    values = k
+    if columns:  # more columns ride along, filled up to a width that the kernel likes
+        more = torch.stack(columns, dim=-1)[:, None].expand(-1, k.shape[1], -1, -1)
+        values = torch.cat((k, more, more.new_zeros(*more.shape[:-1], -(K + len(columns)) % 8)), dim=-1)
+    mean, _ = attend(q, k, values, record.sight, scale=record.scale)
+    entropy = lse - (q * mean[..., :K]).sum(-1) * record.scale
+    return entropy, [mean[..., K + i] for i in range(len(columns))]
+
+
+def _by_rows(record: Attended, lse: Tensor, columns: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    B, H, T, _ = record.q.shape
+    S = record.k.shape[2]
+    k = record.k.repeat_interleave(H // record.k.shape[1], dim=1)
+    entropy, extra = torch.empty_like(lse), [torch.empty_like(lse) for _ in columns]
+    step = max(1, CHUNK // (B * H * S))
+    for start in range(0, T, step):
+        rows = slice(start, min(start + step, T))
+        scores = record.q[:, :, rows] @ k.transpose(-1, -2) * record.scale
+        add = record.sight.rows(rows.start, rows.stop)
+        logs = (scores if add is None else scores + add) - lse[:, :, rows, None]
+        weights = logs.exp()
+        entropy[:, :, rows] = -(weights * logs.clamp(min=-1e4)).sum(-1)  # 0 · log 0 = 0
+        for column, out in zip(columns, extra, strict=True):
+            out[:, :, rows] = (weights * column[:, None, None]).sum(-1)
+    return entropy, extra
+
+
+def _share(record: Attended, lse: Tensor, step: int) -> Tensor:
+    """What each query gives to the key `step` places ahead; 0 where there is none."""
+    T, first, S = record.q.shape[2], record.sight.first, record.k.shape[2]
+    low, high = max(0, -step - first), min(T, S - step - first)
+    share = torch.zeros_like(lse)
+    if low < high:
+        at = torch.arange(first + low, first + high)
+        k = record.k[:, :, first + low + step : first + high + step]
+        scores = _dots(record.q[:, :, low:high], k) * record.scale
+        add = record.sight.pairs(at, at + step)
+        share[:, :, low:high] = ((scores if add is None else scores + add) - lse[:, :, low:high]).exp()
+    return share
+
+
+def _share_on(record: Attended, lse: Tensor, keys: Tensor) -> Tensor:
+    """What each query gives to one key of its row of the batch; keys [B]"""
+    B, T = record.q.shape[0], record.q.shape[2]
+    k = record.k[torch.arange(B), :, keys][:, :, None].expand(-1, -1, T, -1)
+    scores = _dots(record.q, k) * record.scale
+    at = torch.arange(T) + record.sight.first
+    for key in keys.unique().tolist():
+        add = record.sight.pairs(at, torch.full_like(at, key))
+        if add is not None:
+            rows = keys == key
+            scores[rows] = scores[rows] + (add[rows] if add.shape[0] == B else add)
+    return (scores - lse).exp()
+
+
+def _dots(q: Tensor, k: Tensor) -> Tensor:
+    """Row by row, q [B, H, T, K] · k [B, G, T, K] -> [B, H, T]"""
+    group = q.shape[1] // k.shape[1]
+    return torch.einsum("bgrtk,bgtk->bgrt", q.unflatten(1, (k.shape[1], group)), k).flatten(1, 2)
+
+
+def _lse(record: Attended) -> Tensor:
+    """Where the kernel hides it: by rows."""
+    B, H, T, _ = record.q.shape
+    k = record.k.repeat_interleave(H // record.k.shape[1], dim=1)
+    parts = []
+    for start in range(0, T, step := max(1, CHUNK // (B * H * k.shape[2]))):
+        scores = record.q[:, :, start : start + step] @ k.transpose(-1, -2) * record.scale
+        add = record.sight.rows(start, min(start + step, T))
+        parts.append((scores if add is None else scores + add).logsumexp(-1).nan_to_num(neginf=0.0))
+    return torch.cat(parts, dim=2)
+
+
+class Statistics:
+    """A line per head: means over the real rows. Entropy in nats, shares between 0 and 1; nan where it means nothing
+    (neighbours in cross-attention). `stats["encoder.2.self.3"]["entropy"]`; prints itself as a table."""
+
+    def __init__(self, addresses: list[str], columns: dict[str, Tensor], rows: list[int]) -> None:
+        self.addresses, self.columns, self.rows = addresses, columns, rows
+
+    def __getitem__(self, address: str) -> dict[str, float]:
+        if address not in self.addresses:
+            raise ValueError(f"there is no head {address!r}; the first is {self.addresses[0]}")
+        line = self.addresses.index(address)
+        return {name: float(column[line]) for name, column in self.columns.items()}
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+    def __repr__(self) -> str:
+        wide = max(map(len, self.addresses))
+        lines = [" " * wide + "".join(f"{name:>11}" for name in self.columns)]
+        for line, address in enumerate(self.addresses):
+            numbers = "".join(f"{float(column[line]):11.3f}" for column in self.columns.values())
+            lines.append(f"{address:<{wide}}{numbers}")
+        return "\n".join(lines)
+
+
+def summary(seen: Seen, separators: Sequence[int], offset: bool) -> Statistics:
+    """`rowwise` of all that was seen, padding left out."""
+    addresses: list[str] = []
+    counts: list[int] = []
+    names = [n for n in NAMES if (n != "separator" or separators) and (n != "offset" or offset)]
+    columns: dict[str, list[Tensor]] = {name: [] for name in names}
+    for attention, heads in seen.heads.items():
+        total, rows = {name: torch.zeros(heads, dtype=torch.float64) for name in names}, 0
+        for record, keep, marked in seen.calls(attention, separators):
+            found = rowwise(record, marked, offset)
+            rows += int(keep.sum())
+            for name in names:
+                line = found.get(name, torch.full_like(found["entropy"], torch.nan))
+                total[name] += torch.where(keep[:, None], line.double(), 0.0).sum((0, 2))
+        addresses += [f"{attention}.{head}" for head in range(heads)]
+        counts += [rows] * heads
+        for name in names:
+            columns[name].append(total[name] / max(rows, 1))
+    return Statistics(addresses, {name: torch.cat(parts) for name, parts in columns.items()}, counts)

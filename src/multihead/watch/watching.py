@@ -1,0 +1,91 @@
+"""`watch` and `ablate`: look at every head of a model, and switch heads off, at fused speed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from multihead.attention import Attended
+from multihead.models import Decoder, Encoder, TokenStem
+from multihead.watch.address import Address, attentions, locate
+from multihead.watch.seen import Seen, own
+
+
+@contextmanager
+def watch(model: nn.Module, only: Sequence[str] = ()) -> Iterator[Seen]:
+    """Keep what every attention (or `only` these, as `encoder.2.self`) looked at. Costs references until asked."""
+    found = attentions(model)
+    if unknown := [name for name in only if name not in found]:
+        raise ValueError(f"there is no attention {unknown[0]!r}; there are: {', '.join(found)}")
+    wanted = {own(name) for name in only} | set(only)  # the self-attention beside a cross-attention knows its rows
+    found = {name: attention for name, attention in found.items() if not only or name in wanted}
+    seen = Seen({name: attention.heads for name, attention in found.items()})
+    taps = {name: _reader(seen.passes[name]) for name in found}
+    handles = _read_tokens(model, seen)
+    for name, attention in found.items():
+        attention.taps.append(taps[name])
+    try:
+        yield seen
+    finally:
+        for name, attention in found.items():
+            attention.taps.remove(taps[name])
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def ablate(model: nn.Module, heads: Sequence[Address]) -> Iterator[None]:
+    """Switch heads off: what they mix becomes 0. The others keep every bit."""
+    found = attentions(model)
+    off = {name: torch.zeros(attention.heads, dtype=torch.bool) for name, attention in found.items()}
+    for address in heads:
+        name, head = locate(address, {name: attention.heads for name, attention in found.items()})
+        off[name][head] = True
+    taps = {name: _silencer(silent) for name, silent in off.items() if silent.any()}
+    for name, tap in taps.items():
+        found[name].taps.insert(0, tap)
+    try:
+        yield
+    finally:
+        for name, tap in taps.items():
+            found[name].taps.remove(tap)
+
+
+class _reader:
+    def __init__(self, records: list[Attended]) -> None:
+        self.records = records
+
+    def __call__(self, attended: Attended) -> Tensor:
+        if torch._C._current_graph_task_id() == -1:  # not the second run of a checkpointed block, inside backward
+            q, k, v, mixed = (x.detach() for x in attended[:4])  # in training, do not hold the graph
+            self.records.append(attended._replace(q=q, k=k, v=v, mixed=mixed))
+        return attended.mixed
+
+
+class _silencer:
+    def __init__(self, off: Tensor) -> None:
+        self.off = off[:, None, None]
+
+    def __call__(self, attended: Attended) -> Tensor:
+        return attended.mixed.masked_fill(self.off.to(attended.mixed.device), 0.0)
+
+
+def _read_tokens(model: nn.Module, seen: Seen) -> list[RemovableHandle]:
+    """Token numbers as the stems read them."""
+
+    handles = []
+    for body in model.modules():
+        if isinstance(body, Encoder | Decoder) and isinstance(body.stem, TokenStem):
+            stack = "encoder" if isinstance(body, Encoder) else "decoder"
+            read = partial(_read, seen.tokens.setdefault(stack, []))
+            handles.append(body.stem.register_forward_pre_hook(read))
+    return handles
+
+
+def _read(read: list[Tensor], stem: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    read.append(inputs[0].detach())
