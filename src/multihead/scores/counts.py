@@ -1,0 +1,173 @@
+"""Precision, recall and F1 from counts: precision = correct / predicted, recall = correct / gold, F1 =
+2·correct / (predicted + gold). 0/0 is 0. Averages run over the classes that occur in gold or predictions:
+micro sums the counts, macro is the plain mean, weighted the mean by support (gold)."""
+
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from multihead.scores.bootstrap import Bootstrap, percentile
+from multihead.scores.metric import Floats, Interval, Score
+
+AVERAGES = ("micro", "macro", "weighted")
+KINDS = ("precision", "recall", "f1")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a table; interval: of F1."""
+
+    name: str
+    precision: float
+    recall: float
+    f1: float
+    support: int
+    interval: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A line per class, then the averages. note: by which rule it was counted."""
+
+    title: str
+    rows: tuple[Row, ...]
+    averages: tuple[Row, ...]
+    note: str = ""
+
+    def lines(self, digits: int = 3) -> list[str]:
+        """Aligned text; Chinese names take two columns a character."""
+        every = (*self.rows, *self.averages)
+        wide = max((columns(row.name) for row in every), default=0)
+        lines = [" " * wide + "".join(f"{name:>11}" for name in (*KINDS, "support"))]
+        for row in every:
+            if self.averages and row is self.averages[0]:
+                lines.append("")
+            numbers = "".join(f"{value:11.{digits}f}" for value in (row.precision, row.recall, row.f1))
+            lines.append(row.name + " " * (wide - columns(row.name)) + numbers + f"{row.support:11d}")
+        return lines
+
+
+def columns(text: str) -> int:
+    """How wide a terminal shows it."""
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return len(text) + wide - sum(unicodedata.combining(letter) > 0 for letter in text)
+
+
+def ratio(above: Floats, below: Floats) -> Floats:
+    """above / below; 0/0 is 0."""
+    return np.divide(above, below, out=np.zeros(np.broadcast(above, below).shape), where=below != 0)
+
+
+def by_class(counts: Floats) -> dict[str, Floats]:
+    """counts [..., C, 3] (correct, predicted, gold) -> precision, recall, f1, each [..., C]"""
+    correct, predicted, gold = np.moveaxis(counts, -1, 0)
+    return {
+        "precision": ratio(correct, predicted),
+        "recall": ratio(correct, gold),
+        "f1": ratio(2 * correct, predicted + gold),
+    }
+
+
+def averaged(counts: Floats) -> dict[str, dict[str, Floats]]:
+    """counts [..., C, 3] -> average -> precision, recall, f1, each [...]"""
+    each = by_class(counts)
+    present = (counts[..., 1] + counts[..., 2] > 0).astype(np.float64)
+    weights = {"macro": present, "weighted": counts[..., 2]}
+    averages = {
+        name: {kind: ratio(_sum(value * weight), weight.sum(-1)) for kind, value in each.items()}
+        for name, weight in weights.items()
+    }
+    micro = {kind: value[..., 0] for kind, value in by_class(counts.sum(-2, keepdims=True)).items()}
+    return {"micro": micro, **averages}
+
+
+def _sum(values: Floats) -> Floats:
+    """Over the last axis, to the same bit in whatever order the classes turned up."""
+    total: Floats = np.sort(values, axis=-1).sum(-1)
+    return total
+
+
+class Tally:
+    """Correct, predicted and gold counts of named classes, for a set and its replicates. Names may turn up
+    at any time. Memory: R x 3C."""
+
+    def __init__(self, names: Sequence[str] = (), replicates: int = 1000, seed: int = 0) -> None:
+        self.places = {name: place for place, name in enumerate(names)}
+        if len(self.places) != len(names):
+            raise ValueError("two classes have the same name")
+        self.bootstrap = Bootstrap(3 * len(names), replicates, seed)
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.places)
+
+    @property
+    def counts(self) -> Floats:
+        """[C, 3]"""
+        return self._counts(self.bootstrap.total)
+
+    def replicates(self, values: Callable[[Floats], dict[str, Floats]]) -> dict[str, Floats]:
+        """values(counts [R, C, 3]), each [R]"""
+        return self.bootstrap.replicates(lambda sums: values(self._counts(sums)))
+
+    def _counts(self, sums: Floats) -> Floats:
+        return sums.reshape(*sums.shape[:-1], len(self.places), 3)
+
+    def add(self, samples: Sequence[Sequence[Iterable[str]]], index: ArrayLike | None = None) -> None:
+        """Three lists of names per sample: correct, predicted, gold; a name counts as often as it is
+        there."""
+        events = [
+            (row, 3 * self.place(name) + kind)
+            for row, lists in enumerate(samples)
+            for kind, names in enumerate(lists)
+            for name in names
+        ]
+        stats = np.zeros((len(samples), 3 * len(self.places)))
+        if events:
+            np.add.at(stats, tuple(np.array(events).T), 1)
+        self.bootstrap.widen(stats.shape[1])
+        self.bootstrap.add(stats, index)
+
+    def place(self, name: str) -> int:
+        return self.places.setdefault(name, len(self.places))
+
+    def merge(self, other: "Tally") -> None:
+        self.bootstrap.joinable(other.bootstrap)
+        places = [self.place(name) for name in other.places]
+        self.bootstrap.widen(3 * len(self.places))
+        self.bootstrap.merge(other.bootstrap, [3 * place + kind for place in places for kind in range(3)])
+
+    def table(self, title: str, order: Sequence[str] | None = None, note: str = "") -> Table:
+        """Classes that occur, in the given order (else by name), and the averages."""
+        counts, names = self.counts, sorted(self.places) if order is None else order
+        each, drawn = by_class(counts), self._counts(self.bootstrap.sums)
+        f1s = np.where(drawn[..., 1:].any(-1), by_class(drawn)["f1"], np.nan)  # nan: the replicate lacks the class
+        rows = []
+        for name in names:
+            c = self.places[name]
+            if counts[c].any():
+                interval = percentile(f1s[:, c]) if len(f1s) else None
+                values = [float(each[kind][c]) for kind in KINDS]
+                rows.append(Row(name, values[0], values[1], values[2], int(counts[c, 2]), interval))
+        return Table(title, tuple(rows), self._averages(), note)
+
+    def _averages(self) -> tuple[Row, ...]:
+        values = averaged(self.counts)
+        drawn = self.replicates(lambda counts: {name: average["f1"] for name, average in averaged(counts).items()})
+        support, rows = int(self.counts[:, 2].sum()), []
+        for name in AVERAGES:
+            interval = percentile(drawn[name]) if drawn else None
+            p, r, f = (float(values[name][kind]) for kind in KINDS)
+            rows.append(Row(name, p, r, f, support, interval))
+        return tuple(rows)
+
+
+def scored(values: dict[str, Floats], replicates: dict[str, Floats]) -> dict[str, Score]:
+    """Shares with the intervals of their replicates."""
+    return {
+        name: Score(float(value), interval=percentile(replicates[name]) if name in replicates else None)
+        for name, value in values.items()
+    }

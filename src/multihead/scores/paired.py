@@ -1,0 +1,73 @@
+"""Is one system better than another on the same samples? Paired bootstrap, and McNemar's exact test for
+flips."""
+
+from dataclasses import dataclass
+from math import exp, lgamma, log
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from multihead.scores.bootstrap import percentile
+from multihead.scores.metric import Floats, Interval, Metric
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Second minus first. p_value: two-sided, no smaller than 2 / (replicates + 1)."""
+
+    value: float
+    interval: Interval
+    p_value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Flips:
+    """Samples that only the second (gained) or only the first (lost) had right; McNemar's exact two-sided
+    p."""
+
+    gained: int
+    lost: int
+    p_value: float
+
+
+def paired(first: Metric, second: Metric, level: float = 0.95) -> dict[str, Difference]:
+    """For every score that both have replicates of. Both must have seen the same sample numbers with the
+    same seed: then each replicate weighted the same samples in both, and the difference needs nothing but
+    the two results."""
+    if first.drawn != second.drawn:
+        raise ValueError(f"not the same samples: {first.drawn} and {second.drawn}")
+    befores, afters = first.replicates(), second.replicates()
+    if not befores:
+        raise ValueError("a comparison needs replicates: they were switched off (replicates=0)")
+    old, new = first.result(), second.result()
+    return {
+        name: difference(new[name].value - old[name].value, afters[name] - befores[name], level)
+        for name in befores
+        if name in afters
+    }
+
+
+def difference(value: float, replicates: Floats, level: float = 0.95) -> Difference:
+    """From replicates [R] of the difference: p is twice the smaller share at or beyond zero."""
+    defined = replicates[np.isfinite(replicates)]
+    beyond = min(int((defined <= 0).sum()), int((defined >= 0).sum()))
+    return Difference(value, percentile(replicates, level), min(1.0, 2 * (1 + beyond) / (1 + len(defined))))
+
+
+def flips(gold: ArrayLike, first: ArrayLike, second: ArrayLike) -> Flips:
+    """Of two systems' answers [N] against gold [N]; the answers may be of any type that compares."""
+    truth, before, after = np.asarray(gold), np.asarray(first), np.asarray(second)
+    if not truth.shape == before.shape == after.shape or truth.ndim != 1:
+        raise ValueError(f"shapes {truth.shape}, {before.shape}, {after.shape}: expected three times [N]")
+    gained = int(((before != truth) & (after == truth)).sum())
+    lost = int(((before == truth) & (after != truth)).sum())
+    return Flips(gained, lost, mcnemar(gained, lost))
+
+
+def mcnemar(gained: int, lost: int) -> float:
+    """Two-sided exact p that gained and lost come from a fair coin; 1 without flips."""
+    n, small = gained + lost, min(gained, lost)
+    if min(gained, lost) < 0:
+        raise ValueError(f"{gained} gained, {lost} lost: counts cannot be negative")
+    logs = (lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1) - n * log(2) for i in range(small + 1))
+    return min(1.0, 2 * sum(exp(value) for value in logs))

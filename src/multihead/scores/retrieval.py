@@ -1,0 +1,62 @@
+"""Finding the right item among many: recall at k, and the mean reciprocal rank of the first right one."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from multihead.scores.bootstrap import Bootstrap, exact
+from multihead.scores.counts import ratio, scored
+from multihead.scores.metric import Drawn, Floats, Score
+
+
+def ranks_of(scores: ArrayLike, relevant: ArrayLike) -> list[list[int]]:
+    """Ranks, from 1, of each query's relevant items by falling score; scores [N, M], relevant [N, M] (True).
+    An irrelevant item with the same score goes first, so that equal scores everywhere earn nothing."""
+    values, right = np.asarray(scores, dtype=np.float64), np.asarray(relevant, dtype=bool)
+    if values.shape != right.shape or values.ndim != 2:
+        raise ValueError(f"scores {values.shape} and relevant {right.shape}: expected twice [N, M]")
+    if np.isnan(values).any():
+        raise ValueError("a score is nan")
+    order = np.lexsort((right, -values), axis=1)
+    return [(np.flatnonzero(row) + 1).tolist() for row in np.take_along_axis(right, order, axis=1)]
+
+
+class Retrieval:
+    """A sample is a query. Recall at k: the share of its relevant items among the first k."""
+
+    def __init__(self, ks: Sequence[int] = (1, 5, 10), replicates: int = 1000, seed: int = 0) -> None:
+        if min(ks, default=1) < 1:
+            raise ValueError(f"k counts from 1, not {min(ks)}")
+        self.ks = tuple(ks)
+        self.bootstrap = Bootstrap(2 + len(self.ks), replicates, seed)  # queries, 1/rank, recall at each k
+
+    @property
+    def drawn(self) -> Drawn:
+        return self.bootstrap.drawn
+
+    def add(self, ranks: Sequence[Sequence[int]], index: ArrayLike | None = None) -> None:
+        """The ranks, from 1, of all relevant items of each query (`ranks_of`)."""
+        stats = np.ones((len(ranks), 2 + len(self.ks)))
+        for row, places in enumerate(ranks):
+            if not len(places) or min(places) < 1:
+                raise ValueError(f"query {row}: ranks {list(places)}; at least one, counted from 1")
+            found = [sum(place <= k for place in places) / len(places) for k in self.ks]
+            stats[row, 1:] = exact([1 / min(places), *found])
+        self.bootstrap.add(stats, index)
+
+    def merge(self, other: "Retrieval") -> None:
+        if self.ks != other.ks:
+            raise ValueError(f"different k: {self.ks} and {other.ks}")
+        self.bootstrap.merge(other.bootstrap)
+
+    def result(self) -> dict[str, Score]:
+        """mrr, recall@k"""
+        return scored(self._values(self.bootstrap.total), self.replicates())
+
+    def replicates(self) -> dict[str, Floats]:
+        return self.bootstrap.replicates(self._values)
+
+    def _values(self, sums: Floats) -> dict[str, Floats]:
+        names = ("mrr", *(f"recall@{k}" for k in self.ks))
+        return {name: ratio(sums[..., 1 + i], sums[..., 0]) for i, name in enumerate(names)}

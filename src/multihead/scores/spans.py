@@ -1,0 +1,100 @@
+"""Entities from BIO tags, by two conventions side by side, because they differ on illegal tags
+(seqeval#23, #71).
+
+strict (IOB2): an entity is B-X and the I-X that follow it; an I-X with nothing of its type before it is no
+entity. conlleval (IOB1 and IOB2): the rules of the CoNLL shared tasks' script: such an I-X begins an
+entity too. An entity is right if type, start and end are.
+"""
+
+from collections.abc import Sequence
+
+from numpy.typing import ArrayLike
+
+from multihead.scores.counts import KINDS, Table, Tally, averaged, scored
+from multihead.scores.metric import Drawn, Floats, Score
+
+SCHEMES = {
+    "strict": "strict, IOB2: an entity begins with B-",
+    "conlleval": "conlleval, IOB1 or IOB2: an I- after O or another type begins an entity too",
+}
+Span = tuple[str, int, int]  # type, first token, token after the last
+
+
+def split(tag: str) -> tuple[str, str]:
+    """B-PER -> B, PER; a bare B or I has the type _"""
+    prefix, _, kind = tag.partition("-")
+    if prefix not in ("B", "I", "O") or (prefix == "O" and tag != "O"):
+        raise ValueError(f"{tag!r} is no BIO tag (O, B-type, I-type); convert other schemes before scoring")
+    return prefix, kind or "_"
+
+
+def spans(tags: Sequence[str], convention: str = "strict") -> list[Span]:
+    """The entities of one sentence, from left to right."""
+    if convention not in SCHEMES:
+        raise ValueError(f"convention {convention!r}: one of {', '.join(SCHEMES)}")
+    found: list[Span] = []
+    open_type, start = "", 0
+    for place, tag in enumerate([*tags, "O"]):
+        prefix, kind = split(tag)
+        if prefix == "I" and kind == open_type:
+            continue
+        if open_type:
+            found.append((open_type, start, place))
+        begins = prefix == "B" or (prefix == "I" and convention == "conlleval")
+        open_type, start = (kind, place) if begins else ("", place)
+    return found
+
+
+def overall(counts: Floats) -> dict[str, Floats]:
+    """precision, recall, f1 (micro), macro_precision, …; counts [..., C, 3]"""
+    averages = averaged(counts)
+    prefixes = {"micro": "", "macro": "macro_", "weighted": "weighted_"}
+    return {prefix + kind: averages[name][kind] for name, prefix in prefixes.items() for kind in KINDS}
+
+
+class Spans:
+    """Entity precision, recall, F1 per type, micro, macro, weighted. A sample is a sentence."""
+
+    def __init__(self, replicates: int = 1000, seed: int = 0) -> None:
+        self.tallies = {name: Tally(replicates=replicates, seed=seed) for name in SCHEMES}
+
+    @property
+    def drawn(self) -> Drawn:
+        return self.tallies["strict"].bootstrap.drawn
+
+    def add(
+        self,
+        gold: Sequence[Sequence[str]],
+        predicted: Sequence[Sequence[str]],
+        index: ArrayLike | None = None,
+    ) -> None:
+        """Tags of each word of each sentence."""
+        for row, (truth, guess) in enumerate(zip(gold, predicted, strict=True)):
+            if len(truth) != len(guess):
+                raise ValueError(f"sentence {row}: {len(truth)} gold tags, {len(guess)} predicted")
+        for convention, tally in self.tallies.items():
+            samples = []
+            for truth, guess in zip(gold, predicted, strict=True):
+                right, said = set(spans(truth, convention)), set(spans(guess, convention))
+                samples.append([[span[0] for span in group] for group in (right & said, said, right)])
+            tally.add(samples, index)
+
+    def merge(self, other: "Spans") -> None:
+        for name, tally in self.tallies.items():
+            tally.merge(other.tallies[name])
+
+    def result(self) -> dict[str, Score]:
+        """strict.precision, strict.recall, strict.f1 (micro), strict.macro_f1, …, and the same of
+        conlleval."""
+        values = self._named({name: overall(tally.counts) for name, tally in self.tallies.items()})
+        return scored(values, self.replicates())
+
+    def replicates(self) -> dict[str, Floats]:
+        return self._named({name: tally.replicates(overall) for name, tally in self.tallies.items()})
+
+    def _named(self, values: dict[str, dict[str, Floats]]) -> dict[str, Floats]:
+        return {f"{name}.{key}": value for name, inner in values.items() for key, value in inner.items()}
+
+    def table(self, convention: str = "strict") -> Table:
+        """A line per entity type."""
+        return self.tallies[convention].table("entities", note=SCHEMES[convention])

@@ -1,0 +1,63 @@
+"""The token table: precision, recall, F1 and support of every tag, O as well, then micro, macro and
+weighted. Every word has one tag, so micro precision, recall and F1 are all the accuracy; O makes it look
+better than the entities are."""
+
+from collections.abc import Sequence
+
+from numpy.typing import ArrayLike
+
+from multihead.scores.counts import AVERAGES, KINDS, Table, Tally, averaged, scored
+from multihead.scores.metric import Drawn, Floats, Score
+
+
+def order(tag: str) -> tuple[bool, str, str]:
+    """B-LOC, I-LOC, B-PER, I-PER, …, O"""
+    prefix, _, kind = tag.partition("-")
+    return tag == "O", kind, prefix
+
+
+class Tags:
+    """Scores of single tags, of any scheme. A sample is a sentence: words of one sentence err together."""
+
+    def __init__(self, replicates: int = 1000, seed: int = 0) -> None:
+        self.tally = Tally(replicates=replicates, seed=seed)
+
+    @property
+    def drawn(self) -> Drawn:
+        return self.tally.bootstrap.drawn
+
+    def add(
+        self,
+        gold: Sequence[Sequence[str]],
+        predicted: Sequence[Sequence[str]],
+        index: ArrayLike | None = None,
+    ) -> None:
+        """Tags of each word of each sentence."""
+        samples = []
+        for row, (truth, guess) in enumerate(zip(gold, predicted, strict=True)):
+            if len(truth) != len(guess):
+                raise ValueError(f"sentence {row}: {len(truth)} gold tags, {len(guess)} predicted")
+            right = [tag for tag, said in zip(truth, guess, strict=True) if tag == said]
+            samples.append([right, guess, truth])
+        self.tally.add(samples, index)
+
+    def merge(self, other: "Tags") -> None:
+        self.tally.merge(other.tally)
+
+    def result(self) -> dict[str, Score]:
+        """accuracy (= micro), macro_precision, macro_recall, macro_f1, and the same weighted."""
+        return scored(self._values(self.tally.counts), self.replicates())
+
+    def replicates(self) -> dict[str, Floats]:
+        return self.tally.replicates(self._values)
+
+    def _values(self, counts: Floats) -> dict[str, Floats]:
+        averages = averaged(counts)
+        values = {"accuracy": averages["micro"]["f1"]}
+        for name in AVERAGES[1:]:
+            values.update({f"{name}_{kind}": averages[name][kind] for kind in KINDS})
+        return values
+
+    def table(self) -> Table:
+        """A line per tag, begin and inside of a type together, O last."""
+        return self.tally.table("tags", sorted(self.tally.names, key=order), "per word")
