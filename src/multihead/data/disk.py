@@ -1,0 +1,141 @@
+"""Files read with suspicion and written whole: foreign ones are bounded before use, ours appear at once."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+MIB = 1 << 20
+JSON_LIMIT = 64 * MIB  # the largest public tokenizer.json has 33 MB
+LFS = b"version https://git-lfs.github.com/spec/"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def size_of(path: Path, limit: int | None = None) -> int:
+    """The bytes of a regular file that is there, not empty, no Git LFS pointer and no larger than `limit`."""
+    if not path.exists():
+        raise ValueError(f"{path}: no such file; check the path, or fetch the model again")
+    if not path.is_file():
+        raise ValueError(f"{path}: not a regular file; give a file here")
+    size = path.stat().st_size
+    if size == 0:
+        raise ValueError(f"{path}: the file is empty; fetch it again")
+    with path.open("rb") as file:
+        if file.read(len(LFS)) == LFS:
+            raise ValueError(f"{path}: a Git LFS pointer, not the file itself; run git lfs pull")
+    if limit is not None and size > limit:
+        raise ValueError(f"{path}: {size:,} bytes, at most {limit:,} are read; check that it is the right file")
+    return size
+
+
+def read_bytes(path: Path, limit: int = JSON_LIMIT) -> bytes:
+    size_of(path, limit)
+    return path.read_bytes()
+
+
+def read_text(path: Path, limit: int = JSON_LIMIT) -> str:
+    """UTF-8, with or without a byte order mark; line ends stay as they are."""
+    try:
+        return read_bytes(path, limit).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: byte {error.start} is not UTF-8; save it as UTF-8 or fetch it again") from None
+
+
+def read_json(path: Path, limit: int = JSON_LIMIT) -> dict[str, Any]:
+    """A JSON object without NaN and without duplicate keys, which Python's reader would both let pass."""
+    return parse_json(read_text(path, limit), str(path))
+
+
+def parse_json(text: str, where: str) -> dict[str, Any]:
+    """As `read_json`; `where` is what the error names."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for i, key in enumerate(keys) if key in keys[:i])
+            raise ValueError(f"the key {twice[:80]!r} stands twice in one object; keep one of them")
+        return found
+
+    def no_constant(name: str) -> None:
+        raise ValueError(f"{name} is not JSON; write a number or null")
+
+    try:
+        value = json.loads(text, object_pairs_hook=once, parse_constant=no_constant)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{where}: not JSON at line {error.lineno}: {error.msg}; mend it or fetch it again") from None
+    except RecursionError:
+        raise ValueError(f"{where}: JSON nested too deep; fetch it again") from None
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{where}: holds a {type(value).__name__}, an object {{…}} is wanted; fetch it again")
+    return value
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def aside(path: Path, size: int) -> Iterator[Path]:
+    """A new file beside `path`, for the caller to write; then it is synced and takes the place of `path`.
+
+    `size` is how many bytes it will have. On a disk that is too full, the old file stays.
+    """
+    new = path.with_name(f".{path.name}.{os.getpid()}.aside")
+    try:
+        free = shutil.disk_usage(path.parent).free
+        if free < size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.close(os.open(new, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o666))
+        mode = new.stat().st_mode & 0o777  # what the umask left of 0666; asking os.umask itself is not thread-safe
+        yield new
+        new.chmod(mode)  # safetensors leaves 0600
+        sync(new)
+        new.replace(path)
+        sync(path.parent)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        with suppress(OSError):
+            new.unlink()  # before asking what is free: the half-written file takes room itself
+        free = shutil.disk_usage(path.parent).free
+        raise ValueError(
+            f"{path}: no room to write it: {size:,} bytes needed, {free:,} free ({error.strerror}); "
+            "free some space or choose another directory; what was there before is untouched"
+        ) from error
+    finally:
+        with suppress(OSError):
+            new.unlink()
+
+
+def sync(path: Path) -> None:
+    """Ask the disk to hold a file, or the names in a directory, before we go on."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    with aside(path, len(content)) as new:
+        new.write_bytes(content)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Two spaces of indent, as the hub's files have; NaN is refused, since others could not read it."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}; JSON has no NaN and no infinity") from None
+    write_bytes(path, (text + "\n").encode("utf-8", "surrogatepass"))

@@ -1,0 +1,136 @@
+"""Tokenizers of unknown origin: no pattern or normaliser that explodes, bounded input, our errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+LONGEST_PATTERN = 2_000  # the longest public one has about 400 characters
+MOST_STEPS = 512  # Replace steps of a normaliser; public ones have up to about 100
+LONGEST_TEXT = 10_000_000  # characters in one text
+GROWTH = 256  # how many times longer a text may become
+
+
+def vet(path: Path, content: dict[str, Any]) -> None:
+    """Refuse patterns that can take exponential time, and normalisers that make a text endlessly longer."""
+    for key in ("normalizer", "pre_tokenizer", "decoder"):
+        growth = 1.0
+        parts = list(_parts(content.get(key)))
+        if len(parts) > MOST_STEPS:
+            raise ValueError(f"{path}: {key} has {len(parts)} steps, at most {MOST_STEPS} are run; fetch it again")
+        for part in parts:
+            pattern = part.get("pattern")
+            regex = pattern.get("Regex") if isinstance(pattern, dict) else None
+            if isinstance(regex, str):
+                _vet_pattern(path, key, regex)
+            added = part.get("content", part.get("prepend", ""))
+            if part.get("type") in ("Replace", "Prepend") and isinstance(added, str):
+                literal = pattern.get("String") if isinstance(pattern, dict) else None
+                growth *= max(1.0, len(added) / max(1, len(literal or "")))
+        if growth > GROWTH:
+            raise ValueError(f"{path}: {key} can make a text {growth:.0f} times longer; remove its Replace steps")
+
+
+def _parts(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object inside, at any depth."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            if "type" in value:
+                yield value
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+
+
+def _vet_pattern(path: Path, key: str, regex: str) -> None:
+    shown = regex if len(regex) <= 60 else regex[:60] + "…"
+    if len(regex) > LONGEST_PATTERN:
+        raise ValueError(f"{path}: {key}: a pattern of {len(regex)} characters ({shown}); shorten it")
+    if nested(regex):
+        raise ValueError(
+            f"{path}: {key}: the pattern {shown} repeats a group that repeats itself: "
+            f"it can take for ever; "
+            "write it without the nesting"
+        )
+
+
+def nested(regex: str) -> bool:
+    """Whether a group with an unbounded repeat in it is itself repeated without bound, as in (a+)+."""
+    repeats = [False]  # for every open group: does it hold an unbounded repeat?
+    closed = False  # the thing before this character is a group that holds one
+    at = 0
+    while at < len(regex):
+        sign = regex[at]
+        if sign == "\\":
+            at, closed = at + 2, False
+            continue
+        if sign == "[":
+            at, closed = _after_class(regex, at), False
+            continue
+        unbounded = sign in "*+" or (sign == "{" and "," in (inside := _braces(regex, at)) and inside[-1] == ",")
+        if sign == "(":
+            repeats.append(False)
+        elif sign == ")" and len(repeats) > 1:
+            closed = repeats.pop()
+            repeats[-1] |= closed
+            at += 1
+            continue
+        elif unbounded:
+            if closed:
+                return True
+            repeats[-1] = True
+        closed = False
+        at += 1
+    return False
+
+
+def _braces(regex: str, at: int) -> str:
+    """What stands in {…}, or nothing."""
+    end = regex.find("}", at)
+    return regex[at + 1 : end] if end > at + 1 else " "
+
+
+def _after_class(regex: str, at: int) -> int:
+    """The position behind a […], which may hold others."""
+    depth = 0
+    while at < len(regex):
+        if regex[at] == "\\":
+            at += 1
+        elif regex[at] == "[":
+            depth += 1
+        elif regex[at] == "]":
+            depth -= 1
+            if depth == 0:
+                return at + 1
+        at += 1
+    return at
+
+
+def readable(text: str | tuple[str, str]) -> str | tuple[str, str]:
+    """Bounded, and lone surrogates (no text at all, but Python has them) as U+FFFD, so that offsets stay."""
+    if isinstance(text, tuple):
+        return readable(text[0]), readable(text[1])  # type: ignore[return-value]
+    if not isinstance(text, str):
+        raise ValueError(f"a {type(text).__name__} is no text; give a str, or a pair of them")
+    if len(text) > LONGEST_TEXT:
+        raise ValueError(f"a text of {len(text):,} characters, at most {LONGEST_TEXT:,} at once; cut it up")
+    return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
+
+
+@contextmanager
+def calm(where: str) -> Iterator[None]:
+    """The errors of `tokenizers` as ours; its panics are no Exception and would pass through everything."""
+    try:
+        yield
+    except ValueError:
+        raise
+    except BaseException as error:
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            reason = (str(error).splitlines() or [""])[0][:200]
+            raise ValueError(f"{where}: the tokenizer refuses it ({reason}); fetch the tokenizer again") from None
+        raise

@@ -1,0 +1,283 @@
+"""Text to tokens and back: `tokenizers` behind one class that keeps offsets and takes no text for control."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from multihead.data import vocabularies
+from multihead.data.chat import Messages, marked, render
+from multihead.data.disk import parse_json, read_bytes, read_json, read_text, write_bytes, write_json
+from multihead.data.foreign import calm, readable, vet
+from multihead.data.learn import learn
+from multihead.data.pieces import read_pieces, tokenizer_of
+
+FILES = (
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "chat_template.jinja", "vocab.txt", "vocab.json", "merges.txt", "source.spm", "target.spm",
+    *vocabularies.PIECES,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """One text, or a pair, as tokens; all lists have the same length."""
+
+    ids: list[int]
+    offsets: list[tuple[int, int]]  # code points of the text as it was given; (0, 0) for special tokens
+    types: list[int]  # BERT's sentence A and B
+    special: list[bool]  # put there by the tokenizer, not by the text
+    sequences: list[int | None]  # which text of a pair: 0, 1, or None for special tokens
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class Tokenizer:
+    """special: numbers of the special tokens there are, by name: pad, bos, eos, cls, sep, mask, unk.
+
+    outer: a vocabulary that numbers the inner tokens anew; target: a tokenizer for the other language. Marian
+    has both. For all others, `target` is the tokenizer itself.
+    """
+
+    def __init__(
+        self,
+        inner: tokenizers.Tokenizer,
+        named: dict[str, str],
+        *,
+        template: str | None = None,
+        files: dict[str, bytes] | None = None,
+        outer: dict[str, int] | None = None,
+        target: Tokenizer | None = None,
+    ) -> None:
+        # Some files carry both; what is cut and padded is decided where batches are made.
+        inner.no_truncation()
+        inner.no_padding()
+        inner.encode_special_tokens = True  # "</s>" in a text is four characters
+        self.inner, self.named, self.template, self.files = inner, named, template, files or {}
+        self.outer, self.target = outer, target or self
+        added = [token.content for token in inner.get_added_tokens_decoder().values() if token.special]
+        self.special = {name: i for name, token in named.items() if (i := self.id(token)) is not None}
+        # The unknown token is no control: any odd character becomes it.
+        names = {*added, *named.values()} - {named.get("unk", "")}
+        self.control = {token: i for token in sorted(names) if (i := self.id(token)) is not None}
+        self._inner_control = {inner.token_to_id(token) for token in self.control} - {None}
+
+    def __len__(self) -> int:
+        """How many tokens there are: one more than the largest number."""
+        numbers = self.outer or self.inner.get_vocab(with_added_tokens=True)
+        return max(numbers.values(), default=-1) + 1
+
+    def id(self, token: str) -> int | None:
+        """The number of a token as it is spelled in the vocabulary."""
+        return self.inner.token_to_id(token) if self.outer is None else self.outer.get(token)
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """How tokens are spelled in the vocabulary; "" for a number that is none."""
+        if self.outer is None:
+            return [self.inner.id_to_token(i) or "" for i in ids]
+        return [self._spelled.get(i, "") for i in ids]
+
+    @staticmethod
+    def load(directory: Path) -> Tokenizer:
+        """From tokenizer.json, or SentencePiece models, vocab.txt, vocab.json + merges.txt."""
+        return load(Path(directory))
+
+    @staticmethod
+    def train(texts: Iterable[str], kind: str = "bpe", vocab: int = 8000, *, lowercase: bool = False) -> Tokenizer:
+        """kind: bpe (bytes, so nothing is unknown), unigram, wordpiece or char."""
+        with calm("the texts"):
+            return Tokenizer(*learn(texts, kind, vocab, lowercase))
+
+    def save(self, directory: Path) -> None:
+        """Files that were loaded, unchanged, and a tokenizer.json where one can hold it all."""
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, content in self.files.items():
+            write_bytes(directory / name, content)
+        if self.outer is None and "tokenizer.json" not in self.files:
+            write_bytes(directory / "tokenizer.json", self.inner.to_str(pretty=True).encode())
+        if "tokenizer_config.json" not in self.files:
+            names = {f"{name}_token": token for name, token in self.named.items() if name in self.special}
+            chat = {} if self.template is None else {"chat_template": self.template}
+            keep = {"clean_up_tokenization_spaces": False, "tokenizer_class": "PreTrainedTokenizerFast"}
+            write_json(directory / "tokenizer_config.json", {**names, **chat, **({} if self.files else keep)})
+
+    def encode(self, text: str, pair: str | None = None, *, special: bool = True, control: bool = False) -> Encoding:
+        """special: add the model's own tokens around the text. control: let "</s>" in the text be control."""
+        return self.encode_batch([text if pair is None else (text, pair)], special=special, control=control)[0]
+
+    def encode_batch(
+        self, texts: Sequence[str | tuple[str, str]], *, special: bool = True, control: bool = False
+    ) -> list[Encoding]:
+        """As `encode`, for many texts or pairs of texts; in parallel."""
+        ready = [readable(text) for text in texts]
+        inner = self._reading_control if control else self.inner
+        with calm("the text"):
+            found = inner.encode_batch(ready, add_special_tokens=special)
+        return [self._encoding(one, control) for one in found]
+
+    def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
+        """Tokens to text; numbers that are no token are an error."""
+        wrong = next((i for i, token in zip(ids, self.tokens(ids), strict=True) if token == ""), None)
+        if wrong is not None and not (0 <= wrong < len(self)):
+            raise ValueError(f"{wrong} is no token of this tokenizer, which has {len(self)}; check the ids")
+        if self.outer is None:
+            with calm("the tokens"):
+                return self.inner.decode(list(ids), skip_special_tokens=skip_special)
+        skip = set(self.special.values()) if skip_special else set()
+        return "".join(self.tokens(i for i in ids if i not in skip)).replace("▁", " ").strip()
+
+    def decode_batch(self, rows: Iterable[Sequence[int]], skip_special: bool = True) -> list[str]:
+        return [self.decode(ids, skip_special) for ids in rows]
+
+    def chat(self, messages: Messages, add_generation_prompt: bool = True, **values: Any) -> str:
+        """The messages as the text the model was trained on, control tokens spelled out; see encode_chat."""
+        if self.template is None:
+            raise ValueError("this tokenizer has no chat template; use encode, or add chat_template.jinja to its files")
+        names = {f"{name}_token": self.named[name] for name in self.special}
+        return render(self.template, messages, **{"add_generation_prompt": add_generation_prompt, **names, **values})
+
+    def encode_chat(self, messages: Messages, add_generation_prompt: bool = True, **values: Any) -> list[int]:
+        """Tokens of `chat`; control tokens come from the template only, never from what a message says."""
+        safe, mark = marked(messages, list(self.control))
+        text = self.chat(safe, add_generation_prompt, **values)
+        if not mark:
+            return self.encode(text, special=False, control=True).ids
+        ids: list[int] = []
+        longest_first = sorted(self.control, key=len, reverse=True)
+        for part in re.split(f"({'|'.join(map(re.escape, longest_first))})", text):
+            if part in self.control:
+                ids.append(self.control[part])
+            elif part:
+                ids += self.encode(part.replace(mark, ""), special=False).ids
+        return ids
+
+    @cached_property
+    def _reading_control(self) -> tokenizers.Tokenizer:
+        """A copy, not a switch: a switch thrown by one thread would change what another one reads."""
+        return tokenizers.Tokenizer.from_str(self.inner.to_str())
+
+    @cached_property
+    def _spelled(self) -> dict[int, str]:
+        return {i: token for token, i in (self.target.outer or {}).items()}
+
+    @cached_property
+    def _renumber(self) -> list[int] | None:
+        """Inner number -> outer number."""
+        if self.outer is None:
+            return None
+        spelled = [self.inner.id_to_token(i) for i in range(self.inner.get_vocab_size())]
+        return [self.outer.get(token or "", self.special["unk"]) for token in spelled]
+
+    def _encoding(self, found: tokenizers.Encoding, control: bool) -> Encoding:
+        special = [flag == 1 for flag in found.special_tokens_mask]
+        ids, offsets, types, sequences = found.ids, found.offsets, found.type_ids, found.sequence_ids
+        if not control and sum(i in self._inner_control for i in ids) > sum(special):
+            rows = list(zip(ids, offsets, types, special, sequences, strict=True))
+            spread = [row for one in rows for row in self._spelled_out(*one)]
+            ids, offsets, types, special, sequences = (list(column) for column in zip(*spread, strict=True))
+        if (numbers := self._renumber) is not None:
+            ids = [numbers[i] for i in ids]
+        return Encoding(ids, offsets, types, special, sequences)
+
+    def _spelled_out(
+        self, i: int, offset: tuple[int, int], kind: int, special: bool, sequence: int | None
+    ) -> Iterator[Any]:
+        """A control token that the model's own vocabulary matched in the text, as its characters.
+
+        `tokenizers` knows no pieces that text may not become; Unigram and word vocabularies match them.
+        """
+        if special or i not in self._inner_control:
+            yield i, offset, kind, special, sequence
+            return
+        start, end = offset
+        unknown = self.inner.token_to_id(self.named.get("unk", "")) or 0
+        for at, sign in enumerate(self.inner.id_to_token(i) or ""):
+            bytes_of = [self.inner.token_to_id(f"<0x{byte:02X}>") for byte in sign.encode()]
+            number = self.inner.token_to_id(sign)
+            for one in [number] if number is not None else bytes_of if None not in bytes_of else [unknown]:
+                yield one, (min(start + at, end), min(start + at + 1, end)), kind, False, sequence
+
+
+def load(directory: Path) -> Tokenizer:
+    if not directory.is_dir():
+        raise ValueError(f"{directory}: no such directory; give the directory that holds the tokenizer's files")
+    files = {name: read_bytes(directory / name) for name in FILES if (directory / name).exists()}
+    config = read_json(directory / "tokenizer_config.json") if "tokenizer_config.json" in files else {}
+    family = vocabularies.family_of(directory, config)
+    if "source.spm" in files and "tokenizer.json" not in files:
+        return _two(directory, config, files)
+    piece = next((name for name in vocabularies.PIECES if name in files), None)
+    if "tokenizer.json" in files:
+        inner = _whole(directory / "tokenizer.json", files["tokenizer.json"])
+    elif piece is not None:
+        with calm(str(directory / piece)):
+            inner = vocabularies.from_pieces(directory / piece, config, family)
+    elif "vocab.txt" in files:
+        inner, family = vocabularies.wordpiece(directory / "vocab.txt", config), family or "bert"
+    elif "vocab.json" in files and "merges.txt" in files:
+        with calm(str(directory / "vocab.json")):
+            inner = vocabularies.byte_bpe(directory, config, family)
+    else:
+        raise ValueError(
+            f"{directory}: no tokenizer; it needs tokenizer.json, "
+            f"a SentencePiece model ({', '.join(vocabularies.PIECES)}), "
+            "vocab.txt, or vocab.json with merges.txt"
+        )
+    named = vocabularies.named_tokens(directory, config, family)
+    if "tokenizer.json" not in files:
+        vocabularies.add_tokens(directory, inner, config, named)
+    if inner.post_processor is None or (family == "llama" and "add_bos_token" in config):
+        vocabularies.add_template(inner, config, family, named)
+    return Tokenizer(inner, named, template=_template(directory, config), files=files)
+
+
+def _whole(path: Path, raw: bytes) -> tokenizers.Tokenizer:
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: byte {error.start} is not UTF-8; fetch it again") from None
+    vet(path, parse_json(text, str(path)))
+    with calm(str(path)):
+        return tokenizers.Tokenizer.from_str(text)
+
+
+def _two(directory: Path, config: dict[str, Any], files: dict[str, bytes]) -> Tokenizer:
+    """Marian: two SentencePiece models, whose pieces vocab.json numbers (and target_vocab.json, if any)."""
+    named = vocabularies.named_tokens(directory, config, "marian")
+    second = directory / "target_vocab.json"
+    outers = [
+        read_json(directory / "vocab.json"),
+        read_json(second if second.exists() else directory / "vocab.json"),
+    ]
+    if second.exists():
+        files = {**files, second.name: read_bytes(second)}
+    made: list[Tokenizer] = []
+    for name, outer in reversed(list(zip(("source.spm", "target.spm"), outers, strict=True))):
+        if named["unk"] not in outer or not all(type(i) is int for i in outer.values()):
+            raise ValueError(
+                f"{directory / 'vocab.json'}: has no {named['unk']}, or holds more than numbers; fetch it again"
+            )
+        with calm(str(directory / name)):
+            source = read_pieces(directory / name)
+            inner = tokenizer_of(source)
+            codes = [token for token in outer if token.startswith(">>") and token.endswith("<<")]
+            inner.add_tokens([tokenizers.AddedToken(token, normalized=False) for token in codes])
+            vocabularies.add_template(inner, config, "marian", named)
+        made.append(Tokenizer(inner, named, files=files, outer=outer, target=made[0] if made else None))
+    return made[1]
+
+
+def _template(directory: Path, config: dict[str, Any]) -> str | None:
+    if (directory / "chat_template.jinja").exists():
+        return read_text(directory / "chat_template.jinja", limit=1 << 20)
+    template = config.get("chat_template")
+    if isinstance(template, list):  # several by name
+        template = {entry.get("name"): entry.get("template") for entry in template}.get("default")
+    return template if isinstance(template, str) else None

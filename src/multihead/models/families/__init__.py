@@ -1,0 +1,52 @@
+"""Families: one table per public family, weights in and out. Adding a family is adding a table here."""
+
+from multihead.models.families.bart import BART
+from multihead.models.families.bert import BERT
+from multihead.models.families.distilbert import DISTILBERT
+from multihead.models.families.gpt2 import GPT2
+from multihead.models.families.labels import label_fields, labels_of
+from multihead.models.families.llama import LLAMA, MISTRAL, QWEN2
+from multihead.models.families.marian import MARIAN
+from multihead.models.families.own import OWN, own_config, own_plan, readout_options
+from multihead.models.families.roberta import ROBERTA, XLM_ROBERTA
+from multihead.models.families.t5 import T5
+from multihead.models.families.table import Family, Readout, Shape, difference
+from multihead.models.families.vit import VIT
+from multihead.models.families.weights import Plan, construct, drain, plan_of, pour, shape_of
+from multihead.models.families.whisper import WHISPER
+
+FAMILIES = {  # by config.json's model_type
+    "bert": BERT,
+    "roberta": ROBERTA,
+    "xlm-roberta": XLM_ROBERTA,
+    "distilbert": DISTILBERT,
+    "gpt2": GPT2,
+    "llama": LLAMA,
+    "mistral": MISTRAL,
+    "qwen2": QWEN2,
+    "marian": MARIAN,
+    "bart": BART,
+    "t5": T5,
+    "vit": VIT,
+    "whisper": WHISPER,
+}
+
+__all__ = [
+    "FAMILIES",
+    "OWN",
+    "Family",
+    "Plan",
+    "Readout",
+    "Shape",
+    "construct",
+    "difference",
+    "drain",
+    "label_fields",
+    "labels_of",
+    "own_config",
+    "own_plan",
+    "plan_of",
+    "pour",
+    "readout_options",
+    "shape_of",
+]

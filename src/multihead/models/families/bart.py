@@ -1,0 +1,86 @@
+"""BART (Lewis et al. 2020)."""
+
+from typing import Any
+
+from multihead.models.families.table import EMBED_SCALE, Family, Key, Part, Readout, activation_key
+from multihead.models.readouts import Classes, Vocabulary
+
+
+def fields(side: str, **more: Any) -> dict[str, Any]:
+    """What Marian and Whisper call by the same names."""
+    return {
+        "dim": Key("d_model"),
+        "layers": Key(f"{side}_layers"),
+        "heads": Key(f"{side}_attention_heads"),
+        "inner": Key(f"{side}_ffn_dim"),
+        "pad": Key("pad_token_id", None),
+        "activation": activation_key("activation_function", "gelu"),
+        "dropout": Key("dropout", 0.1),
+        "attention_dropout": Key("attention_dropout", 0.0),
+        **more,
+    }
+
+
+def layers(side: str) -> dict[str, str]:
+    """The blocks of one side, as Marian and Whisper have them too."""
+    ours, theirs = f"{side}.stack.blocks.{{i}}", f"{side}.layers.{{i}}"
+    names = {
+        f"{ours}.{kind}.{letter}": f"{theirs}.{name}.{letter}_proj"
+        for kind, name in (("attention", "self_attn"), ("cross", "encoder_attn"))
+        for letter in ("q", "k", "v", "out")
+    }
+    return names | {
+        f"{ours}.attention_norm": f"{theirs}.self_attn_layer_norm",
+        f"{ours}.cross_norm": f"{theirs}.encoder_attn_layer_norm",
+        f"{ours}.feed_forward.up": f"{theirs}.fc1",
+        f"{ours}.feed_forward.down": f"{theirs}.fc2",
+        f"{ours}.feed_forward_norm": f"{theirs}.final_layer_norm",
+    }
+
+
+def text(side: str) -> dict[str, Any]:
+    return fields(
+        side,
+        vocab=Key("vocab_size"),
+        max_length=Key("max_position_embeddings", 1024),
+        embed_scale=EMBED_SCALE,
+        tied=Key("tie_word_embeddings", True),
+        positions="learned",
+        position_offset=2,
+        embed_norm=True,
+    )
+
+
+SHARED = {
+    side + ".stem.embedding": Part("shared", also=("encoder.embed_tokens", "decoder.embed_tokens"))
+    for side in ("encoder", "decoder")
+}
+WRITE = Readout(Vocabulary, {"bias": True}, {"weight": "lm_head.weight", "bias": Part("final_logits_bias", lead=True)})
+
+BART = Family(
+    title="Bart",
+    prefix="model.",
+    encoder=text("encoder"),
+    decoder=text("decoder"),
+    shared=True,
+    tensors={
+        **SHARED,
+        **layers("encoder"),
+        **layers("decoder"),
+        "encoder.stem.positions.table": "encoder.embed_positions.weight",
+        "decoder.stem.positions.table": "decoder.embed_positions.weight",
+        "encoder.stem.norm": "encoder.layernorm_embedding",
+        "decoder.stem.norm": "decoder.layernorm_embedding",
+    },
+    readouts={
+        "Model": Readout(),
+        "ForConditionalGeneration": WRITE,
+        "ForSequenceClassification": Readout(
+            Classes,
+            {"over": "last", "hidden": "tanh"},
+            {"dense": "classification_head.dense", "scores": "classification_head.out_proj"},
+        ),
+        "ForQuestionAnswering": Readout(Classes, {"over": "tokens"}, {"scores": "qa_outputs"}, classes=2),
+    },
+    constants={"is_encoder_decoder": True},
+)

@@ -1,0 +1,47 @@
+"""The names of classes, as config.json holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from multihead.models.families.table import Json
+from multihead.models.readouts import Classes, Model
+
+
+def labels_of(config: Json, model: Model, answering: bool = False) -> list[str]:
+    """One name per class of the readout; none where classes are begin and end of an answer."""
+    if not isinstance(model.readout, Classes) or answering:
+        return []
+    classes, named = model.readout.scores.out_features, config.get("id2label")
+    labels = [f"LABEL_{i}" for i in range(classes)] if named is None else _sorted(named)
+    if len(labels) != classes:
+        raise ValueError(f"id2label names {len(labels)} classes, the readout in the file has {classes}")
+    return labels
+
+
+def label_fields(labels: Sequence[str], before: Json | None = None) -> Json:
+    """What config.json says of labels; nothing where it says them already, or where its silence means them."""
+    if not labels:
+        return {}
+    named = (before or {}).get("id2label")
+    if before is not None and list(labels) == (_default(labels) if named is None else _sorted(named)):
+        return {}
+    return {
+        "id2label": {str(i): name for i, name in enumerate(labels)},
+        "label2id": {name: i for i, name in enumerate(labels)},
+    }
+
+
+def _default(labels: Sequence[str]) -> list[str]:
+    return [f"LABEL_{i}" for i in range(len(labels))]
+
+
+def _sorted(id2label: Any) -> list[str]:
+    try:
+        numbered = sorted((int(i), str(name)) for i, name in id2label.items())
+    except (ValueError, AttributeError):
+        numbered = []
+    if [i for i, _ in numbered] != list(range(len(numbered))) or not numbered:
+        raise ValueError("id2label does not number its labels 0, 1, 2 …")
+    return [name for _, name in numbered]

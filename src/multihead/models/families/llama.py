@@ -1,0 +1,130 @@
+"""Llama (Touvron et al. 2023; SmolLM2 is one), Mistral (Jiang et al. 2023) and Qwen2 (Yang et al. 2024)."""
+
+from dataclasses import replace
+from typing import Any
+
+from multihead.models.config import ModelConfig
+from multihead.models.families.table import Family, Json, Key, Readout, activation_key
+from multihead.models.readouts import Classes, Vocabulary
+
+SCALING = {
+    "factor": "factor",
+    "low_freq_factor": "low",
+    "high_freq_factor": "high",
+    "beta_fast": "fast",
+    "beta_slow": "slow",
+    "attention_factor": "gain",
+    "original_max_position_embeddings": "original",
+}
+
+
+def theta(theirs: float | None, config: Json) -> float:
+    """It moved from the top into rope_parameters."""
+    return float(theirs or (config.get("rope_parameters") or {}).get("rope_theta") or 10_000.0)
+
+
+def scaling(theirs: Json | None, config: Json) -> Json | None:
+    rope = theirs or config.get("rope_parameters") or {}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    rest = {name: value for name, value in rope.items() if name not in ("rope_type", "type", "rope_theta")}
+    unknown = [name for name, value in rest.items() if name not in SCALING and value not in (None, 1.0)]
+    if kind not in ("default", "linear", "llama3", "yarn") or unknown:
+        raise ValueError(f"rope scaling {rope} is not supported; known: linear, llama3, yarn")
+    if kind == "default":
+        return None
+    known = {SCALING[name]: value for name, value in rest.items() if name in SCALING and value is not None}
+    if kind != "linear":
+        known.setdefault("original", config["max_position_embeddings"])
+    return {"kind": kind, **known}
+
+
+def unscaled(ours: Json | None, model: ModelConfig) -> Json | None:
+    if ours is None:
+        return None
+    theirs = {ours_name: name for name, ours_name in SCALING.items()}
+    return {"rope_type": ours["kind"], **{theirs[name]: ours[name] for name in ours if name != "kind"}}
+
+
+def window(theirs: int | None, config: Json) -> int | None:
+    """Qwen2 can give a window to its upper layers only; one window for all layers is what we have."""
+    if not config.get("use_sliding_window", False) or theirs is None:
+        return None
+    layers = config["num_hidden_layers"]
+    full = ["full_attention"] * min(config.get("max_window_layers", 28), layers)
+    kinds = config.get("layer_types") or full + ["sliding_attention"] * (layers - len(full))
+    if len(set(kinds)) > 1:
+        raise ValueError("layer_types: a window in some layers and none in others is not supported")
+    return theirs if "sliding_attention" in kinds else None
+
+
+FIELDS: dict[str, Any] = {
+    "vocab": Key("vocab_size"),
+    "max_length": Key("max_position_embeddings", 2048),
+    "pad": Key("pad_token_id", None),
+    "dim": Key("hidden_size"),
+    "layers": Key("num_hidden_layers"),
+    "heads": Key("num_attention_heads"),
+    "kv_heads": Key("num_key_value_heads", None),
+    "key_dim": Key("head_dim", None),
+    "inner": Key("intermediate_size"),
+    "activation": activation_key("hidden_act", "silu"),
+    "norm_eps": Key("rms_norm_eps", 1e-6),
+    "attention_dropout": Key("attention_dropout", 0.0),
+    "tied": Key("tie_word_embeddings", False),
+    "rotary_theta": Key("rope_theta", None, theta),
+    "rotary_scaling": Key("rope_scaling", None, scaling, unscaled),
+    "positions": "rotary",
+    "norm": "rms",
+    "norm_first": True,
+    "gated": True,
+    "dropout": 0.0,
+}
+
+LLAMA = Family(
+    title="Llama",
+    prefix="model.",
+    decoder={
+        **FIELDS,
+        "attention_bias": Key(
+            "attention_bias", False, lambda yes, config: "qkvo" * yes, lambda letters, model: letters == "qkvo"
+        ),
+        "inner_bias": Key("mlp_bias", False),
+    },
+    tensors={
+        "stem.embedding": "embed_tokens",
+        "stack.blocks.{i}.attention.q": "layers.{i}.self_attn.q_proj",
+        "stack.blocks.{i}.attention.k": "layers.{i}.self_attn.k_proj",
+        "stack.blocks.{i}.attention.v": "layers.{i}.self_attn.v_proj",
+        "stack.blocks.{i}.attention.out": "layers.{i}.self_attn.o_proj",
+        "stack.blocks.{i}.attention_norm": "layers.{i}.input_layernorm",
+        "stack.blocks.{i}.feed_forward.gate": "layers.{i}.mlp.gate_proj",
+        "stack.blocks.{i}.feed_forward.up": "layers.{i}.mlp.up_proj",
+        "stack.blocks.{i}.feed_forward.down": "layers.{i}.mlp.down_proj",
+        "stack.blocks.{i}.feed_forward_norm": "layers.{i}.post_attention_layernorm",
+        "stack.norm": "norm",
+    },
+    readouts={
+        "Model": Readout(),
+        "ForCausalLM": Readout(Vocabulary, {}, {"weight": "lm_head.weight"}),
+        "ForTokenClassification": Readout(Classes, {"over": "tokens"}, {"scores": "score"}),
+        "ForSequenceClassification": Readout(Classes, {"over": "last", "bias": False}, {"scores": "score"}),
+    },
+    harmless=(r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",),
+)
+
+MISTRAL = replace(
+    LLAMA,
+    title="Mistral",
+    decoder={**FIELDS, "attention_bias": "", "inner_bias": False, "window": Key("sliding_window", 4096)},
+)
+
+QWEN2 = replace(
+    LLAMA,
+    title="Qwen2",
+    decoder={
+        **FIELDS,
+        "attention_bias": "qkv",
+        "inner_bias": False,
+        "window": Key("sliding_window", None, window),
+    },
+)

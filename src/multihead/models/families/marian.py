@@ -1,0 +1,31 @@
+"""Marian (Junczys-Dowmunt et al. 2018), the OPUS translators: BART without learned positions and embedding norm."""
+
+from multihead.models.families.bart import SHARED, WRITE, fields, layers
+from multihead.models.families.table import EMBED_SCALE, Family, Json, Key, Readout
+
+
+def target_vocab(theirs: int | None, config: Json) -> int:
+    return config["vocab_size"] if theirs is None or config.get("share_encoder_decoder_embeddings", True) else theirs
+
+
+TEXT = {
+    "max_length": Key("max_position_embeddings", 1024),
+    "embed_scale": EMBED_SCALE,
+    "tied": Key("tie_word_embeddings", True),
+    "positions": "sinusoidal",
+}
+
+APART = {"encoder.stem.embedding": "encoder.embed_tokens", "decoder.stem.embedding": "decoder.embed_tokens"}
+
+MARIAN = Family(
+    title="Marian",
+    prefix="model.",
+    encoder=fields("encoder", vocab=Key("vocab_size"), **TEXT),
+    decoder=fields("decoder", vocab=Key("decoder_vocab_size", None, target_vocab), **TEXT),
+    shared=Key("share_encoder_decoder_embeddings", True),
+    tensors={**SHARED, **layers("encoder"), **layers("decoder")},
+    variants=((lambda shape: not shape.shared, APART),),
+    readouts={"Model": Readout(), "MTModel": WRITE},
+    harmless=(r"(encoder|decoder)\.embed_positions\.weight",),  # sines; older files hold them
+    constants={"is_encoder_decoder": True},
+)

@@ -1,0 +1,100 @@
+"""T5 (Raffel et al. 2020) and its version 1.1, which has a gated feed-forward and a readout of its own."""
+
+from typing import Any
+
+from multihead.models.config import ModelConfig
+from multihead.models.families.table import Family, Json, Key, Part, Readout, activation, written
+from multihead.models.readouts import Vocabulary
+
+
+def inner_activation(theirs: str, config: Json) -> str:
+    """ "gated-gelu" has always meant the tanh approximation."""
+    return "gelu_tanh" if theirs == "gated-gelu" else activation("feed_forward_proj", theirs.removeprefix("gated-"))
+
+
+def feed_forward_proj(ours: object, model: ModelConfig) -> str:
+    if not model.gated:
+        return written(model.activation)
+    return "gated-gelu" if model.activation == "gelu_tanh" else f"gated-{written(model.activation)}"
+
+
+def output_scale(config: Json) -> float:
+    """Version 1.0 scales what goes into its readout, 1.1 does not; old files say it by `tie_word_embeddings`."""
+    scaled = config.get("scale_decoder_outputs", config.get("tie_word_embeddings", True))
+    return float(config["d_model"] ** -0.5) if scaled else 1.0
+
+
+def fields(layers: Key) -> dict[str, Any]:
+    return {
+        "vocab": Key("vocab_size"),
+        "pad": Key("pad_token_id", 0),
+        "dim": Key("d_model"),
+        "layers": layers,
+        "heads": Key("num_heads"),
+        "key_dim": Key("d_kv"),
+        "inner": Key("d_ff"),
+        "activation": Key("feed_forward_proj", "relu", inner_activation, feed_forward_proj),
+        "gated": Key("feed_forward_proj", "relu", lambda name, config: name.startswith("gated-"), feed_forward_proj),
+        "norm_eps": Key("layer_norm_epsilon", 1e-6),
+        "dropout": Key("dropout_rate", 0.1),
+        "relative_buckets": Key("relative_attention_num_buckets", 32),
+        "relative_farthest": Key("relative_attention_max_distance", 128),
+        "tied": Key("tie_word_embeddings", True),
+        "positions": "relative",
+        "norm": "rms",
+        "norm_first": True,
+        "attention_bias": "",
+        "inner_bias": False,
+        "scale": 1.0,
+    }
+
+
+def blocks(side: str, inner: int) -> dict[str, str]:
+    """A block holds its sublayers in a list: `inner` is the number of the feed-forward's."""
+    ours, theirs = f"{side}.stack.blocks.{{i}}", f"{side}.block.{{i}}.layer"
+    names = {f"{ours}.attention.{x}": f"{theirs}.0.SelfAttention.{x[0]}" for x in ("q", "k", "v", "out")}
+    names |= {f"{ours}.cross.{x}": f"{theirs}.1.EncDecAttention.{x[0]}" for x in ("q", "k", "v", "out")}
+    return names | {
+        f"{side}.stack.position.table": f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias",
+        f"{side}.stack.norm": f"{side}.final_layer_norm",
+        f"{ours}.attention_norm": f"{theirs}.0.layer_norm",
+        f"{ours}.cross_norm": f"{theirs}.1.layer_norm",
+        f"{ours}.feed_forward.up": f"{theirs}.{inner}.DenseReluDense.wi",
+        f"{ours}.feed_forward.gate": f"{theirs}.{inner}.DenseReluDense.wi_0",
+        f"{ours}.feed_forward.down": f"{theirs}.{inner}.DenseReluDense.wo",
+        f"{ours}.feed_forward_norm": f"{theirs}.{inner}.layer_norm",
+    }
+
+
+def gated(side: str, inner: int) -> dict[str, str]:
+    return {f"{side}.stack.blocks.{{i}}.feed_forward.up": f"{side}.block.{{i}}.layer.{inner}.DenseReluDense.wi_1"}
+
+
+T5 = Family(
+    title="T5",
+    prefix="",
+    encoder=fields(Key("num_layers")),
+    decoder=fields(
+        Key("num_decoder_layers", None, lambda theirs, config: config["num_layers"] if theirs is None else theirs)
+    ),
+    shared=True,
+    tensors={
+        "encoder.stem.embedding": Part("shared", also=("encoder.embed_tokens", "decoder.embed_tokens")),
+        "decoder.stem.embedding": "shared",
+        **blocks("encoder", inner=1),
+        **blocks("decoder", inner=2),
+    },
+    variants=(
+        (
+            lambda shape: any(side is not None and side.gated for side in shape[:2]),
+            {**gated("encoder", 1), **gated("decoder", 2)},
+        ),
+    ),
+    readouts={
+        "Model": Readout(),
+        "EncoderModel": Readout(only="encoder"),
+        "ForConditionalGeneration": Readout(Vocabulary, {"scale": output_scale}, {"weight": "lm_head.weight"}),
+    },
+    harmless=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
+    constants={"is_encoder_decoder": True},
+)

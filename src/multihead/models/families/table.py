@@ -1,0 +1,257 @@
+"""What a family is: a table of config.json fields, a table of tensor names, and the readouts it comes with.
+
+Everything is data. A table says only how *our* names become theirs; `Family.read`, `Family.write` and
+`weights.py` apply it in both directions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from multihead.models.config import ModelConfig
+from multihead.models.readouts import Classes, Vocabulary
+
+Json = dict[str, Any]
+REQUIRED: Any = object()
+
+# their names of activations; of several, the first is the one we write
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+
+@dataclass(frozen=True)
+class Key:
+    """A field of config.json; `into` makes our value of theirs, `back` theirs of ours."""
+
+    name: str
+    default: Any = REQUIRED
+    into: Callable[[Any, Json], Any] = lambda theirs, config: theirs
+    back: Callable[[Any, ModelConfig], Any] = lambda ours, model: ours
+
+    def read(self, config: Json) -> Any:
+        theirs = config.get(self.name, self.default)
+        if theirs is REQUIRED:
+            raise ValueError(f"{self.name!r} is missing")
+        return self.into(theirs, config)
+
+
+def activation_key(name: str, default: str) -> Key:
+    """A field that names an activation."""
+    return Key(name, default, lambda theirs, config: activation(name, theirs), lambda ours, model: written(ours))
+
+
+def activation(name: str, theirs: str) -> str:
+    if theirs not in ACTIVATIONS:
+        raise ValueError(f"{name} = {theirs!r} is not supported; known: {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[theirs]
+
+
+def written(ours: str) -> str:
+    return next(theirs for theirs, name in ACTIVATIONS.items() if name == ours)
+
+
+# The table of embeddings is multiplied by the root of the width, or not at all.
+EMBED_SCALE = Key(
+    "scale_embedding",
+    False,
+    lambda yes, config: config["d_model"] ** 0.5 if yes else 1.0,
+    lambda scale, model: scale != 1.0,
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Where a tensor of ours stands in theirs: under this name, as piece `index` of `of` along the outputs."""
+
+    name: str
+    index: int = 0
+    of: int = 1
+    flipped: bool = False  # matrices are stored [in, out]
+    lead: bool = False  # stored with a first axis of 1
+    also: tuple[str, ...] = ()  # other names of the same tensor, in some files
+
+
+Names = Mapping[str, str | Part]  # ours -> theirs; of a tensor, or of a module for all that is in it
+
+
+@dataclass(frozen=True)
+class Readout:
+    """What one architecture puts on the body. In tensor names, {body} is the body's prefix."""
+
+    kind: type[Classes] | type[Vocabulary] | None = None  # None: the body alone
+    options: Mapping[str, Any] = field(default_factory=dict)  # for `kind`; a function is given config.json
+    tensors: Names = field(default_factory=dict)
+    untied: Names = field(default_factory=dict)  # other names where the vocabulary has a table of its own
+    classes: int | None = None  # None: as many as there are labels
+    only: str | None = None  # "encoder": the rest of the body is not there
+
+
+class Shape(NamedTuple):
+    """What body a config.json describes."""
+
+    encoder: ModelConfig | None
+    decoder: ModelConfig | None
+    shared: bool  # encoder and decoder have one table of embeddings
+
+
+@dataclass(frozen=True)
+class Family:
+    """One public family. An architecture's name is `title` and a key of `readouts`."""
+
+    title: str
+    prefix: str  # before the body's tensors, where a readout stands beside it
+    tensors: Names
+    readouts: Mapping[str, Readout]
+    encoder: Mapping[str, Any] | None = None  # field of ModelConfig -> Key, or a constant
+    decoder: Mapping[str, Any] | None = None
+    shared: Key | bool = False
+    variants: tuple[tuple[Callable[[Shape], bool], Names], ...] = ()  # other names where a shape says so
+    demands: Mapping[str, Any] = field(default_factory=dict)  # another value is other mathematics: refused
+    harmless: tuple[str, ...] = ()  # patterns of tensors that are in some files and are not needed
+    constants: Mapping[str, Any] = field(default_factory=dict)  # what config.json says besides
+
+    def read(self, config: Json, only: str | None = None) -> Shape:
+        """config.json -> the body's shape; `only`: one side of an encoder-decoder."""
+        for name, value in self.demands.items():
+            if config.get(name, value) != value:
+                raise ValueError(f"{name} = {config[name]!r} is not supported, only {value!r}")
+        sides: dict[str, ModelConfig | None] = {}
+        for side, fields in (("encoder", self.encoder), ("decoder", self.decoder)):
+            use = fields is not None and only in (None, side)
+            sides[side] = _model_config(fields or {}, config) if use else None
+        encoder, decoder = sides["encoder"], sides["decoder"]
+        if encoder and decoder:
+            decoder = replace(decoder, memory_dim=encoder.dim)
+        shared = self.shared.read(config) if isinstance(self.shared, Key) else self.shared
+        return Shape(encoder, decoder, bool(shared and encoder and decoder))
+
+    def write(self, shape: Shape, before: Json | None = None) -> Json:
+        """The shape -> config.json, on top of what it said `before`; fields that say the same stay as they were."""
+        config = {**self.constants, **(before or {})}
+        told = dict(zip(("encoder", "decoder"), self._told(before), strict=True))
+        for side, model, fields in (("encoder", shape[0], self.encoder), ("decoder", shape[1], self.decoder)):
+            for name, key in (fields or {}).items():
+                if model is not None and isinstance(key, Key):
+                    known, new = told[side], _resolved(model)
+                    old = None if known is None else _resolved(known)
+                    if old is None or getattr(old, name) != getattr(new, name):
+                        config[key.name] = key.back(getattr(new, name), new)
+        if isinstance(self.shared, Key):
+            config[self.shared.name] = shape.shared
+        return config
+
+    def _told(self, config: Json | None) -> tuple[ModelConfig | None, ModelConfig | None]:
+        """What config.json says already, if it says enough."""
+        try:
+            return self.read(config or {})[:2]
+        except ValueError:
+            return None, None
+
+    def fits(self, shape: Shape, config: Json, only: str | None = None) -> bool:
+        """Whether config.json tells all of the shape that matters to an answer."""
+        try:
+            told = self.read(config, only)
+        except ValueError:
+            return False
+        return all(
+            (a is None) == (b is None) and (a is None or b is None or essence(a) == essence(b))
+            for a, b in zip(told[:2], shape[:2], strict=True)
+        ) and (told.shared == shape.shared)
+
+    def place(self, ours: str, prefix: str, shape: Shape) -> Part:
+        """Where our tensor of the body (its name without "body.") stands in theirs."""
+        names = dict(self.tensors)
+        for applies, others in self.variants:
+            if applies(shape):
+                names |= others
+        return _lookup(names, ours, prefix, prefix)
+
+
+def difference(family: Family, config: Json, shape: Shape) -> str:
+    """The first thing about a shape that a family's config.json cannot say."""
+    told = family.read(config)
+    for side, a, b in (("encoder", told.encoder, shape.encoder), ("decoder", told.decoder, shape.decoder)):
+        if a is None or b is None:
+            if a is not b:
+                return f"it has {'no' if b is None else 'an'} {side}"
+            continue
+        a, b = essence(a), essence(b)
+        for name in ("stem", "positions", *a.__dataclass_fields__):
+            if getattr(a, name) != getattr(b, name):
+                return f"{side}: {name} = {getattr(b, name)!r}, not {getattr(a, name)!r}"
+    return f"encoder and decoder have {'one table' if shape.shared else 'two tables'} of embeddings"
+
+
+def readout_place(readout: Readout, ours: str, prefix: str, shape: Shape) -> Part:
+    """Where our tensor of the readout (its name without "readout.") stands in theirs."""
+    last = shape.decoder or shape.encoder
+    tied = last is not None and last.tied
+    return _lookup(readout.tensors if tied else {**readout.tensors, **readout.untied}, ours, prefix, "")
+
+
+def _lookup(names: Names, ours: str, body: str, before: str) -> Part:
+    layer = re.search(r"blocks\.(\d+)\.", ours)
+    name = ours if layer is None else ours.replace(layer[0], "blocks.{i}.")
+    module, _, leaf = name.rpartition(".")
+    found, tail = (names[name], "") if name in names else (names.get(module), f".{leaf}")
+    if found is None:
+        raise ValueError(f"this family has no place for the tensor {ours}")
+    part = Part(found) if isinstance(found, str) else found
+
+    def full(theirs: str) -> str:
+        return before + theirs.format(i=layer and layer[1], body=body) + tail
+
+    return replace(part, name=full(part.name), also=tuple(full(name) for name in part.also))
+
+
+def _model_config(fields: Mapping[str, Any], config: Json) -> ModelConfig:
+    values = {name: key.read(config) if isinstance(key, Key) else key for name, key in fields.items()}
+    try:
+        return ModelConfig(**values)
+    except TypeError as error:  # text where a number should stand
+        raise ValueError(f"a value has the wrong type: {error}") from error
+
+
+def _resolved(model: ModelConfig) -> ModelConfig:
+    """Every None that stands for a default is that default."""
+    width = model.head_width
+    return replace(
+        model,
+        kv_heads=model.kv_heads or model.heads,
+        key_dim=width,
+        value_dim=model.value_dim or width,
+        inner=model.inner or 4 * model.dim,
+        final_norm=model.norm_first if model.final_norm is None else model.final_norm,
+        scale=width**-0.5 if model.scale is None else model.scale,
+    )
+
+
+def essence(model: ModelConfig) -> ModelConfig:
+    """The config without what changes no answer: dropout, and fields of parts that are not there."""
+    plain, drop = ModelConfig(), ["dropout", "attention_dropout", "pad", "tied"]
+    if model.stem != "tokens":
+        drop += ["vocab", "token_types", "embed_scale", "embed_norm"]
+    if model.stem == "patches":
+        drop += ["max_length"]
+    else:
+        drop += ["image", "patch", "channels"]
+    if model.stem != "audio":
+        drop += ["mels"]
+    if model.positions not in ("learned", "sinusoidal"):
+        drop += ["max_length"]
+    if model.positions != "learned":
+        drop += ["position_offset"]
+    if model.positions != "rotary":
+        drop += ["rotary_theta", "rotary_scaling"]
+    if model.positions != "relative":
+        drop += ["relative_buckets", "relative_farthest"]
+    return replace(_resolved(model), **{name: getattr(plain, name) for name in drop})

@@ -1,0 +1,53 @@
+"""ViT (Dosovitskiy et al. 2021)."""
+
+from multihead.models.families.table import Family, Json, Key, Part, Readout, activation_key
+from multihead.models.readouts import Classes
+
+
+def sides(theirs: int | list[int], config: Json) -> tuple[int, int]:
+    height, width = (theirs, theirs) if isinstance(theirs, int) else theirs
+    return height, width
+
+
+VIT = Family(
+    title="ViT",
+    prefix="vit.",
+    encoder={
+        "stem": "patches",
+        "image": Key("image_size", 224, sides, lambda image, model: image[0] if image[0] == image[1] else list(image)),
+        "patch": Key("patch_size", 16),
+        "channels": Key("num_channels", 3),
+        "dim": Key("hidden_size"),
+        "layers": Key("num_hidden_layers"),
+        "heads": Key("num_attention_heads"),
+        "inner": Key("intermediate_size"),
+        "activation": activation_key("hidden_act", "gelu"),
+        "norm_eps": Key("layer_norm_eps", 1e-12),
+        "attention_bias": Key(
+            "qkv_bias", True, lambda yes, config: "qkvo" if yes else "o", lambda letters, model: "q" in letters
+        ),
+        "dropout": Key("hidden_dropout_prob", 0.0),
+        "attention_dropout": Key("attention_probs_dropout_prob", 0.0),
+        "positions": "learned",
+        "norm_first": True,
+    },
+    tensors={
+        "stem.whole": "embeddings.cls_token",
+        "stem.patches": "embeddings.patch_embeddings.projection",
+        "stem.positions.table": Part("embeddings.position_embeddings", lead=True),
+        "stack.blocks.{i}.attention.q": "encoder.layer.{i}.attention.attention.query",
+        "stack.blocks.{i}.attention.k": "encoder.layer.{i}.attention.attention.key",
+        "stack.blocks.{i}.attention.v": "encoder.layer.{i}.attention.attention.value",
+        "stack.blocks.{i}.attention.out": "encoder.layer.{i}.attention.output.dense",
+        "stack.blocks.{i}.attention_norm": "encoder.layer.{i}.layernorm_before",
+        "stack.blocks.{i}.feed_forward.up": "encoder.layer.{i}.intermediate.dense",
+        "stack.blocks.{i}.feed_forward.down": "encoder.layer.{i}.output.dense",
+        "stack.blocks.{i}.feed_forward_norm": "encoder.layer.{i}.layernorm_after",
+        "stack.norm": "layernorm",
+    },
+    readouts={
+        "Model": Readout(),
+        "ForImageClassification": Readout(Classes, {"over": "first"}, {"scores": "classifier"}),
+    },
+    harmless=(r"pooler\.dense\.\w+",),
+)

@@ -1,0 +1,248 @@
+"""The engine: applies a family's tables to tensors, in both directions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from multihead.models.bodies import Decoder, Encoder, EncoderDecoder
+from multihead.models.families.table import Family, Json, Part, Readout, Shape, readout_place
+from multihead.models.hollow import Hollow
+from multihead.models.readouts import Classes, Model, Vocabulary
+from multihead.models.stems import TokenStem
+
+# Names that files from before 2019 have.
+OLD = ((re.compile(r"LayerNorm\.gamma$"), "LayerNorm.weight"), (re.compile(r"LayerNorm\.beta$"), "LayerNorm.bias"))
+LONGEST = 2**20  # a table of sines is made, not read: no file bounds it
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a config.json becomes a model: its shape, its readout, and where its tensors stand."""
+
+    shape: Shape
+    readout: Readout
+    config: Json
+    place: Callable[[str, str, Shape], Part]  # our name, the body's prefix and the shape -> theirs
+    prefixes: tuple[str, ...] = ("",)  # that the body's tensors may have; the first is the one we write
+    harmless: tuple[str, ...] = ()
+    alone: str = ""  # the architecture that is the body without a readout
+
+
+def plan_of(family: Family, config: Json, suffix: str) -> Plan:
+    """The plan of one of a family's architectures."""
+    readout = family.readouts[suffix]
+    shape = family.read(config, readout.only)
+    for side in (shape.encoder, shape.decoder):
+        if side is not None and side.positions == "sinusoidal" and side.max_length > LONGEST:
+            raise ValueError(f"{side.max_length:,} positions are more than the {LONGEST:,} that are supported")
+
+    def place(ours: str, prefix: str, shape: Shape) -> Part:
+        room, _, name = ours.partition(".")
+        if room == "readout":
+            return readout_place(readout, name, prefix, shape)
+        return family.place(f"{readout.only}.{name}" if readout.only else name, prefix, shape)
+
+    prefixes = (family.prefix, "") if readout.kind else ("", family.prefix)
+    harmless = list(family.harmless)
+    if readout.kind is None:  # the body of a file that has more: what the family's readouts are made of
+        theirs = (part for other in family.readouts.values() for part in other.tensors.values())
+        names = {name for part in theirs for name in ((part,) if isinstance(part, str) else (part.name, *part.also))}
+        harmless += [re.escape(name.removeprefix("{body}")) + r"(\.\w+)?" for name in sorted(names)]
+    if readout.only:
+        harmless.append(rf"{'decoder' if readout.only == 'encoder' else 'encoder'}\..*")
+    return Plan(shape, readout, config, place, prefixes, tuple(harmless), alone=f"{family.title}Model")
+
+
+def construct(plan: Plan, classes: int = 0) -> Model:
+    """A new model of that plan, with random weights."""
+    encoder, decoder, shared = plan.shape
+    body: Encoder | Decoder | EncoderDecoder
+    if encoder and decoder:
+        body = EncoderDecoder(encoder, decoder, shared)
+    elif encoder:
+        body = Encoder(encoder)
+    elif decoder:
+        body = Decoder(decoder)
+    else:
+        raise ValueError("neither encoder nor decoder")
+    last = body.decoder if isinstance(body, EncoderDecoder) else body
+    given = {name: value(plan.config) if callable(value) else value for name, value in plan.readout.options.items()}
+    if plan.readout.kind is Vocabulary:
+        table = cast(TokenStem, last.stem).embedding.weight if last.config.tied else None
+        return Model(body, Vocabulary(last.config, cast(nn.Parameter | None, table), **given))
+    if plan.readout.kind is Classes:
+        return Model(
+            body, Classes(last.config.dim, plan.readout.classes or classes, dropout=last.config.dropout, **given)
+        )
+    return Model(body, nn.Identity())
+
+
+def pour(
+    plan: Plan, tensors: Mapping[str, Tensor], where: str, dtype: torch.dtype | None = None
+) -> tuple[Model, dict[str, Tensor]]:
+    """The model with these weights, which stay mapped from their file; and the harmless tensors it does not need.
+
+    Nothing is initialised: modules are made without storage, then given their tensors.
+    """
+    known = {_renamed(name): name for name in tensors}
+    prefix = _prefix(plan, known, where)
+    plan = _untied(plan, prefix, {name: tensors[old] for name, old in known.items()})
+    with Hollow():
+        model = construct(plan, _classes(plan, prefix, known, tensors, where))
+    used: set[str] = set()
+    for names, parameter in _groups(model):
+        part, others = _parts(plan, names, prefix)
+        found = [name for name in (part.name, *others) if name in known]
+        if not found:
+            hint = _hint(plan) if names[0].startswith("readout.") else ""
+            raise ValueError(f"{where}: tensor {part.name!r} is missing{hint}")
+        theirs = tensors[known[found[0]]]
+        _check(where, known[found[0]], theirs, _stored_shape(parameter, part))
+        for other in found[1:]:
+            if not _same(theirs, tensors[known[other]]):
+                raise ValueError(
+                    f"{where}: tensor {known[other]!r} differs from {known[found[0]]!r}, which it is tied to"
+                )
+        ours = _taken(theirs, part)
+        new = nn.Parameter(ours if dtype is None else ours.to(dtype))
+        for name in names:
+            module, _, leaf = name.rpartition(".")
+            model.get_submodule(module)._parameters[leaf] = new
+        used.update(found)
+    assert not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
+    return model.eval(), _leftovers(
+        plan, {name: tensors[old] for name, old in known.items() if name not in used}, where
+    )
+
+
+def drain(plan: Plan, model: Model) -> dict[str, Tensor]:
+    """The model's tensors under their names, tied ones once."""
+    whole: dict[str, tuple[Part, list[Tensor]]] = {}
+    for names, parameter in _groups(model):
+        part, _ = _parts(plan, names, plan.prefixes[0])
+        whole.setdefault(part.name, (part, []))[1].append(parameter.detach())
+    return {name: _given(part, pieces) for name, (part, pieces) in whole.items()}
+
+
+def shape_of(body: nn.Module) -> Shape:
+    """What shape a body has."""
+    if isinstance(body, EncoderDecoder):
+        return Shape(body.encoder.config, body.decoder.config, body.shared)
+    if isinstance(body, Encoder):
+        return Shape(body.config, None, False)
+    if isinstance(body, Decoder):
+        return Shape(None, body.config, False)
+    raise ValueError(f"a {type(body).__name__} is no body of ours")
+
+
+def _groups(model: Model) -> Iterator[tuple[list[str], nn.Parameter]]:
+    """Every parameter once, with all the names it has."""
+    names: dict[int, tuple[list[str], nn.Parameter]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), ([], parameter))[0].append(name)
+    yield from names.values()
+
+
+def _parts(plan: Plan, names: list[str], prefix: str) -> tuple[Part, list[str]]:
+    """Where a parameter stands, and under which other names it may stand too."""
+    parts = [plan.place(name, prefix, plan.shape) for name in names]
+    others = dict.fromkeys(name for part in parts for name in (part.name, *part.also))
+    return parts[0], [name for name in others if name != parts[0].name]
+
+
+def _prefix(plan: Plan, known: Mapping[str, str], where: str) -> str:
+    """The body's prefix in this file: the one under which its embeddings stand."""
+    side = plan.shape.encoder or plan.shape.decoder
+    path = "body.encoder.stem" if plan.shape.encoder and plan.shape.decoder else "body.stem"
+    kind = "tokens" if side is None else side.stem
+    anchor = {"tokens": "embedding.weight", "patches": "patches.weight", "audio": "first.weight"}[kind]
+    for prefix in plan.prefixes:
+        part = plan.place(f"{path}.{anchor}", prefix, plan.shape)
+        if any(name in known for name in (part.name, *part.also)):
+            return prefix
+    wanted = plan.place(f"{path}.{anchor}", plan.prefixes[0], plan.shape).name
+    raise ValueError(f"{where}: tensor {wanted!r} is missing")
+
+
+def _untied(plan: Plan, prefix: str, tensors: Mapping[str, Tensor]) -> Plan:
+    """A file may hold a readout of its own beside a config that says it is tied (T5 1.1): then it is not."""
+    encoder, decoder, shared = plan.shape
+    last = decoder or encoder
+    if plan.readout.kind is not Vocabulary or last is None or not last.tied:
+        return plan
+    own = tensors.get(plan.place("readout.weight", prefix, plan.shape).name)
+    path = "body.decoder.stem" if encoder and decoder else "body.stem"
+    stem = plan.place(f"{path}.embedding.weight", prefix, plan.shape)
+    table = next((tensors[name] for name in (stem.name, *stem.also) if name in tensors), None)
+    if own is None or table is None or _same(own, table):
+        return plan
+    new = replace(last, tied=False)
+    return replace(plan, shape=Shape(encoder, new, shared) if decoder else Shape(new, None, shared))
+
+
+def _classes(plan: Plan, prefix: str, known: Mapping[str, str], tensors: Mapping[str, Tensor], where: str) -> int:
+    """How many classes the file has scores for."""
+    if plan.readout.kind is not Classes:
+        return 0
+    name = plan.place("readout.scores.weight", prefix, plan.shape).name
+    if name not in known:
+        raise ValueError(f"{where}: tensor {name!r} is missing{_hint(plan)}")
+    return len(tensors[known[name]]) if tensors[known[name]].dim() else 0
+
+
+def _hint(plan: Plan) -> str:
+    return f"; load(…, architecture={plan.alone!r}) opens the body alone" if plan.alone else ""
+
+
+def _leftovers(plan: Plan, rest: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
+    """The tensors that were not used, if all of them are known to be harmless."""
+    pattern = re.compile(
+        "|".join(f"(?:{p})" for prefix in plan.prefixes for p in (re.escape(prefix) + h for h in plan.harmless))
+        or r"(?!)"
+    )
+    strange = [name for name in rest if not pattern.fullmatch(name)]
+    if strange:
+        more = f" and {len(strange) - 1} more" if len(strange) > 1 else ""
+        raise ValueError(f"{where}: tensor {strange[0]!r}{more} has no place in this architecture; nothing was loaded")
+    return dict(rest)
+
+
+def _renamed(name: str) -> str:
+    for pattern, new in OLD:
+        name = pattern.sub(new, name)
+    return name
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and (a.data_ptr() == b.data_ptr() or torch.equal(a, b))
+
+
+def _stored_shape(ours: Tensor, part: Part) -> list[int]:
+    rows, *rest = ours.shape
+    shape = [rows * part.of, *rest]
+    return [1, *shape] if part.lead else shape[::-1] if part.flipped else shape
+
+
+def _check(where: str, name: str, theirs: Tensor, want: list[int]) -> None:
+    if list(theirs.shape) != want:
+        raise ValueError(f"{where}: tensor {name!r} is {list(theirs.shape)}, config.json makes it {want}")
+    if not theirs.is_floating_point():
+        raise ValueError(f"{where}: tensor {name!r} holds {theirs.dtype}, weights are floating-point numbers")
+
+
+def _taken(theirs: Tensor, part: Part) -> Tensor:
+    """Our tensor out of theirs; a copy only where it is turned."""
+    ours = theirs[0] if part.lead else theirs.t() if part.flipped and theirs.dim() == 2 else theirs
+    return ours.chunk(part.of)[part.index].contiguous()
+
+
+def _given(part: Part, pieces: list[Tensor]) -> Tensor:
+    """Their tensor of ours; the pieces of a fused one come in the order of our modules: q, k, v."""
+    ours = torch.cat(pieces) if part.of > 1 else pieces[0]
+    return ours[None] if part.lead else ours.t() if part.flipped and ours.dim() == 2 else ours

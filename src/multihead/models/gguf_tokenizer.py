@@ -1,0 +1,100 @@
+"""The tokenizer inside a GGUF file: byte-level BPE with merges, or SentencePiece's pieces with scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tokenizers import (
+    AddedToken,
+    Regex,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
+from tokenizers import (
+    Tokenizer as Inner,
+)
+
+from multihead.data.foreign import calm
+from multihead.data.pieces import BPE, CONTROL, USER, Pieces, tokenizer_of
+from multihead.data.tokenizer import Tokenizer
+from multihead.data.vocabularies import add_template
+
+# How text is cut before merging, by GGUF's names; the patterns are those of the models' own tokenizer.json.
+DIGITS_1 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+CUTS = {
+    "default": (),
+    "gpt-2": (),
+    "smollm": (pre_tokenizers.Digits(individual_digits=True),),
+    "llama-bpe": (pre_tokenizers.Split(Regex(DIGITS_1.replace(r"|\p{N}|", r"|\p{N}{1,3}|")), "isolated"),),
+    "qwen2": (pre_tokenizers.Split(Regex(DIGITS_1), "isolated"),),
+}
+OWN_PATTERN = ("default", "gpt-2", "smollm")  # cut by ByteLevel's pattern, GPT-2's
+
+
+def tokenizer_from(path: Path, fields: dict[str, Any]) -> Tokenizer:
+    """fields: the header of the GGUF file at `path`."""
+    tokens, kinds = _listed(path, fields, "tokens", str), _listed(path, fields, "token_type", int)
+    if len(kinds) != len(tokens):
+        raise ValueError(f"{path}: {len(tokens)} tokens have {len(kinds)} kinds; fetch it again")
+    model = fields.get("tokenizer.ggml.model")
+    with calm(str(path)):
+        if model == "gpt2":
+            inner = _bpe(path, fields, tokens)
+        elif model == "llama":
+            scores = _listed(path, fields, "scores", float)
+            prefix = bool(fields.get("tokenizer.ggml.add_space_prefix", True))
+            pieces = list(zip(tokens, scores, strict=True))
+            inner = tokenizer_of(Pieces(pieces, kinds, BPE, True, b"", dummy_prefix=prefix, strip=False))
+        else:
+            raise ValueError(f"{path}: tokenizer {str(model)[:40]!r} is unknown; fetch the model as safetensors")
+        if model == "gpt2":
+            rows = list(zip(tokens, kinds, strict=True))
+            control = [AddedToken(token, normalized=False, special=True) for token, kind in rows if kind == CONTROL]
+            inner.add_special_tokens(control)
+            inner.add_tokens([AddedToken(token, normalized=False) for token, kind in rows if kind == USER])
+    named = {}
+    for name, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
+        number = fields.get(f"tokenizer.ggml.{key}_token_id")
+        if isinstance(number, int) and 0 <= number < len(tokens):
+            named[name] = tokens[number]
+    flags = {
+        f"add_{name}_token": bool(fields.get(f"tokenizer.ggml.add_{name}_token", name == "bos" and model == "llama"))
+        for name in ("bos", "eos")
+    }
+    if any(flags.values()):
+        add_template(inner, flags, "", named)
+    template = fields.get("tokenizer.chat_template")
+    return Tokenizer(inner, named, template=template if isinstance(template, str) else None)
+
+
+def _bpe(path: Path, fields: dict[str, Any], tokens: list[str]) -> Inner:
+    cut = str(fields.get("tokenizer.ggml.pre", "default"))
+    if cut not in CUTS:
+        raise ValueError(f"{path}: pre-tokenizer {cut[:40]!r} is unknown, {', '.join(CUTS)} are known; use safetensors")
+    merges = [tuple(merge.split(" ")) for merge in _listed(path, fields, "merges", str)]
+    if any(len(merge) != 2 for merge in merges):
+        raise ValueError(f"{path}: a merge in its tokenizer is not two tokens; fetch it again")
+    vocab = {token: i for i, token in enumerate(tokens)}
+    pairs = [(merge[0], merge[1]) for merge in merges]
+    inner = Inner(models.BPE(vocab, pairs, ignore_merges=cut == "llama-bpe"))
+    whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=cut in OWN_PATTERN)
+    inner.pre_tokenizer = pre_tokenizers.Sequence([*CUTS[cut], whole])
+    if cut == "qwen2":
+        inner.normalizer = normalizers.NFC()
+    inner.decoder = decoders.ByteLevel()
+    inner.post_processor = processors.ByteLevel(trim_offsets=False)
+    return inner
+
+
+def _listed(path: Path, fields: dict[str, Any], name: str, kind: type) -> list[Any]:
+    values = fields.get(f"tokenizer.ggml.{name}")
+    if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
+        raise ValueError(f"{path}: tokenizer.ggml.{name} is missing or no list of {kind.__name__}; fetch it again")
+    return values
