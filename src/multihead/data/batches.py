@@ -1,0 +1,101 @@
+"""Batches are rectangles of similar lengths with a token budget: rows × longest ≤ budget, little of it padding.
+
+The plan is a pure function of (lengths, budget, seed, epoch): resuming needs no state but the step's number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.int64]
+SHORTER = 0.9
+BUCKET = 1.04  # lengths within this factor are shuffled among each other; costs about 2 % padding
+
+
+def plan(
+    lengths: NDArray[np.integer],
+    budget: int,
+    seed: int,
+    epoch: int,
+    *,
+    longest_first: bool = False,
+    multiple: int = 1,
+) -> list[Indices]:
+    """Row numbers of every batch; every row once. `multiple`: the width is padded up to a multiple of it.
+
+    `longest_first` puts the widest batch first and the fullest second, so that running out of memory shows at once.
+    """
+    sizes: Indices = np.asarray(lengths, dtype=np.int64)
+    _check(sizes, budget, multiple)
+    if not len(sizes):
+        return []
+    random = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch])))
+    widths: Indices = -(-sizes // multiple) * multiple
+    # Rows fall into buckets of similar length; within one their order is random. From the longest down, so that
+    # the batch that stays incomplete is a short one.
+    buckets = np.ceil(np.log(widths) / np.log(BUCKET)).astype(np.int64)
+    order = np.lexsort((random.permutation(len(sizes)), -buckets))
+    batches = _fill(order, widths, budget)
+    batches = [batches[i] for i in random.permutation(len(batches))]
+    if longest_first:
+        width = [int(widths[batch].max()) for batch in batches]
+        ranked = sorted(range(len(batches)), key=lambda i: -width[i])
+        fullest = max(ranked[1:], key=lambda i: width[i] * len(batches[i]), default=None)
+        first = [ranked[0]] + ([fullest] if fullest is not None else [])
+        batches = [batches[i] for i in first] + [batch for i, batch in enumerate(batches) if i not in first]
+    return batches
+
+
+def _check(lengths: Indices, budget: int, multiple: int) -> None:
+    if lengths.ndim != 1 or multiple < 1:
+        raise ValueError(f"lengths are one number per row (here {lengths.ndim} axes), multiple is at least 1")
+    if len(lengths) and lengths.min() < 1:
+        raise ValueError(f"row {int(lengths.argmin())} has length {lengths.min()}; empty rows do not make a batch")
+    longest = int(lengths.max()) if len(lengths) else 0
+    if -(-longest // multiple) * multiple > budget:
+        raise ValueError(
+            f"row {int(lengths.argmax())} has {longest} tokens, a batch may have {budget}; "
+            "cut it into windows, or raise batch_tokens"
+        )
+
+
+def _fill(order: Indices, widths: Indices, budget: int) -> list[Indices]:
+    """Take rows in this order while rows × widest fits."""
+    sorted_widths = widths[order]
+    batches, at = [], 0
+    while at < len(order):
+        # At least this many fit: no row hereafter is wider than its bucket's upper edge, but a few may be wider
+        # than the first. So take a slice that surely ends the batch, and cut it where the budget is passed.
+        ahead = sorted_widths[at : at + budget // int(sorted_widths[at]) * 2 + 1]
+        area = np.maximum.accumulate(ahead) * np.arange(1, len(ahead) + 1)
+        rows = int(np.searchsorted(area, budget, side="right"))  # area never falls
+        # From half full on, a batch ends where the rows become much shorter: at the ends of the distribution, and
+        # with few batches, this saves padding for a few more steps (conll2003 at 16k tokens: 11 % -> 6 %).
+        half = 1 + int(np.searchsorted(area, budget / 2))
+        much_shorter = ahead[half:rows] < SHORTER * ahead[:half].max()
+        if much_shorter.any():
+            rows = half + int(much_shorter.argmax())
+        batches.append(order[at : at + rows])
+        at += rows
+    return batches
+
+
+def waste(lengths: NDArray[np.integer], batches: Sequence[Indices]) -> float:
+    """The share of the rectangles that is padding."""
+    lengths = np.asarray(lengths, dtype=np.int64)
+    filled = sum(int(lengths[batch].sum()) for batch in batches)
+    area = sum(int(lengths[batch].max()) * len(batch) for batch in batches if len(batch))
+    return 1 - filled / area if area else 0.0
+
+
+def shard(batches: Sequence[Indices], rank: int, world: int) -> list[Indices]:
+    """This rank's part of every batch: the parts of all ranks in order are the batch, whatever the world's size.
+
+    Every rank gets as many steps; a batch of fewer rows than ranks leaves some parts empty (loss (0, 0) there).
+    """
+    if not 0 <= rank < world:
+        raise ValueError(f"rank {rank} is not one of {world}")
+    return [batch[len(batch) * rank // world : len(batch) * (rank + 1) // world] for batch in batches]

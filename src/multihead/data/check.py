@@ -1,0 +1,220 @@
+"""The data check: what would spoil a training run or its scores, before it starts.
+
+| code | level |
+|---|---|
+| nothing usable | stop |
+| rejected rows, broken tags | stop above 10 % of the rows, else warn |
+| unseen labels: in valid or test, never in train | stop |
+| overlap: valid or test inputs that stand in train, exactly or but for case and space | stop above 20 %, else warn |
+| label conflicts: equal inputs, different labels | warn (a note where labels are numbers on a scale) |
+| encoding: U+FFFD, UTF-8 read as latin-1, 锟斤拷 | warn |
+| duplicates: equal input and label, more than 10 % | warn, else note |
+| imbalance: a class of fewer than 10 rows, or 50 times rarer than the commonest | warn |
+| long inputs: the share that would be windowed | warn above 10 %, else note |
+| empty rows; tolerated slips (I- after O) | note |
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multihead.data.read import Reading
+from multihead.data.record import Ledger, Record
+from multihead.data.sides import ROLES, Side, survey, text_of
+
+REJECTED, OVERLAP, DUPLICATES, LONG = 0.1, 0.2, 0.1, 0.1
+FEW, RARE = 10, 50
+SHOWN = 3
+LEVELS = ("stop", "warn", "note")
+TAG_CODES = ("broken tag sequence", "unknown tag prefix", "I- opens an entity", "empty tag", "empty token")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`examples` are places with the beginning of the text: file:line: text."""
+
+    level: str
+    code: str
+    message: str
+    file: str | None = None
+    line: int | None = None
+    examples: tuple[str, ...] = ()
+    rows: tuple[tuple[str, int], ...] = ()  # (side, row number) of the examples, until their texts are fetched
+
+
+def check(
+    train: Iterable[Record],
+    valid: Iterable[Record] | None = None,
+    test: Iterable[Record] | None = None,
+    *,
+    task: str,
+    length: Callable[[str], int] | None = None,
+    size: int | None = None,
+) -> list[Finding]:
+    """Findings, the gravest first. Each side is read once, and once more where examples are to be shown."""
+    if task not in ROLES:
+        raise ValueError(f"there is no task {task!r} to check; there are: {', '.join(ROLES)}")
+    given = {name: rows for name, rows in (("train", train), ("valid", valid), ("test", test)) if rows is not None}
+    sides, findings = {}, []
+    for name, rows in given.items():
+        sides[name] = survey(name, rows, task, length, size)
+        findings += _reading(sides[name], rows) + _alone(sides[name], size)
+    for name in ("valid", "test"):
+        if name in sides:
+            findings += _unseen(sides["train"], sides[name]) + _overlap(sides["train"], sides[name])
+    if "valid" in sides and "test" in sides:
+        findings += _overlap(sides["valid"], sides["test"])
+    findings = _with_examples(findings, given, task)
+    return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
+
+
+def _reading(side: Side, rows: Iterable[Record]) -> list[Finding]:
+    """What the reader rejected or tolerated."""
+    findings = []
+    if isinstance(rows, Reading):
+        for code, count in rows.rejected.reasons.items():
+            level = "note" if code == "empty line" else "stop" if count > REJECTED * rows.rows else "warn"
+            name = "broken tags" if code in TAG_CODES else "empty rows" if "empty" in code else "rejected rows"
+            message = f"{side.name}: {count:,} of {rows.rows:,} rows are not used: {code}"
+            findings.append(_listed(Finding(level, name, message), rows.rejected, code))
+        for code, count in rows.repaired.reasons.items():
+            name = "broken tags" if code in TAG_CODES else "tolerated"
+            findings.append(_listed(Finding("note", name, f"{side.name}: {count:,} × {code}"), rows.repaired, code))
+    if not side.rows:
+        findings.append(Finding("stop", "nothing usable", f"{side.name}: not one usable row"))
+    return findings
+
+
+def _listed(finding: Finding, ledger: Ledger, code: str) -> Finding:
+    """The finding with the places of this code that the ledger still lists."""
+    faults = [fault for fault in ledger if fault.code == code][:SHOWN]
+    if not faults:
+        return finding
+    return replace(finding, file=faults[0].file, line=faults[0].line, examples=tuple(map(str, faults)))
+
+
+def _alone(side: Side, size: int | None) -> list[Finding]:
+    """What one side shows by itself."""
+    findings = []
+    if side.faulty:
+        file, line, _ = side.faults[0]
+        examples = tuple(f"{file}:{line}: {text}" for file, line, text in side.faults)[:SHOWN]
+        message = f"{side.name}: {side.faulty:,} rows with broken characters; read the source with its own encoding"
+        findings.append(Finding("warn", "encoding", message, file, line, examples))
+    findings += _repeated(side)
+    if side.name == "train" and side.labels and not side.continuous:
+        findings += _imbalance(side)
+    if side.long:
+        share = side.long / side.rows
+        message = (
+            f"{side.name}: {side.long:,} of {side.rows:,} inputs ({share:.1%}) are longer than {size} tokens "
+            f"(longest {side.longest:,}) and would be read in windows"
+        )
+        findings.append(Finding("warn" if share > LONG else "note", "long inputs", message))
+    return findings
+
+
+def _repeated(side: Side) -> list[Finding]:
+    """Equal inputs: with equal labels they are duplicates, with different ones conflicts."""
+    if not side.rows:
+        return []
+    findings = []
+    loose, answer = side.column("loose"), side.column("answer")
+    order = np.lexsort((answer, loose))
+    same_text = loose[order][1:] == loose[order][:-1]
+    same_label = answer[order][1:] == answer[order][:-1]
+    copies = order[1:][same_text & same_label]
+    if len(copies):
+        share = len(copies) / side.rows
+        message = f"{side.name}: {len(copies):,} rows ({share:.1%}) repeat an earlier one"
+        rows = tuple((side.name, int(row)) for row in np.sort(copies)[:SHOWN])
+        findings.append(Finding("warn" if share > DUPLICATES else "note", "duplicates", message, rows=rows))
+    clashes = np.flatnonzero(same_text & ~same_label)
+    if len(clashes) and side.labels:
+        texts = len(np.unique(loose[order][clashes]))
+        message = f"{side.name}: {texts:,} inputs stand with different labels"
+        rows = tuple((side.name, int(order[i + step])) for i in clashes[:SHOWN] for step in (0, 1))
+        level = "note" if side.continuous else "warn"
+        findings.append(Finding(level, "label conflicts", message, rows=rows))
+    return findings
+
+
+def _imbalance(side: Side) -> list[Finding]:
+    most, least = side.labels.most_common(1)[0], min(side.labels.items(), key=lambda item: item[1])
+    rare = [label for label, count in side.labels.items() if count < FEW or count * RARE < most[1]]
+    if len(side.labels) == 1 and side.task != "ner":  # one entity type is a task of its own
+        return [Finding("warn", "imbalance", f"train: every row has the label {most[0]!r}")]
+    if not rare:
+        return []
+    message = (
+        f"train: {len(rare)} of {len(side.labels)} classes are rare; {least[0]!r} has {least[1]:,} rows, "
+        f"{most[0]!r} {most[1]:,}; weigh the classes or gather more"
+    )
+    file, line = side.first[least[0]]
+    return [Finding("warn", "imbalance", message, file, line, tuple(rare[:SHOWN]))]
+
+
+def _unseen(train: Side, side: Side) -> list[Finding]:
+    if train.continuous or train.many:
+        return []
+    unseen = Counter({label: count for label, count in side.labels.items() if label not in train.labels})
+    if not unseen:
+        return []
+    shown = ", ".join(f"{label!r} ({count:,})" for label, count in unseen.most_common(20))
+    file, line = side.first[next(iter(unseen))]
+    message = (
+        f"{side.name}: labels that never stand in train: {shown}; train knows {', '.join(list(train.labels)[:20])}"
+    )
+    return [Finding("stop", "unseen labels", message, file, line)]
+
+
+def _overlap(known: Side, side: Side) -> list[Finding]:
+    """Inputs of `side` that stand in `known`."""
+    if not side.rows or not known.rows:
+        return []
+    exact: NDArray[np.bool_] = np.isin(side.column("exact"), known.column("exact"))
+    loose: NDArray[np.bool_] = np.isin(side.column("loose"), known.column("loose"))
+    if not loose.any():
+        return []
+    share = loose.mean()
+    message = (
+        f"{side.name}: {int(loose.sum()):,} of {side.rows:,} inputs ({share:.1%}) also stand in {known.name}: "
+        f"{int(exact.sum()):,} exactly, {int((loose & ~exact).sum()):,} but for case and white space"
+    )
+    rows = tuple((side.name, int(row)) for row in np.flatnonzero(loose)[:SHOWN])
+    return [Finding("stop" if share > OVERLAP else "warn", "overlap", message, rows=rows)]
+
+
+def _with_examples(findings: list[Finding], given: dict[str, Iterable[Record]], task: str) -> list[Finding]:
+    """Read once more, only the sides and only as far as the rows to show."""
+    wanted = {row for finding in findings for row in finding.rows}
+    seen: dict[tuple[str, int], Record] = {}
+    for name, rows in given.items():
+        last = max((row for side, row in wanted if side == name), default=-1)
+        counts = (rows.used, rows.rejected, rows.repaired) if isinstance(rows, Reading) else None
+        for row, record in enumerate(rows if last >= 0 else ()):
+            if (name, row) in wanted:
+                seen[name, row] = record
+            if row == last:
+                break
+        if isinstance(rows, Reading) and counts is not None:  # those of the whole loop, not of this look
+            rows.used, rows.rejected, rows.repaired = counts
+    return [_shown(finding, [seen[row] for row in finding.rows if row in seen], task) for finding in findings]
+
+
+def _shown(finding: Finding, records: list[Record], task: str) -> Finding:
+    if not records:  # none wanted, or a bare iterator that cannot be read again
+        return replace(finding, rows=())
+    inputs, label = ROLES[task]
+    examples = []
+    for record in records:
+        answer = f" -> {record.values.get(label)}"[:60] if label else ""
+        text = text_of(record.values, inputs).replace("\x1f", " | ").replace("\n", " ").strip()
+        examples.append(f"{record.file}:{record.line}: {text[:80]}{answer}")
+    first = records[0]
+    return replace(finding, file=first.file, line=first.line, examples=tuple(examples), rows=())

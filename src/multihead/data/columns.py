@@ -1,0 +1,84 @@
+"""Roles (text, label, source …) to the columns of a file, and what a role's value must be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+TEXTS = ("text", "text_a", "text_b", "question", "context", "prompt")  # must be non-empty strings
+WRITTEN = ("source", "target")  # strings, or lists of sentences
+FILLED = frozenset((*TEXTS, *WRITTEN, "label", "labels", "tokens", "tags"))  # must hold something
+
+Fault = tuple[str, str]  # code, reason
+
+
+def pick(columns: Mapping[str, str] | None, names: Sequence[str], where: str) -> dict[str, str]:
+    """Role -> column for a file with these column names; without `columns` every column is its own role."""
+    if columns is None:
+        return {name: name for name in names}
+    picked = {}
+    for role, column in columns.items():
+        if column in names:
+            picked[role] = column
+        elif column.isdecimal() and 1 <= int(column) <= len(names):
+            picked[role] = names[int(column) - 1]
+        else:
+            raise ValueError(missing(role, column, names, where))
+    return picked
+
+
+def missing(role: str, column: str, names: Sequence[str], where: str) -> str:
+    """The message for a column that is not there."""
+    folded = {name.casefold().strip(): name for name in names}
+    near = get_close_matches(column.casefold(), folded, n=1, cutoff=0.5)
+    shown = ", ".join(names[:20]) + (" …" if len(names) > 20 else "")
+    hint = (
+        f'did you mean {role} = "{folded[near[0]]}"?'
+        if near
+        else f'name one of them: {role} = "…", or its number from 1'
+    )
+    return f"{where}: there is no column {column!r} for {role}; the file has: {shown}; {hint}"
+
+
+def fault_of(values: Mapping[str, Any]) -> Fault | None:
+    """What is wrong with a row's values, by their roles."""
+    for role, value in values.items():
+        if isinstance(value, str):  # nearly all of them
+            if "\0" in value:
+                return "NUL character", f"a NUL character in {role}"
+            if role in FILLED and (not value or value.isspace()):
+                return f"empty {role}", f"empty {role}"
+        elif role in FILLED and (fault := _fault_of_other(role, value)):
+            return fault
+    return None
+
+
+def _fault_of_other(role: str, value: Any) -> Fault | None:
+    """As `fault_of`, for a value that is no string."""
+    if value is None or (value == [] and role != "labels"):  # no label may be the truth of a multi-label row
+        return f"empty {role}", f"empty {role}"
+    if isinstance(value, float) and math.isnan(value):
+        return f"empty {role}", f"{role} is NaN: no value"
+    if role in TEXTS:
+        return f"{role} is not text", f"{role} is {_kind(value)}, a string is wanted"
+    if role in WRITTEN and not _strings(value):
+        return f"{role} is not text", f"{role} is {_kind(value)}, a string or a list of strings is wanted"
+    return None
+
+
+def _strings(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _kind(value: Any) -> str:
+    kinds = {
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        list: "a list",
+        dict: "an object",
+        bytes: "bytes",
+    }
+    return kinds.get(type(value), f"a {type(value).__name__}")

@@ -1,0 +1,161 @@
+"""CoNLL files: a token per line, an empty line after each sentence, tags in a column; read twice before the first row.
+
+The first pass finds delimiter, token and tag column, the second the scheme, both over the whole file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from multihead.data.lines import lines
+from multihead.data.record import Found, Options, Record, Reject, Repair, Row
+from multihead.data.tags import SCHEMES, Survey, is_span_tag, scheme_of, to_bio
+
+COMMON = 0.01  # share of lines that makes a number of columns a shape of the file (UNER's train file has 3 and 5)
+COMMENT = re.compile(r"#\s*(\S+ ?=|newdoc|newpar|global\.)")
+WORD_RANGE = re.compile(r"\d+[-.]\d+")  # CoNLL-U: 3-4 is a contraction, 3.1 an unspoken word
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    delimiter: str
+    widths: frozenset[int]
+    token: int
+    tag: int
+    numbered: bool  # the first column counts the tokens (CoNLL-U, iob2)
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    cells: list[tuple[int, list[str]]]  # (line, columns) of every token
+    document: int
+
+
+def conll(path: Path, options: Options, found: Found) -> Iterator[Row]:
+    """Sentences as {tokens, tags (BIO), document}."""
+    given = _given(options.scheme)
+    shape = look(path, options)
+    survey = Survey()
+    for sentence in sentences(path, options.encoding, shape):
+        survey.add((line, cells[shape.tag]) for line, cells in sentence.cells if len(cells) > shape.tag)
+    scheme = given or scheme_of(survey, str(path))
+    found.update(
+        delimiter=shape.delimiter, token_column=shape.token + 1, tag_column=shape.tag + 1, scheme=scheme,
+        letters=dict(survey.letters),
+    )  # fmt: skip
+    for sentence in sentences(path, options.encoding, shape):
+        yield from _rows(sentence, shape, scheme, str(path))
+
+
+def _given(scheme: str | None) -> str | None:
+    names = {name.casefold(): name for name in SCHEMES} | {"iob2": "BIO", "bioes": "BILOU", "iobes": "BILOU"}
+    if scheme is not None and scheme.casefold() not in names:
+        raise ValueError(f"there is no scheme {scheme!r}; use {', '.join(SCHEMES)}")
+    return names[scheme.casefold()] if scheme is not None else None
+
+
+def _rows(sentence: Sentence, shape: Shape, scheme: str, file: str) -> Iterator[Row]:
+    first = sentence.cells[0][0]
+    for line, cells in sentence.cells:
+        if len(cells) not in shape.widths:
+            wanted = " or ".join(str(n) for n in sorted(shape.widths))
+            reason = f"{len(cells)} columns instead of {wanted} (delimiter {shape.delimiter!r})"
+            yield Reject(file, line, f"{reason}; the sentence from line {first} is refused", "wrong number of fields")
+            return
+        token, tag = cells[shape.token], cells[shape.tag]
+        if not token.strip() or not tag.strip():
+            what = "token" if not token.strip() else "tag"
+            yield Reject(file, line, f"an empty {what}; the sentence from line {first} is refused", f"empty {what}")
+            return
+        if "\0" in token or "\0" in tag:
+            yield Reject(file, line, f"a NUL character; the sentence from line {first} is refused", "NUL character")
+            return
+    tokens = [cells[shape.token] for _, cells in sentence.cells]
+    tags, slips, fault = to_bio([cells[shape.tag] for _, cells in sentence.cells], scheme)
+    if fault is not None:
+        at, code, reason = fault
+        line = sentence.cells[at][0]
+        yield Reject(file, line, f"{reason}; the sentence from line {first} is refused", code)
+        return
+    for at, code, reason in slips:
+        yield Repair(file, sentence.cells[at][0], reason, code)
+    yield Record({"tokens": tokens, "tags": tags, "document": sentence.document}, file, first)
+
+
+def sentences(path: Path, encoding: str, shape: Shape) -> Iterator[Sentence]:
+    """Token lines between empty lines; -DOCSTART- and `# newdoc` open a new document."""
+    cells: list[tuple[int, list[str]]] = []
+    document, begun = 0, False  # begun: the present document was opened, by a mark or a sentence
+    for line, text in lines(path, encoding):
+        border = text.startswith("-DOCSTART-")
+        comment = not border and not cells and is_comment(text, shape.delimiter, shape.widths)
+        if cells and (border or not text.strip(" \t\r")):
+            yield Sentence(cells, document)
+            cells, begun = [], True
+        if border or (comment and "newdoc" in text.split("=")[0]):
+            document, begun = document + begun, True
+        elif text.strip(" \t\r") and not comment:
+            columns = columns_of(text, shape.delimiter)
+            if not (shape.numbered and WORD_RANGE.fullmatch(columns[0])):
+                cells.append((line, columns))
+    if cells:
+        yield Sentence(cells, document)
+
+
+def columns_of(text: str, delimiter: str) -> list[str]:
+    """Cut at tabs or at runs of spaces; never at other white space, which can be a token."""
+    if delimiter == "\t":
+        return text.split("\t")
+    return re.split(" +", text.rstrip(" ")) if "  " in text or text.endswith(" ") else text.split(" ")
+
+
+def is_comment(text: str, delimiter: str, widths: frozenset[int]) -> bool:
+    """A line before a sentence that starts with # and is not a token `#` with its columns."""
+    if not text.startswith("#"):
+        return False
+    return len(columns_of(text, delimiter)) not in widths or (delimiter == " " and bool(COMMENT.match(text)))
+
+
+def look(path: Path, options: Options) -> Shape:
+    """Delimiter, numbers of columns, and which columns hold token and tag, from the whole file."""
+    delimiter, counts = "", Counter[int]()
+    spans: Counter[int] = Counter()  # column -> lines where it looks like a tag
+    numbers = 0
+    for _, text in lines(path, options.encoding):
+        if not text.strip(" \t\r") or text.startswith("-DOCSTART-") or COMMENT.match(text):
+            continue
+        delimiter = delimiter or ("\t" if "\t" in text else " ")
+        columns = columns_of(text, delimiter)
+        counts[len(columns)] += 1
+        numbers += columns[0].isdecimal() or bool(WORD_RANGE.fullmatch(columns[0]))
+        for i in range(1, len(columns)):
+            spans[i] += is_span_tag(columns[i])
+    total = counts.total()
+    if not total:
+        raise ValueError(f"{path}:1: no token in this file, only empty lines, borders or comments; write it again")
+    widths = frozenset(n for n, count in counts.items() if count >= COMMON * total and n > 1)
+    if not widths:
+        raise ValueError(
+            f"{path}:1: one column only; a CoNLL line is token and tag with a tab or space between: "
+            'write both, or pass format="text"'
+        )
+    numbered = min(widths) > 2 and numbers > 0.95 * total
+    token = _column(options, "tokens", min(widths), str(path))
+    tag = _column(options, "tags", min(widths), str(path))
+    if tag is None:
+        likely = [i for i in range(1, min(widths)) if spans[i] > 0.9 * total]
+        tag = likely[-1] if likely else min(widths) - 1
+    return Shape(delimiter, widths, int(numbered) if token is None else token, tag, numbered)
+
+
+def _column(options: Options, role: str, width: int, file: str) -> int | None:
+    column = (options.columns or {}).get(role)
+    if column is None or column == role:
+        return None
+    if not column.isdecimal() or not 1 <= int(column) <= width:
+        raise ValueError(f"{file}:1: there is no column {column!r} for {role}; the file has columns 1 to {width}")
+    return int(column) - 1

@@ -1,0 +1,204 @@
+"""CSV and TSV: delimiter, quoting and header are seen in the file (or given) and told; no row swallows another.
+
+pyarrow's CSV reader neither names the line of a bad row nor survives an unclosed quote, so the csv module parses here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
+from pathlib import Path
+
+from multihead.data.columns import fault_of, pick
+from multihead.data.lines import lines
+from multihead.data.quoted import Broken, quoted_rows
+from multihead.data.record import Found, Options, Record, Reject, Repair, Row
+
+DELIMITERS = ("\t", ",", ";", "|")
+NAMES = {"comma": ",", "tab": "\t", "semicolon": ";", "bar": "|"}
+COMMON = 0.01  # share of rows that makes a number of fields a shape of the file, not a slip
+HEADER_WORDS = frozenset(
+    """
+    text label labels sentence sentence1 sentence2 sentence_a sentence_b text_a text_b source target question context
+    answer answers category class index id idx qid query title tag tags token tokens word words score quality intent
+    topic string premise hypothesis review rating sentiment summary document article 文本 标签 类别 问题 答案
+    """.split()  # noqa: SIM905, a table of words reads better as words
+)
+WELL_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a delimited file is laid out. `widths`: the numbers of fields that a row may have."""
+
+    delimiter: str
+    quoting: bool
+    header: bool
+    names: list[str]
+    widths: frozenset[int]
+
+
+def delimited(path: Path, options: Options, found: Found) -> Iterator[Row]:
+    """Rows of a CSV or TSV file, one Record each."""
+    shape = look(path, options)
+    roles = pick(options.columns, shape.names, f"{path}:1")
+    numbers = {role: shape.names.index(name) for role, name in roles.items()}
+    found.update(
+        delimiter=shape.delimiter,
+        quoting=shape.quoting,
+        header=shape.header,
+        names=shape.names,
+        columns=roles,
+    )
+    least = 1 + max(numbers.values()) if options.columns else 0
+    rows = cells_of(path, shape, options.encoding)
+    header = shape.header
+    for row in rows:
+        if isinstance(row, Reject | Repair):
+            yield row
+            continue
+        if header:
+            header = False
+            continue
+        line, cells = row
+        if len(cells) not in shape.widths or len(cells) < least:
+            wanted = " or ".join(str(n) for n in sorted(shape.widths))
+            reason = f"{len(cells)} fields instead of {wanted} (delimiter {shape.delimiter!r})"
+            yield Reject(str(path), line, reason, "wrong number of fields")
+            continue
+        if options.columns is None:  # columns beyond the named ones are called by their number
+            values = {shape.names[i] if i < len(shape.names) else str(i + 1): cell for i, cell in enumerate(cells)}
+        else:
+            values = {role: cells[i] for role, i in numbers.items()}
+        if fault := fault_of(values):
+            yield Reject(str(path), line, fault[1], fault[0])
+        elif not any(cell.strip() for cell in cells):
+            yield Reject(str(path), line, "every field is empty", "empty line")
+        else:
+            yield Record(values, str(path), line)
+
+
+def cells_of(path: Path, shape: Shape, encoding: str) -> Iterator[tuple[int, list[str]] | Reject | Repair]:
+    """(line, cells) of every row, or why a line is none."""
+    if not shape.quoting:
+        for line, text in lines(path, encoding):
+            if not text.strip():
+                yield Reject(str(path), line, "an empty line", "empty line")
+            elif "\0" in text:
+                yield Reject(str(path), line, "a NUL character", "NUL character")
+            else:
+                yield line, text.split(shape.delimiter)
+        return
+    for row in quoted_rows(lines(path, encoding), shape.delimiter, shape.widths):
+        if isinstance(row, Broken):
+            yield Reject(str(path), row.line, row.reason, row.code)
+        elif any("\0" in cell for cell in row.cells):
+            yield Reject(str(path), row.line, "a NUL character", "NUL character")
+        else:
+            if row.last > row.line:
+                reason = (
+                    f"one row over lines {row.line} to {row.last}: quoted line ends, or a quote not closed in its line"
+                )
+                yield Repair(str(path), row.line, reason, "row over several lines")
+            yield row.line, row.cells
+
+
+def look(path: Path, options: Options) -> Shape:
+    """See how the file is laid out; what the options say is taken as said."""
+    head = [text for _, text in islice(lines(path, options.encoding), 200) if text.strip()]
+    if not head:
+        raise ValueError(f"{path}:1: nothing but empty lines; write it again")
+    delimiter = _delimiter(options, head)
+    counts: Counter[int] = Counter()
+    quoting = options.quoting
+    if delimiter == "\t":
+        counts, quoted = _survey(path, options.encoding)
+        quoting = quoted if quoting is None else quoting
+    quoting = True if quoting is None else quoting
+    if quoting:
+        whole = quoted_rows(enumerate(head, 1), delimiter, None)
+        first = next((row.cells for row in whole if not isinstance(row, Broken)), None)
+        if first is None:
+            raise ValueError(f"{path}:1: no whole row in the first lines: an unclosed quote? pass quoting=False")
+    else:
+        first = head[0].split(delimiter)
+    first = [cell.strip() for cell in first]
+    header = _is_header(first, options, delimiter) if options.header is None else options.header
+    names = [name or str(i) for i, name in enumerate(first, 1)] if header else [str(i + 1) for i in range(len(first))]
+    if twice := next((name for name, count in Counter(names).items() if count > 1), None):
+        raise ValueError(f"{path}:1: two columns are named {twice!r}; rename one, or pass header=False")
+    widths = frozenset({len(names)})
+    if not header:
+        names = _named_by_role(names, options)
+        if counts and not quoting:
+            total = counts.total()
+            widths |= {n for n, count in counts.items() if count >= COMMON * total and n >= len(names)}
+    return Shape(delimiter, quoting, header, names, widths)
+
+
+def _named_by_role(names: list[str], options: Options) -> list[str]:
+    """Without a header, as many columns as roles: the roles name them in their order."""
+    columns = options.columns or {}
+    if len(columns) == len(names) and not any(column.isdecimal() for column in columns.values()):
+        return list(columns.values())
+    return names
+
+
+def _delimiter(options: Options, head: list[str]) -> str:
+    if options.delimiter is not None:
+        delimiter = NAMES.get(options.delimiter, options.delimiter)
+        if len(delimiter) != 1:
+            raise ValueError(f"delimiter is one character, not {options.delimiter!r}; or tab, comma, semicolon, bar")
+        return delimiter
+    # The one that cuts every row, also the least cut one, into the most fields; a tab needs no quotes to count.
+    least = {"\t": min(text.count("\t") for text in head)}
+    for delimiter in DELIMITERS[1:]:
+        rows = [row for row in quoted_rows(enumerate(head, 1), delimiter, None) if not isinstance(row, Broken)]
+        least[delimiter] = min((len(row.cells) - 1 for row in rows), default=0)
+    best = max(DELIMITERS, key=lambda delimiter: least[delimiter])
+    if least[best]:
+        return best
+    # No delimiter is in every row: then it is what the first line is cut by, and the other rows are refused.
+    return max(DELIMITERS, key=lambda delimiter: (head[0].count(delimiter), delimiter == ","))
+
+
+def _survey(path: Path, encoding: str) -> tuple[Counter[int], bool]:
+    """Numbers of fields by tabs, and whether quotes are marks: all quoted fields well formed, some with \"\" inside."""
+    counts: Counter[int] = Counter()
+    doubled, plain = 0, 0
+    for _, text in lines(path, encoding):
+        if not text.strip():
+            continue
+        counts[text.count("\t") + 1] += 1
+        if '"' in text:
+            for cell in text.split("\t"):
+                if cell.startswith('"'):
+                    if WELL_QUOTED.fullmatch(cell):
+                        doubled += '""' in cell[1:-1]
+                    else:
+                        plain += 1
+    return counts, doubled > 0 and plain == 0
+
+
+def _is_header(first: list[str], options: Options, delimiter: str) -> bool:
+    """Is the first row a header? Yes if it holds a wanted name (or nearly: that is a slip to tell, not data)."""
+    folded = [cell.casefold() for cell in first]
+    wanted = [c.casefold() for c in (options.columns or {}).values() if not c.isdecimal()]
+    if wanted:
+        if any(get_close_matches(name, folded, n=1, cutoff=0.75) for name in wanted):
+            return True
+        # With the right number of columns and no word of a header, it is data; else `pick` says what is missing.
+        return len(wanted) != len(first) or bool(HEADER_WORDS.intersection(folded))
+    if any(_number(cell) for cell in first) or max(map(len, first)) > 60:
+        return False
+    if HEADER_WORDS.intersection(folded):
+        return True
+    return delimiter != "\t" and len(set(folded)) == len(folded)
+
+
+def _number(text: str) -> bool:
+    return bool(re.fullmatch(r"[-+]?\d+([.,]\d+)?", text))

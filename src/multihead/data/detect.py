@@ -1,0 +1,73 @@
+"""Which format a file has, by its ending and its first 64 KiB; the reading tells what was found."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from multihead.data.lines import head_of
+from multihead.data.plain import looks_at_labelled
+from multihead.data.record import Options
+from multihead.data.tags import is_span_tag
+
+ENDINGS = {
+    "jsonl": "jsonl", "ndjson": "jsonl", "parquet": "parquet", "csv": "csv", "conll": "conll", "conllu": "conll",
+    "conll2003": "conll", "iob": "conll", "iob1": "conll", "iob2": "conll", "bio": "conll", "bilou": "conll",
+    "bioes": "conll", "bmes": "conll",
+}  # fmt: skip
+
+
+def detect(path: Path, options: Options) -> str:
+    """The name of the format in `read.FORMATS`."""
+    head = head_of(path, options.encoding)
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    text = head.decode(options.encoding, "replace").removeprefix("\ufeff")
+    ending = Path(path.name.removesuffix(".gz")).suffix.removeprefix(".").lower()
+    if ending == "json":
+        return _json(path, text)
+    if ending == "csv" and _conll(text):
+        return "conll"
+    if ending in ENDINGS:
+        return ENDINGS[ending]
+    start = text.lstrip()[:200]
+    if re.match(r'\{\s*("|\})', start) or re.match(r"\[\s*\{", start):
+        return _json(path, text)
+    if _conll(text):
+        return "conll"
+    if "\t" in _first(text) or ending in ("tsv", "tab"):
+        return "tsv"
+    label_wanted = options.columns is None or "label" in options.columns
+    return "labelled" if label_wanted and looks_at_labelled(path, options.encoding) else "text"
+
+
+def _first(text: str) -> str:
+    return next((line for line in text.split("\n") if line.strip()), "")
+
+
+def _json(path: Path, text: str) -> str:
+    start = text.lstrip()
+    if start.startswith("["):
+        return "json"
+    if '"paragraphs"' in text and '"data"' in text:
+        return "squad"
+    rows = [line for line in text.split("\n") if line.strip()]
+    if rows[0].rstrip().endswith("}") or len(rows) == 1:
+        return "jsonl"
+    raise ValueError(
+        f"{path}:1: one JSON object over several lines, neither SQuAD's nor rows; "
+        "write an object per line, or an array of objects"
+    )
+
+
+def _conll(text: str) -> bool:
+    """Lines of equal columns, one of them all tags, with empty lines between sentences (or -DOCSTART-, or numbers)."""
+    rows = text.split("\n")[:-1] if text.count("\n") > 1 else text.split("\n")
+    if any(row.startswith("-DOCSTART-") for row in rows[:10]):
+        return True
+    blanks = sum(not row.strip() for row in rows)
+    tokens = [re.split("\t| +", row.strip()) for row in rows if row.strip() and not row.startswith("# ")]
+    width = min(map(len, tokens), default=0)
+    if width < 2 or not blanks or blanks > len(tokens):
+        return False
+    return any(sum(is_span_tag(row[i]) for row in tokens) > 0.9 * len(tokens) for i in range(1, width))

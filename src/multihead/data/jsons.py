@@ -1,0 +1,244 @@
+"""JSON Lines, and JSON arrays decoded piece by piece. NaN, duplicate keys and lone surrogates are refused.
+
+Python's own parser is used, not pyarrow's: that one accepts duplicate keys and cannot name the line of a fault.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from multihead.data.columns import fault_of, missing
+from multihead.data.lines import BROKEN_GZIP, lines, opened
+from multihead.data.record import Found, Options, Record, Reject, Row
+
+LONGEST_VALUE = 1 << 28  # characters of one element of an array
+SEEN = 100  # rows that are asked for a column before it is called missing
+
+
+class Refused(ValueError):
+    """JSON that Python would take and others would not; `code` groups it."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for i, key in enumerate(keys) if key in keys[:i])
+        raise Refused("duplicate key", f"the key {twice[:80]!r} stands twice in one object; keep one")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise Refused("NaN in JSON", f"{name} is not JSON; write a number or null")
+
+
+STRICT = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant)
+LENIENT = json.JSONDecoder()
+
+
+def parse(text: str) -> Any:
+    """One JSON value, or Refused with what is wrong."""
+    try:
+        value = STRICT.decode(text)
+    except json.JSONDecodeError as error:
+        raise Refused("not JSON", f"not JSON at column {error.colno}: {error.msg}") from None
+    except Refused:
+        raise
+    except RecursionError:
+        raise Refused("not JSON", "JSON nested too deep") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise Refused("not JSON", f"not JSON: {error}") from None
+    refuse_surrogates(value, text)
+    return value
+
+
+def refuse_surrogates(value: Any, text: str) -> None:
+    """Half a \\ud83d\\ude00 pair can be written in JSON but in no encoding: it would break every later step."""
+    if "\\u" in text:
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            half = ord(error.object[error.start])
+            raise Refused("lone surrogate", f"\\u{half:04x} is half a character; write both halves") from None
+
+
+def jsonl(path: Path, options: Options, found: Found) -> Iterator[Row]:
+    """Every line is an object."""
+    yield from objects(_lines(path, options.encoding), path, options, found)
+
+
+def _lines(path: Path, encoding: str) -> Iterator[tuple[int, Any] | Reject]:
+    for line, text in lines(path, encoding):
+        if not text.strip():
+            yield Reject(str(path), line, "an empty line", "empty line")
+            continue
+        try:
+            yield line, parse(text)
+        except Refused as error:
+            yield Reject(str(path), line, str(error), error.code)
+
+
+def array(path: Path, options: Options, found: Found) -> Iterator[Row]:
+    """Every element of the array is an object."""
+    with Stream(path, options.encoding) as stream:
+        if stream.peek() != "[":
+            raise stream.error('an array "[" is wanted here; for an object per line pass format="jsonl"')
+        yield from objects(_elements(stream, path), path, options, found)
+        stream.end()
+
+
+def _elements(stream: Stream, path: Path) -> Iterator[tuple[int, Any] | Reject]:
+    for _ in stream.items():
+        try:
+            line, value, _text = stream.value()
+            yield line, value
+        except Refused as error:
+            yield Reject(str(path), stream.began, str(error), error.code)
+
+
+def objects(rows: Iterator[tuple[int, Any] | Reject], path: Path, options: Options, found: Found) -> Iterator[Row]:
+    """Objects to records: the wanted keys by their roles, or all of them."""
+    columns = dict(options.columns) if options.columns is not None else None
+    head = list(islice(rows, SEEN))
+    known = [row for row in head if not isinstance(row, Reject) and isinstance(row[1], dict)]
+    names = list(dict.fromkeys(key for row in known for key in row[1]))
+    if columns is not None and known:
+        for role, column in columns.items():
+            if column not in names:
+                raise ValueError(missing(role, column, names, f"{path}:{known[0][0]}"))
+    found.update(names=names, columns=columns if columns is not None else {name: name for name in names})
+    for row in chain(head, rows):
+        if isinstance(row, Reject):
+            yield row
+            continue
+        line, value = row
+        yield _record(value, columns, str(path), line)
+
+
+def _record(value: Any, columns: dict[str, str] | None, file: str, line: int) -> Row:
+    if not isinstance(value, dict):
+        return Reject(file, line, f"a JSON {type(value).__name__}, an object {{…}} is wanted", "not an object")
+    if columns is None:
+        values = value
+    elif lost := next((column for column in columns.values() if column not in value), None):
+        return Reject(file, line, f"no key {lost!r}; the row has: {', '.join(value) or 'none'}", "missing key")
+    else:
+        values = {role: value[column] for role, column in columns.items()}
+    if fault := fault_of(values):
+        return Reject(file, line, fault[1], fault[0])
+    return Record(values, file, line)
+
+
+class Stream:
+    """A JSON text that is read as far as it is decoded: memory holds one element, whatever the file's size."""
+
+    def __init__(self, path: Path, encoding: str = "utf-8") -> None:
+        self.path, self.text, self.at, self.line, self.began = path, "", 0, 1, 1
+        self.opening = opened(path)
+        self.decoder = codecs.getincrementaldecoder(encoding)()
+        self.ended, self.started = False, False
+
+    def __enter__(self) -> Stream:
+        self.bytes = self.opening.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.opening.__exit__(*error)
+
+    def error(self, message: str) -> ValueError:
+        return ValueError(f"{self.path}:{self.line}: {message}")
+
+    def more(self) -> bool:
+        """Read on, twice as much as is held, so that a long element costs linear time. False: nothing is left."""
+        if self.ended:
+            return False
+        if len(self.text) - self.at > LONGEST_VALUE:
+            raise self.error("one value of more than 256 million characters, or a quote that is never closed")
+        try:
+            block = self.bytes.read(max(1 << 16, 2 * (len(self.text) - self.at)))
+            text = self.decoder.decode(block, final=not block)
+        except UnicodeDecodeError as error:
+            raise self.error(f'{error}; convert the file to UTF-8, or pass encoding="latin-1"') from None
+        except BROKEN_GZIP as error:
+            raise self.error(f"broken gzip data ({error}); fetch it again") from None
+        if not self.started:
+            text, self.started = text.removeprefix("\ufeff"), True
+        self.ended = not block
+        self.text, self.at = self.text[self.at :] + text, 0
+        return True
+
+    def skip(self, to: int) -> None:
+        self.line += self.text.count("\n", self.at, to)
+        self.at = to
+
+    def peek(self) -> str:
+        """The next character that is not white space; '' at the end."""
+        while True:
+            at = self.at
+            while at < len(self.text) and self.text[at] in " \t\r\n":
+                at += 1
+            self.skip(at)
+            if at < len(self.text):
+                return self.text[at]
+            if not self.more():
+                return ""
+
+    def take(self, wanted: str) -> None:
+        if (seen := self.peek()) != wanted:
+            what = f"{seen!r}" if seen else "the end of the file: cut off? Fetch it again"
+            raise self.error(f"not JSON: {wanted!r} is wanted, here is {what}")
+        self.skip(self.at + 1)
+
+    def items(self) -> Iterator[None]:
+        """Stands before each element of an array in turn; the caller takes the value."""
+        self.take("[")
+        if self.peek() == "]":
+            self.take("]")
+            return
+        while True:
+            yield None
+            if self.peek() == "]":
+                self.take("]")
+                return
+            self.take(",")
+
+    def value(self) -> tuple[int, Any, str]:
+        """(line, value, its text) of the value here. Refused leaves the stream behind the value."""
+        self.peek()
+        self.began, refusal = self.line, None
+        while True:
+            try:
+                value, end = (LENIENT if refusal else STRICT).raw_decode(self.text, self.at)
+            except Refused as error:
+                refusal = error
+                continue
+            except RecursionError:
+                raise self.error("not JSON: nested too deep") from None
+            except json.JSONDecodeError as error:
+                cut_off = error.pos >= len(self.text) - 16 or error.msg.startswith("Unterminated string")
+                if cut_off and self.more():
+                    continue
+                self.skip(min(error.pos, len(self.text)))
+                hint = "; the file seems cut off, fetch it again" if cut_off else "; mend it"
+                raise self.error(f"not JSON: {error.msg}{hint}") from None
+            if end == len(self.text) and self.more():
+                continue  # 12 could go on as 123
+            text = self.text[self.at : end]
+            self.skip(end)
+            if refusal is not None:
+                raise refusal
+            refuse_surrogates(value, text)
+            return self.began, value, text
+
+    def end(self) -> None:
+        if seen := self.peek():
+            raise self.error(f"{seen!r} after the end of the JSON; one array is wanted")

@@ -1,0 +1,177 @@
+"""A file as numbered lines: split at \\n only, UTF-8 unless told otherwise, gzip seen by content.
+
+`str.splitlines` would also cut at U+2028, U+0085 and form feed; here they stay inside their line.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from multihead.data.disk import LFS
+
+LONGEST_LINE = 1 << 26  # bytes; a file without line ends must not fill the memory
+HEAD = 1 << 16
+MAGIC = {
+    b"PK\x03\x04": "a zip or Excel file; save the sheet as CSV in UTF-8",
+    b"\xd0\xcf\x11\xe0": "an old Excel or Word file; save the sheet as CSV in UTF-8",
+    b"%PDF": "a PDF; extract its text first",
+    b"\x89PNG": "a PNG image",
+    b"\xff\xd8\xff": "a JPEG image",
+    b"\xfd7zXZ": "xz data; unpack it, or pack it as .gz",
+    b"BZh": "bzip2 data; unpack it, or pack it as .gz",
+    b"\x28\xb5\x2f\xfd": "zstd data; unpack it, or pack it as .gz",
+    b"ARROW1": "an Arrow file; save it as Parquet",
+    b"SQLite format 3": "an SQLite database; export the table as CSV",
+    b"\x7fELF": "a program",
+}
+WIDE_BOMS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+BROKEN_GZIP = (EOFError, zlib.error, gzip.BadGzipFile)
+CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """The file's bytes, unpacked if they are gzip."""
+    with path.open("rb") as raw:
+        if raw.peek(2)[:2] == b"\x1f\x8b":
+            with gzip.GzipFile(fileobj=raw) as packed:
+                yield cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, packed), 1 << 17))
+        elif path.suffix == ".gz":
+            raise ValueError(f"{path}:1: named .gz, but not gzip data; fetch it again, or drop the ending")
+        else:
+            yield raw
+
+
+def head_of(path: Path, encoding: str = "utf-8") -> bytes:
+    """The first 64 KiB, after every check that needs no more: there, a file, not empty, a pointer or binary."""
+    if not path.exists():
+        near = (
+            get_close_matches(path.name, [p.name for p in path.parent.glob("*")], n=1) if path.parent.is_dir() else []
+        )
+        hint = f"; did you mean {near[0]!r}?" if near else "; check the path"
+        raise ValueError(f"{path}: no such file{hint}")
+    if path.is_dir():
+        inside = sorted(p.name for p in path.iterdir())[:5]
+        raise ValueError(f"{path}: a directory, not a file; give a file of it: {', '.join(inside) or 'it is empty'}")
+    try:
+        with opened(path) as stream:
+            head = stream.read(HEAD)
+    except BROKEN_GZIP as error:
+        raise ValueError(f"{path}:1: broken gzip data ({error}); fetch it again") from None
+    if not head.removeprefix(codecs.BOM_UTF8):
+        raise ValueError(f"{path}:1: the file is empty; fetch or write it again")
+    if head.startswith(LFS):
+        raise ValueError(f"{path}:1: a Git LFS pointer, not the data; run git lfs pull")
+    _refuse_binary(path, head, encoding)
+    return head
+
+
+def _refuse_binary(path: Path, head: bytes, encoding: str) -> None:
+    if head.startswith(b"PAR1") or _wide(encoding):
+        return
+    for bom, wide in WIDE_BOMS.items():
+        if head.startswith(bom):
+            raise ValueError(f'{path}:1: this is {wide.upper()}, not UTF-8; pass encoding="{wide}"')
+    for magic, what in MAGIC.items():
+        if head.startswith(magic):
+            raise ValueError(f"{path}:1: this is {what}")
+    if len(CONTROL.findall(head)) > max(len(head) // 10, 16):  # a stray NUL costs its row, not the file
+        raise ValueError(f"{path}:1: binary data, not text; give a text, JSON or Parquet file")
+    if b"\r" in head and b"\n" not in head and head.count(b"\r") > 1:
+        raise ValueError(f"{path}:1: lines end with \\r only (old Mac); convert them: tr '\\r' '\\n'")
+
+
+def _wide(encoding: str) -> bool:
+    try:
+        return codecs.lookup(encoding).name.startswith(("utf-16", "utf-32"))
+    except LookupError:
+        raise ValueError(f'there is no encoding {encoding!r}; try "utf-8", "latin-1" or "gb18030"') from None
+
+
+def lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
+    """(number from 1, text) of every line, without its \\n or \\r\\n and without a byte order mark."""
+    if _wide(encoding):
+        yield from _wide_lines(path, encoding)
+        return
+    with opened(path) as stream:
+        number, offset = 0, 0
+        while raw := _line(path, stream, number + 1):
+            number += 1
+            try:
+                text = raw.decode(encoding)
+            except UnicodeDecodeError as error:
+                raise _undecodable(path, number, offset, error) from None
+            offset += len(raw)
+            yield number, _bare(text, number)
+
+
+def _line(path: Path, stream: BinaryIO, number: int) -> bytes:
+    try:
+        raw = stream.readline(LONGEST_LINE + 1)
+    except BROKEN_GZIP as error:
+        raise ValueError(f"{path}:{number}: broken gzip data ({error}); fetch it again") from None
+    if len(raw) > LONGEST_LINE:
+        raise ValueError(f"{path}:{number}: a line of more than {LONGEST_LINE >> 20} MiB; is this a text file?")
+    return raw
+
+
+def _bare(text: str, number: int) -> str:
+    if text.endswith("\n"):
+        text = text[:-2] if text.endswith("\r\n") else text[:-1]
+    return text.removeprefix("\ufeff") if number == 1 else text
+
+
+def _wide_lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
+    number = 0
+    with opened(path) as stream:
+        text = io.TextIOWrapper(stream, encoding=encoding, newline="\n")
+        try:
+            for number, line in enumerate(text, 1):
+                yield number, _bare(line, number)
+        except UnicodeError as error:
+            raise ValueError(f"{path}:{number + 1}: not {encoding}: {error}; check the encoding") from None
+
+
+def _undecodable(path: Path, number: int, offset: int, error: UnicodeDecodeError) -> ValueError:
+    byte = error.object[error.start]
+    return ValueError(
+        f"{path}:{number}: byte {byte:#04x} (number {offset + error.start + 1:,} of the file) is not {error.encoding}; "
+        f'convert the file to UTF-8, or pass encoding="{_likely(error.object)}"'
+    )
+
+
+def _likely(raw: bytes) -> str:
+    """The encoding to propose for a line that is not UTF-8: a proposal in a message, never taken silently."""
+    try:
+        high = [c for c in raw.decode("gb18030") if ord(c) > 127]
+    except UnicodeDecodeError:
+        high = []
+    if high and sum("\u4e00" <= c <= "\u9fff" or "\u3000" <= c <= "\u303f" or c >= "\uff00" for c in high) > 0.9 * len(
+        high
+    ):
+        pairs = sum(byte > 127 for byte in raw)
+        if pairs >= 2 * len(high) - 1 and pairs > 2:
+            return "gb18030"
+    return "cp1252" if any(0x80 <= byte <= 0x9F for byte in raw) else "latin-1"
+
+
+def count_lines(path: Path) -> int:
+    """How many lines a file has, by its bytes; a last line without \\n counts."""
+    count, last = 0, b"\n"
+    with opened(path) as stream:
+        try:
+            while block := stream.read(1 << 20):
+                count += block.count(b"\n")
+                last = block[-1:]
+        except BROKEN_GZIP as error:
+            raise ValueError(f"{path}:{count + 1}: broken gzip data ({error}); fetch it again") from None
+    return count + (last != b"\n")

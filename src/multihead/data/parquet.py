@@ -1,0 +1,67 @@
+"""Parquet, batch by batch; only the wanted columns are decoded. The line of a record is its row, from 1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from multihead.data.columns import fault_of, pick
+from multihead.data.record import Found, Options, Record, Reject, Row
+
+ROWS = 1024
+
+
+def parquet(path: Path, options: Options, found: Found) -> Iterator[Row]:
+    """Rows as they are stored: strings, numbers, lists, structs."""
+    try:
+        file = pq.ParquetFile(path)
+        names = list(file.schema_arrow.names)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path}:1: not a whole Parquet file ({_short(error)}); fetch it again") from None
+    with file:
+        roles = pick(options.columns, names, f"{path}:1")
+        found.update(names=names, columns=roles, rows=file.metadata.num_rows)
+        wanted = sorted(set(roles.values()), key=names.index)
+        row = 0
+        batches = file.iter_batches(batch_size=ROWS, columns=wanted)
+        while True:
+            try:
+                batch = next(batches, None)
+            except (pa.ArrowException, OSError) as error:
+                raise ValueError(f"{path}:{row + 1}: broken Parquet data ({_short(error)}); fetch it again") from None
+            if batch is None:
+                return
+            for cells in _rows(batch):
+                row += 1
+                yield _record(cells, roles, str(path), row)
+
+
+def _rows(batch: Any) -> Iterator[dict[str, Any] | UnicodeDecodeError]:
+    try:
+        yield from batch.to_pylist()
+    except UnicodeDecodeError:  # before the first row: to_pylist is a list; so find the rows that are not UTF-8
+        for i in range(batch.num_rows):
+            try:
+                yield {name: batch.column(name)[i].as_py() for name in batch.schema.names}
+            except UnicodeDecodeError as error:
+                yield error
+
+
+def _record(cells: dict[str, Any] | UnicodeDecodeError, roles: dict[str, str], file: str, row: int) -> Row:
+    if isinstance(cells, UnicodeDecodeError):
+        byte = cells.object[cells.start]
+        return Reject(file, row, f"byte {byte:#04x} at {cells.start} is not UTF-8; write it as UTF-8", "not UTF-8")
+    values = {role: cells[name] for role, name in roles.items()}
+    if fault := fault_of(values):
+        return Reject(file, row, fault[1], fault[0])
+    if all(value is None for value in values.values()):
+        return Reject(file, row, "every field is empty", "empty line")
+    return Record(values, file, row)
+
+
+def _short(error: BaseException) -> str:
+    return str(error).split("\n")[0][:200]

@@ -1,0 +1,112 @@
+"""Formats of one row per line: plain text, `text TAB label`, `sentence@label`, `label text`, pairs, parallel files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from multihead.data.columns import fault_of, pick
+from multihead.data.lines import count_lines, lines
+from multihead.data.record import Found, Options, Record, Reject, Row
+
+
+def plain(path: Path, options: Options, found: Found) -> Iterator[Row]:
+    """Every line is a text."""
+    roles = pick(options.columns, ["text"], f"{path}:1")
+    found.update(columns=roles)
+    for line, text in lines(path, options.encoding):
+        if not text.strip():
+            yield Reject(str(path), line, "an empty line", "empty line")
+        else:
+            yield _checked(dict.fromkeys(roles, text), path, line)
+
+
+def labelled(path: Path, options: Options, found: Found) -> Iterator[Row]:
+    """`text TAB label` or `sentence@label`: cut at the last delimiter; a text may hold @ but no tab."""
+    first = next((text for _, text in lines(path, options.encoding) if text.strip()), "")
+    delimiter = options.delimiter or ("\t" if "\t" in first else "@")
+    delimiter = {"tab": "\t", "comma": ","}.get(delimiter, delimiter)
+    roles = pick(options.columns, ["text", "label"], f"{path}:1")
+    found.update(delimiter=delimiter, columns=roles)
+    for line, row in lines(path, options.encoding):
+        text, mark, label = row.rpartition(delimiter)
+        if not row.strip():
+            yield Reject(str(path), line, "an empty line", "empty line")
+        elif not mark or (delimiter == "\t" and "\t" in text):
+            reason = f"{row.count(delimiter) + 1} fields instead of 2 (text{delimiter!r}label)"
+            yield Reject(str(path), line, reason, "wrong number of fields")
+        else:
+            values = {"text": text, "label": label.strip()}
+            yield _checked({role: values[name] for role, name in roles.items()}, path, line)
+
+
+def label_first(path: Path, options: Options, found: Found) -> Iterator[Row]:
+    """`label text`, as in TREC and fastText (`__label__x text`); `coarse` is the label before its first colon."""
+    first = next((text for _, text in lines(path, options.encoding) if text.strip()), "")
+    delimiter = options.delimiter or ("\t" if "\t" in first else " ")
+    delimiter = {"tab": "\t", "space": " "}.get(delimiter, delimiter)
+    roles = pick(options.columns, ["label", "text", "coarse"], f"{path}:1")
+    found.update(delimiter=delimiter, columns=roles)
+    for line, row in lines(path, options.encoding):
+        label, mark, text = row.partition(delimiter)
+        label = label.strip().removeprefix("__label__")
+        if not row.strip():
+            yield Reject(str(path), line, "an empty line", "empty line")
+        elif not mark:
+            yield Reject(str(path), line, f"1 field instead of 2 (label{delimiter!r}text)", "wrong number of fields")
+        else:
+            values = {"label": label, "text": text, "coarse": label.partition(":")[0]}
+            yield _checked({role: values[name] for role, name in roles.items()}, path, line)
+
+
+def pairs(path: Path, options: Options, found: Found) -> Iterator[Row]:
+    """`source TAB target`; further columns are kept under their number ("3": the attribution of Tatoeba)."""
+    first = next((text for _, text in lines(path, options.encoding) if text.strip()), "")
+    width = first.count("\t") + 1
+    names = ["source", "target", *(str(i + 3) for i in range(width - 2))]
+    roles = pick(options.columns, names, f"{path}:1")
+    found.update(delimiter="\t", columns=roles)
+    for line, row in lines(path, options.encoding):
+        cells = row.split("\t")
+        if not row.strip():
+            yield Reject(str(path), line, "an empty line", "empty line")
+        elif len(cells) != width or width < 2:
+            reason = f"{len(cells)} fields instead of {max(width, 2)}, cut at tabs"
+            yield Reject(str(path), line, reason, "wrong number of fields")
+        else:
+            values = dict(zip(names, cells, strict=True))
+            yield _checked({role: values[name] for role, name in roles.items()}, path, line)
+
+
+def parallel(paths: tuple[Path, Path], options: Options, found: Found) -> Iterator[Row]:
+    """Line n of the first file is the source of line n of the second. Different lengths stop before the first row."""
+    counts = [count_lines(path) for path in paths]
+    if counts[0] != counts[1]:
+        short, long = sorted(range(2), key=lambda i: counts[i])
+        raise ValueError(
+            f"{paths[long]}:{counts[short] + 1}: the first line without a partner: {paths[short]} has "
+            f"{counts[short]:,} lines, {paths[long]} has {counts[long]:,}; align the files line by line"
+        )
+    roles = pick(options.columns, ["source", "target"], f"{paths[0]}:1")
+    found.update(columns=roles, partner=str(paths[1]))
+    streams = (lines(path, options.encoding) for path in paths)
+    for (line, source), (_, target) in zip(*streams, strict=True):
+        if not source.strip() and not target.strip():
+            yield Reject(str(paths[0]), line, "an empty line in both files", "empty line")
+        else:
+            values = {"source": source, "target": target}
+            yield _checked({role: values[name] for role, name in roles.items()}, paths[0], line)
+
+
+def _checked(values: dict[str, str], path: Path, line: int) -> Row:
+    if fault := fault_of(values):
+        return Reject(str(path), line, fault[1], fault[0])
+    return Record(dict(values), str(path), line)
+
+
+def looks_at_labelled(path: Path, encoding: str) -> bool:
+    """Does every line end in `@label`, with few labels of one word?"""
+    head = [text for _, text in islice(lines(path, encoding), 200) if text.strip()]
+    labels = {text.rpartition("@")[2].strip() for text in head}
+    return all("@" in text for text in head) and len(labels) <= 20 and all(label.isidentifier() for label in labels)

@@ -1,0 +1,97 @@
+"""Rows with quoted fields (RFC 4180), such that one unclosed quote costs its own line and no later row."""
+
+from __future__ import annotations
+
+import csv
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+MOST_LINES, MOST_CHARACTERS = 1_000, 1 << 20  # one row may span so much; more is an unclosed quote
+csv.field_size_limit(1 << 27)  # the module's own limit of 128 KiB refuses long documents
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    line: int
+    last: int  # the row's last line
+    cells: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    line: int
+    reason: str
+    code: str
+
+
+class _Feed:
+    """Lines for csv.reader, kept until their row is whole, so that all but the first can be given back."""
+
+    def __init__(self, source: Iterable[tuple[int, str]]) -> None:
+        self.source = iter(source)
+        self.back: deque[tuple[int, str]] = deque()
+        self.taken: list[tuple[int, str]] = []
+        self.characters = 0
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        if len(self.taken) >= MOST_LINES or (self.taken and self.characters > MOST_CHARACTERS):
+            raise StopIteration
+        item = self.back.popleft() if self.back else next(self.source)
+        self.taken.append(item)
+        self.characters += len(item[1])
+        return item[1] + "\n"
+
+    def whole(self) -> list[tuple[int, str]]:
+        """The lines of the row just read; the next row starts afresh."""
+        taken, self.taken, self.characters = self.taken, [], 0
+        return taken
+
+    def give_back(self) -> int:
+        """Keep only the first line of the row; returns its number."""
+        (line, _), *rest = self.whole()
+        self.back.extendleft(reversed(rest))
+        return line
+
+
+def quoted_rows(
+    source: Iterable[tuple[int, str]], delimiter: str, widths: frozenset[int] | None
+) -> Iterator[Cells | Broken]:
+    """Cells of every row; `widths` are the allowed numbers of fields of a row over several lines (None: any)."""
+    feed = _Feed(source)
+    reader = csv.reader(feed, delimiter=delimiter, strict=True)
+    while True:
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            spans = len(feed.taken)
+            line = feed.give_back()
+            reader = csv.reader(feed, delimiter=delimiter, strict=True)
+            yield _broken(line, spans, str(error))
+            continue
+        if len(feed.taken) > 1 and widths is not None and len(cells) not in widths:
+            spans = len(feed.taken)
+            yield _broken(feed.give_back(), spans, f"{len(cells)} fields")
+            continue
+        taken = feed.whole()
+        if not cells or (not any(cells) and not any(text.strip() for _, text in taken)):
+            yield Broken(taken[0][0], "an empty line", "empty line")
+        else:
+            yield Cells(taken[0][0], taken[-1][0], cells)
+
+
+def _broken(line: int, spans: int, error: str) -> Broken:
+    if "new-line character" in error:
+        return Broken(line, "a carriage return inside an unquoted field; quote the field or remove it", "stray \\r")
+    over = f" over {spans} lines" if spans > 1 else ""
+    return Broken(
+        line,
+        f'an unclosed or misplaced quote{over} ({error}); double quotes inside a field (""), '
+        "or pass quoting=False if quotes are text",
+        "unclosed quote",
+    )

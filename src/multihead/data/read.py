@@ -1,0 +1,134 @@
+"""Files to records, streaming. rows in = `used` + `rejected.total`; every reject names its file and line.
+
+| what is wrong | what happens |
+|---|---|
+| no such file, a directory, an empty file, a Git LFS pointer, binary or broken gzip or Parquet data | stops |
+| not UTF-8 (or not the encoding given), with line, byte and the encoding to pass | stops |
+| unknown format, missing column ("the file has: …"), two columns of one name | stops |
+| parallel files of different length; JSON arrays and SQuAD files that are not JSON or cut off | stops |
+| tag schemes mixed beyond slips (IOB1 and BIO, BILOU and BMES) | stops |
+| an empty line where every line is a row; an empty text, label, source, target, token or tag | row rejected |
+| wrong number of fields; an unclosed or misplaced quote (its line only); a stray \\r; a NUL character | row rejected |
+| a line that is no JSON object, a missing key, NaN, duplicate keys, lone surrogates, wrong types | row rejected |
+| unknown tag prefix, a tag without type, an entity of BILOU/BMES not opened or not closed | sentence rejected |
+| SQuAD: no answer and not impossible, impossible with answers, no answer in its place | question rejected |
+| I- after O in a BIO file (read as B-, as conlleval does) | used, told in `repaired` |
+| a quoted row over several lines; one of several SQuAD answers out of place (dropped) | used, told in `repaired` |
+| byte order mark, CRLF, U+2028, U+0085, form feed, no \\n at the end | used |
+
+A row is a line, a quoted CSV row, a JSON element, a Parquet row, a CoNLL sentence or a SQuAD question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from multihead.data.conll import conll
+from multihead.data.delimited import delimited
+from multihead.data.detect import detect
+from multihead.data.jsons import array, jsonl
+from multihead.data.lines import head_of
+from multihead.data.parquet import parquet
+from multihead.data.plain import label_first, labelled, pairs, parallel, plain
+from multihead.data.record import Found, Ledger, Options, Record, Reject, Row
+from multihead.data.squad import squad
+
+Reader = Callable[[Path, Options, Found], Iterator[Row]]
+FORMATS: dict[str, Reader] = {
+    "conll": conll,
+    "csv": delimited,
+    "tsv": delimited,
+    "jsonl": jsonl,
+    "json": array,
+    "parquet": parquet,
+    "squad": squad,
+    "text": plain,
+    "pairs": pairs,
+    "labelled": labelled,
+    "label-first": label_first,
+}  # and "parallel", which reads two files
+Paths = str | Path | Sequence[str | Path]
+
+
+class Reading:
+    """Records of one or more files, read afresh by every loop; the counts are those of the latest loop."""
+
+    def __init__(self, sources: Sequence[tuple[str, str, Callable[[Found], Iterator[Row]]]]) -> None:
+        self.sources = sources
+        self.used = 0
+        self.rejected = Ledger()
+        self.repaired = Ledger()
+        self.found: dict[str, Found] = {file: {"format": format} for file, format, _ in sources}
+
+    @property
+    def rows(self) -> int:
+        return self.used + self.rejected.total
+
+    @property
+    def scheme(self) -> str | None:
+        """The tag scheme that the files are written in (their records hold BIO), known once the loop has begun."""
+        return " and ".join(sorted({f["scheme"] for f in self.found.values() if "scheme" in f})) or None
+
+    def __iter__(self) -> Iterator[Record]:
+        """A loop left early leaves the counts of the rows it saw."""
+        self.used, self.rejected, self.repaired = 0, Ledger(), Ledger()
+        for file, _, rows in self.sources:
+            for row in rows(self.found[file]):
+                if isinstance(row, Record):
+                    self.used += 1
+                    yield row
+                elif isinstance(row, Reject):
+                    self.rejected.add(row)
+                else:
+                    self.repaired.add(row)
+
+    def __str__(self) -> str:
+        parts = [f"{self.rows:,} rows: {self.used:,} used, {self.rejected.total:,} rejected"]
+        parts += [f"  {count:,} × {code}" for code, count in self.rejected.reasons.most_common()]
+        parts += [f"  first: {self.rejected[0]}"] if self.rejected else []
+        parts += [f"  {count:,} × tolerated: {code}" for code, count in self.repaired.reasons.most_common()]
+        return "\n".join(parts)
+
+
+def records(
+    path: Paths, *, format: str | None = None, columns: Mapping[str, str] | None = None, **options: Any
+) -> Reading:
+    """The records of a file or of several. `columns`: role -> the file's column by name, or by number from 1.
+
+    Options: `encoding`, `delimiter`, `header`, `quoting`, `scheme`; what is not given is seen in the file and told
+    in `reading.found`. Faults of the whole file are raised here or when the first row is asked for.
+    """
+    if unknown := next((name for name in options if name not in Options.__slots__), None):
+        near = get_close_matches(unknown, Options.__slots__, n=1)
+        raise ValueError(f"there is no option {unknown!r}{f'; did you mean {near[0]!r}?' if near else ''}")
+    settings = Options(columns, **options)
+    files = [Path(path)] if isinstance(path, str | Path) else [Path(p) for p in path]
+    if not files:
+        raise ValueError("no file was given")
+    if format == "parallel":
+        return _parallel(files, settings)
+    if format is not None and format not in FORMATS:
+        near = get_close_matches(format, [*FORMATS, "parallel"], n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"there is no format {format!r}{hint}; there are: {', '.join(FORMATS)}, parallel")
+    sources = []
+    for file in files:
+        found = format or detect(file, settings)
+        if (head_of(file, settings.encoding)[:4] == b"PAR1") != (found == "parquet"):
+            what = "Parquet data" if found != "parquet" else "no Parquet data"
+            raise ValueError(f"{file}:1: this is {what}, but format is {found!r}; leave the format out")
+        sources.append((str(file), found, partial(FORMATS[found], file, settings)))
+    return Reading(sources)
+
+
+def _parallel(files: list[Path], settings: Options) -> Reading:
+    if len(files) != 2:
+        raise ValueError(f'format "parallel" reads two files, the source and the target; {len(files)} given')
+    for file in files:
+        head_of(file, settings.encoding)
+    pair = (files[0], files[1])
+    return Reading([(str(files[0]), "parallel", partial(parallel, pair, settings))])

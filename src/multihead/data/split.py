@@ -1,0 +1,39 @@
+"""Which rows are held out: a pure function of the text, so that equal texts never stand on both sides.
+
+Equal means equal but for case, white space and Unicode form: a row and its copy in capitals stay together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+VALID = 0.1
+
+
+def folded(text: str) -> str:
+    """The text without case, compatibility forms (full-width letters) and differences of white space."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def fraction(text: str) -> float:
+    """A number in [0, 1) that depends on the folded text alone: the same on every machine, in every version."""
+    digest = hashlib.sha256(folded(text).encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:6], "big") / 2.0**48
+
+
+def is_valid(text: str, share: float = VALID) -> bool:
+    """Does this text belong to the validation side?"""
+    return fraction(text) < share
+
+
+def split(texts: Iterable[str], share: float = VALID) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Row numbers of the training and of the validation side, in their order."""
+    if not 0 < share < 1:
+        raise ValueError(f"the validation share lies between 0 and 1, not at {share}")
+    valid = np.fromiter((is_valid(text, share) for text in texts), dtype=np.bool_)
+    return np.flatnonzero(~valid), np.flatnonzero(valid)

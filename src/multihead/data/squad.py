@@ -1,0 +1,115 @@
+"""SQuAD's JSON, 1.1 and 2 (questions without an answer), article by article."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from multihead.data.columns import fault_of
+from multihead.data.jsons import Refused, Stream
+from multihead.data.record import Found, Options, Record, Reject, Repair, Row
+
+
+def squad(path: Path, options: Options, found: Found) -> Iterator[Row]:
+    """Questions as {id, title, question, context, answers: [{text, start}], impossible}; offsets in code points."""
+    with Stream(path, options.encoding) as stream:
+        seen = False
+        for key in _members(stream):
+            if key == "data" and stream.peek() == "[":
+                seen = True
+                for _ in stream.items():
+                    yield from _article(stream, str(path))
+            else:
+                _, value, _ = stream.value()
+                if key == "version":
+                    found["version"] = value
+        if not seen:
+            raise ValueError(f'{path}:1: no "data" list at the top, so this is not SQuAD\'s JSON; pass format="json"')
+        stream.end()
+
+
+def _members(stream: Stream) -> Iterator[str]:
+    """Stands before each value of the top object in turn."""
+    stream.take("{")
+    while stream.peek() != "}":
+        _, key, _ = stream.value()
+        stream.take(":")
+        yield str(key)
+        if stream.peek() == ",":
+            stream.take(",")
+        elif stream.peek() != "}":
+            stream.take("}")  # says what is there instead
+    stream.take("}")
+
+
+def _article(stream: Stream, file: str) -> Iterator[Row]:
+    try:
+        line, article, text = stream.value()
+    except Refused as error:
+        yield Reject(file, stream.began, f"{error}; the whole article is refused", error.code)
+        return
+    paragraphs = article.get("paragraphs") if isinstance(article, dict) else None
+    if not isinstance(paragraphs, list):
+        yield Reject(file, line, 'an article without a list "paragraphs"', "not SQuAD")
+        return
+    at, here = 0, line
+    for paragraph in paragraphs:
+        if not isinstance(paragraph, dict) or not isinstance(paragraph.get("qas"), list):
+            yield Reject(file, line, 'a paragraph without a list "qas"', "not SQuAD")
+            continue
+        for question in paragraph["qas"]:
+            # The question's own line: its id stands in the article's text, after that of the question before.
+            mark = json.dumps(question.get("id"), ensure_ascii=False) if isinstance(question, dict) else ""
+            to = max(at, text.find(mark, at)) if mark else at
+            at, here = to, here + text.count("\n", at, to)
+            yield from _question(question, paragraph.get("context"), article.get("title"), (file, here))
+
+
+def _question(question: Any, context: Any, title: Any, place: tuple[str, int]) -> Iterator[Row]:
+    file, line = place
+    if not isinstance(question, dict):
+        yield Reject(file, line, "a question that is no object", "not SQuAD")
+        return
+    name = f"question {question.get('id')!r}"
+    values = {"question": question.get("question"), "context": context}
+    if fault := fault_of(values):
+        yield Reject(file, line, f"{name}: {fault[1]}", fault[0])
+        return
+    impossible = question.get("is_impossible", False)
+    given = question.get("answers")
+    if not isinstance(given, list):
+        yield Reject(file, line, f'{name} has no list "answers"', "no answers")
+        return
+    if bool(given) == bool(impossible):
+        what = "is impossible but has answers" if given else "has no answer and is not marked is_impossible"
+        yield Reject(file, line, f"{name} {what}", "no answers" if not given else "contradiction")
+        return
+    answers = []
+    for answer in given:
+        reason = _misplaced(answer, values["context"])
+        if reason is None:
+            answers.append({"text": answer["text"], "start": answer["answer_start"]})
+        elif len(given) > 1:
+            yield Repair(file, line, f"{name}: an answer is dropped: {reason}", "answer not in its place")
+    if given and not answers:
+        yield Reject(file, line, f"{name}: {_misplaced(given[0], values['context'])}", "answer not in its place")
+        return
+    values |= {"id": question.get("id"), "title": title, "answers": answers, "impossible": bool(impossible)}
+    yield Record(values, file, line)
+
+
+def _misplaced(answer: Any, context: str) -> str | None:
+    """Why an answer does not stand where it says."""
+    if not isinstance(answer, dict) or not isinstance(answer.get("text"), str):
+        return "an answer without text"
+    start = answer.get("answer_start")
+    if not isinstance(start, int) or isinstance(start, bool) or start < 0:
+        return f"answer_start {start!r} is no position"
+    if not answer["text"].strip():
+        return "an empty answer"
+    here = context[start : start + len(answer["text"])]
+    if here != answer["text"]:
+        return f"the context has {here[:40]!r} at {start}, not {answer['text'][:40]!r}; mend answer_start"
+    return None

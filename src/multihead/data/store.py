@@ -1,0 +1,271 @@
+"""The token cache: ragged arrays in files, memory-mapped, keyed by the content of everything they were made from.
+
+`<cache>/<key>/` holds `<field>.values`, `<field>.offsets` (int64, rows + 1) and `manifest.json` with the size and
+SHA-256 of each. It is written aside, synced and renamed, so it is there whole or not at all, and never changed
+afterwards. Two builders may work at once; the first rename wins and both read it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from multihead.data.disk import NO_ROOM, sha256, sync
+
+VERSION = 1
+MANIFEST = "manifest.json"
+BLOCK = 1 << 20
+STALE = 600  # seconds; an unlocked half-written cache older than this has no builder any more
+
+RowOf = Mapping[str, ArrayLike]
+
+
+class Damaged(Exception):
+    """A cache that must not be used; it says why."""
+
+
+def key(files: Iterable[str | Path], tokenizer: bytes, options: Mapping[str, Any]) -> str:
+    """SHA-256 over the data's bytes (file by file, in order), the tokenizer's bytes and the options."""
+    digest = hashlib.sha256(f"multihead cache {VERSION}".encode())
+    for file in files:
+        digest.update(b"file" + bytes.fromhex(sha256(Path(file))))
+    digest.update(b"tokenizer" + hashlib.sha256(tokenizer).digest())
+    digest.update(b"options" + json.dumps(options, sort_keys=True, ensure_ascii=True, allow_nan=False).encode())
+    return digest.hexdigest()
+
+
+class Store:
+    """An open cache: `store[i]` are the arrays of row i; nothing is in memory but what is touched."""
+
+    def __init__(self, directory: Path, manifest: Mapping[str, Any]) -> None:
+        self.directory = directory
+        self.rows = int(manifest["rows"])
+        self.values: dict[str, NDArray[Any]] = {}
+        self.offsets: dict[str, NDArray[np.int64]] = {}
+        for name, dtype in manifest["fields"].items():
+            self.values[name] = _mapped(directory / f"{name}.values", np.dtype(dtype))
+            self.offsets[name] = _mapped(directory / f"{name}.offsets", np.dtype(np.int64))
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __getitem__(self, row: int) -> dict[str, NDArray[Any]]:
+        row = row + self.rows if row < 0 else row
+        if not 0 <= row < self.rows:
+            raise IndexError(f"row {row} of {self.rows}")
+        return {
+            name: values[self.offsets[name][row] : self.offsets[name][row + 1]] for name, values in self.values.items()
+        }
+
+    def __iter__(self) -> Iterator[dict[str, NDArray[Any]]]:
+        return (self[row] for row in range(self.rows))
+
+    def lengths(self, field: str) -> NDArray[np.int64]:
+        """[rows] how many values each row has in a field."""
+        return np.diff(self.offsets[field])
+
+
+def _mapped(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
+    if path.stat().st_size == 0:  # an empty file cannot be mapped
+        return np.empty(0, dtype)
+    return np.memmap(path, dtype, mode="r")
+
+
+def open(cache: str | Path, key: str) -> Store:
+    """The cache of this key, after its files were compared with the manifest byte for byte; or Damaged, and why."""
+    directory = Path(cache) / key
+    try:
+        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        seal = manifest.pop("seal")
+        if seal != _seal(manifest) or manifest["key"] != key or manifest["version"] != VERSION:
+            raise Damaged(f"{directory / MANIFEST}: not the manifest that was written for this key")
+        for name, (size, digest) in manifest["files"].items():
+            path = directory / name
+            if path.stat().st_size != size:
+                raise Damaged(f"{path}: {path.stat().st_size:,} bytes instead of {size:,}")
+            if sha256(path) != digest:
+                raise Damaged(f"{path}: its bytes have changed")
+        return Store(directory, manifest)
+    except FileNotFoundError as error:
+        raise Damaged(f"{error.filename}: not there") from None
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise Damaged(f"{directory}: {type(error).__name__}: {error}") from None
+
+
+def _seal(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def cached(cache: str | Path, key: str, fields: Mapping[str, DTypeLike], build: Callable[[], Iterable[RowOf]]) -> Store:
+    """The cache of this key: opened if it is whole, otherwise built from the rows that `build()` yields."""
+    cache = Path(cache)
+    with suppress(Damaged):
+        return open(cache, key)
+    cache.mkdir(parents=True, exist_ok=True)
+    sweep(cache)
+    with _room(cache) as aside:
+        write(aside, key, fields, build())
+        return _publish(aside, cache, key)
+
+
+def _fresh(cache: Path, prefix: str) -> Path:
+    """A new directory with the rights that the umask leaves (mkdtemp's 0700 would keep a shared cache to one user)."""
+    directory = cache / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}"
+    directory.mkdir()
+    return directory
+
+
+@contextmanager
+def _room(cache: Path) -> Iterator[Path]:
+    """A directory beside the caches, locked while its builder lives, gone afterwards."""
+    aside = _fresh(cache, ".building-")
+    handle = os.open(aside, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield aside
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            written = sum(path.stat().st_size for path in aside.glob("*"))
+            shutil.rmtree(aside, ignore_errors=True)
+            raise OSError(
+                error.errno,
+                f"no room for the token cache: {written:,} bytes were written and more are needed, "
+                f"{shutil.disk_usage(cache).free:,} are free; free some space or choose another directory",
+                str(cache),
+            ) from error
+        raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+        os.close(handle)
+
+
+def _publish(aside: Path, cache: Path, key: str) -> Store:
+    """Rename into place. Where another builder was first, its cache is taken if whole and moved away if not."""
+    for _ in range(10):
+        try:
+            aside.rename(cache / key)
+            sync(cache)
+            return open(cache, key)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise
+        try:
+            return open(cache, key)
+        except Damaged:  # what lies there is damaged: readers keep what they have mapped, the name becomes free
+            bad = _fresh(cache, ".damaged-")
+            with suppress(FileNotFoundError):
+                (cache / key).rename(bad / "was")
+            shutil.rmtree(bad, ignore_errors=True)
+    raise OSError(f"{cache / key}: cannot be put in place; is something writing into it?")
+
+
+def sweep(cache: Path) -> None:
+    """Remove what killed builders left: old, and locked by nobody."""
+    for left in [*cache.glob(".building-*"), *cache.glob(".damaged-*")]:
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime < STALE:
+                continue
+            handle = os.open(left, os.O_RDONLY)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left, ignore_errors=True)
+            finally:
+                os.close(handle)
+
+
+def write(directory: Path, key: str, fields: Mapping[str, DTypeLike], rows: Iterable[RowOf]) -> None:
+    """Write a whole cache into an empty directory, holding a few blocks at a time, and sync it."""
+    dtypes = {name: np.dtype(dtype) for name, dtype in fields.items()}
+    count = 0
+    with ExitStack() as stack:
+        columns = {name: stack.enter_context(_Column(directory, name, dtype)) for name, dtype in dtypes.items()}
+        for count, row in enumerate(rows, 1):
+            if row.keys() != columns.keys():
+                raise ValueError(f"row {count - 1} has the fields {sorted(row)}, the cache {sorted(columns)}")
+            for name, values in row.items():
+                columns[name].add(values, count - 1)
+    files = {path: entry for column in columns.values() for path, entry in column.entries().items()}
+    manifest = {
+        "version": VERSION,
+        "key": key,
+        "rows": count,
+        "fields": {name: dtype.str for name, dtype in dtypes.items()},
+        "files": files,
+    }
+    path = directory / MANIFEST
+    path.write_text(json.dumps(manifest | {"seal": _seal(manifest)}, indent=1), encoding="utf-8")
+    for name in [*files, MANIFEST]:
+        (directory / name).chmod(0o444)
+        sync(directory / name)
+    sync(directory)
+
+
+class _File:
+    """A file written in blocks, hashed on the way."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.size, self.digest, self.held = path, 0, hashlib.sha256(), bytearray()
+        self.file = path.open("xb")
+
+    def add(self, content: bytes) -> None:
+        self.held += content
+        if len(self.held) >= BLOCK:
+            self.flush()
+
+    def flush(self) -> None:
+        self.file.write(self.held)
+        self.digest.update(self.held)
+        self.size += len(self.held)
+        self.held = bytearray()
+
+
+class _Column:
+    """One field: its values one after the other, and where each row starts."""
+
+    def __init__(self, directory: Path, name: str, dtype: np.dtype[Any]) -> None:
+        if not name.isidentifier():
+            raise ValueError(f"a field's name is a word, not {name!r}")
+        self.name, self.dtype, self.count = name, dtype, 0
+        self.values, self.offsets = _File(directory / f"{name}.values"), _File(directory / f"{name}.offsets")
+        self.offsets.add(np.int64(0).tobytes())
+
+    def __enter__(self) -> _Column:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in (self.values, self.offsets):
+            try:
+                if kind is None:
+                    file.flush()
+            finally:
+                file.file.close()
+
+    def add(self, values: ArrayLike, row: int) -> None:
+        given = np.asarray(values)
+        kept = given.astype(self.dtype) if given.size else np.empty(0, self.dtype)
+        if given.ndim != 1 or not np.array_equal(kept, given, equal_nan=self.dtype.kind == "f"):
+            raise ValueError(
+                f"row {row}, field {self.name!r}: not one axis of values that fit {self.dtype}: {given!r:.100}"
+            )
+        self.count += len(kept)
+        self.values.add(kept.tobytes())
+        self.offsets.add(np.int64(self.count).tobytes())
+
+    def entries(self) -> dict[str, tuple[int, str]]:
+        return {file.path.name: (file.size, file.digest.hexdigest()) for file in (self.values, self.offsets)}

@@ -1,0 +1,158 @@
+"""Tag schemes: which one a file uses, and every one of them turned into BIO.
+
+| scheme | an entity of one token | of three | two of one type side by side |
+|---|---|---|---|
+| IOB1 | I | I I I | B opens the second |
+| BIO (IOB2) | B | B I I | B |
+| BILOU, BIOES | U, S | B I L, B I E | |
+| BMES | S (or W) | B M E | |
+| plain | no prefixes: parts of speech and the like | | |
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+TAG = re.compile(r"([A-Z])[-_](.+)")
+ALPHABETS = {"BIO": "BI", "BILOU": "BILU", "BIOES": "BIES", "BMES": "BMESW"}
+SCHEMES = ("IOB1", "BIO", "BILOU", "BMES", "plain")
+LETTERS = frozenset("BILUESMW")
+SAME = {"L": "L", "E": "L", "U": "U", "S": "U", "W": "U", "B": "B", "I": "I", "M": "I"}
+RARE = 0.05  # of all entity starts: fewer than this written the other way are slips, more are a mixed file
+COVERED = 0.99  # of the tags, by the letters of one scheme
+
+
+@lru_cache(1 << 16)
+def cut(tag: str) -> tuple[str, str]:
+    """B-LOC -> (B, LOC); O -> (O, ''); B, I, M … alone (word segmentation) -> (B, '')."""
+    if match := TAG.fullmatch(tag):
+        return match[1], match[2]
+    return tag, ""
+
+
+@lru_cache(1 << 16)
+def is_span_tag(tag: str) -> bool:
+    return tag == "O" or cut(tag)[0] in LETTERS
+
+
+@dataclass(slots=True)
+class Survey:
+    """Counts over all tags of a file; `first`: the line where a kind of evidence first stands."""
+
+    letters: Counter[str] = field(default_factory=Counter)
+    evidence: Counter[str] = field(default_factory=Counter)  # 'I opens', 'B opens': see `add`
+    first: dict[str, int] = field(default_factory=dict)
+    tags: int = 0
+    spans: int = 0
+
+    def add(self, tags: Iterable[tuple[int, str]]) -> None:
+        """One sentence of (line, tag)."""
+        before = ("O", "")
+        for line, tag in tags:
+            letter, kind = cut(tag)
+            self.tags += 1
+            self.spans += is_span_tag(tag)
+            if letter in LETTERS:
+                self.letters[letter] += 1
+                self.first.setdefault(letter, line)
+                # After O, the border or another type: IOB1 opens with I, BIO with B.
+                if (before[0] == "O" or before[1] != kind) and letter in "BI":
+                    self.evidence[f"{letter} opens"] += 1
+                    self.first.setdefault(f"{letter} opens", line)
+            before = (letter, kind)
+
+
+def scheme_of(survey: Survey, file: str) -> str:
+    """The one scheme that explains the file; a file that two explain equally badly is an error with both places."""
+    if survey.spans < survey.tags / 2:
+        return "plain"
+    seen = survey.letters.total()
+    if not seen:
+        return "BIO"
+    covered = {name: sum(survey.letters[c] for c in alphabet) / seen for name, alphabet in ALPHABETS.items()}
+    name = max(covered, key=lambda name: covered[name])  # the first, so the smallest, among equals
+    if covered[name] < COVERED:
+        places = ", ".join(f"{c}- ({n}, first at {file}:{survey.first[c]})" for c, n in survey.letters.most_common())
+        line = min(survey.first[c] for c in survey.letters if c not in ALPHABETS[name])
+        raise ValueError(
+            f"{file}:{line}: the tags mix schemes: {places}; mend the file, or say which: "
+            'scheme="BIO", "BILOU" or "BMES" (sentences with other tags are then refused)'
+        )
+    if name != "BIO":
+        return "BILOU" if name == "BIOES" else name
+    return _iob1_or_bio(survey, file)
+
+
+def _iob1_or_bio(survey: Survey, file: str) -> str:
+    inside, begin = survey.evidence["I opens"], survey.evidence["B opens"]
+    if inside <= RARE * (inside + begin):
+        return "BIO"
+    if begin <= RARE * (inside + begin):
+        return "IOB1"
+    raise ValueError(
+        f"{file}:{survey.first['I opens']}: IOB1 or BIO? {inside} entities open with I- (first here) and {begin} "
+        f"with B- where IOB1 would write I- (first at {file}:{survey.first['B opens']}); mend the file, "
+        'or pass scheme="IOB1" or scheme="BIO" (both are then read as conlleval does)'
+    )
+
+
+Slip = tuple[int, str, str]  # position in the sentence, code, reason
+
+
+def to_bio(tags: Sequence[str], scheme: str) -> tuple[list[str], list[Slip], Slip | None]:
+    """BIO tags, the slips that were tolerated, and the fault that makes the sentence unusable, if any.
+
+    conlleval's tolerance: I- that continues nothing opens an entity. In IOB1 that is the rule, in BIO a slip.
+    """
+    if scheme == "plain":
+        return list(tags), [], None
+    alphabet = {"IOB1": "BI", "BIO": "BI", "BILOU": "BILUES", "BMES": "BMESW"}[scheme]
+    for i, tag in enumerate(tags):
+        letter, kind = cut(tag)
+        if tag != "O" and letter not in alphabet:
+            wanted = ", ".join(alphabet if len(letter) == 1 else [f"{c}-TYPE" for c in alphabet])
+            return [], [], (i, "unknown tag prefix", f"unknown tag {tag!r} in a {scheme} file; a tag is O or {wanted}")
+        if letter in alphabet and len(tag) > 1 and not kind.strip():
+            return [], [], (i, "unknown tag prefix", f"the tag {tag!r} has no type")
+    if scheme in ("IOB1", "BIO"):
+        return (*_from_iob(tags, scheme), None)
+    return _from_closed(tags)
+
+
+def _join(letter: str, kind: str) -> str:
+    return f"{letter}-{kind}" if kind else letter
+
+
+def _from_iob(tags: Sequence[str], scheme: str) -> tuple[list[str], list[Slip]]:
+    bio, slips, before = [], [], ("O", "")
+    for i, tag in enumerate(tags):
+        letter, kind = cut(tag)
+        opens = letter == "I" and (before[0] == "O" or before[1] != kind)
+        if opens and scheme == "BIO":
+            slips.append((i, "I- opens an entity", f"{tag} after {_join(*before)} in a BIO file, read as B-{kind}"))
+        bio.append("O" if tag == "O" else _join("B" if opens else letter, kind))
+        before = (letter, kind)
+    return bio, slips
+
+
+def _from_closed(tags: Sequence[str]) -> tuple[list[str], list[Slip], Slip | None]:
+    """BILOU and its like: an entity that is not opened or not closed is refused, since its extent is unknown."""
+    bio: list[str] = []
+    open_kind: str | None = None
+    for i, tag in enumerate([*tags, "O"]):
+        letter, kind = cut(tag)
+        letter = SAME.get(letter, letter)
+        continues = letter in "IL"
+        if continues != (open_kind is not None) or (continues and kind != open_kind):
+            at = min(i, len(tags) - 1)
+            what = f"{tag} without its B" if open_kind is None else f"B-{open_kind} is not closed before {tag}"
+            if i == len(tags):
+                what = f"B-{open_kind} is not closed at the sentence's end"
+            return [], [], (at, "broken tag sequence", f"{what}; mend the tags")
+        bio.append("O" if tag == "O" else _join("I" if continues else "B", kind))
+        open_kind = kind if letter in "BI" else None
+    return bio[:-1], [], None

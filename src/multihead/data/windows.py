@@ -1,0 +1,57 @@
+"""Inputs longer than the model: overlapping windows, and which of them answers for which token.
+
+A token belongs to the window where the nearer of its two cut edges is farthest away (the text's own ends are no
+cuts); among equals to the earlier window. So every token has exactly one owner, and owners are ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+Span = tuple[int, int]
+
+
+def windows(length: int, size: int, overlap: int) -> list[Span]:
+    """(start, stop) of windows of `size` tokens, neighbours sharing `overlap`; the last moves back to be full."""
+    if size < 1 or not 0 <= overlap < size:
+        raise ValueError(f"a window of {size} cannot overlap by {overlap}; wanted: 0 ≤ overlap < size")
+    if length < 0:
+        raise ValueError(f"length {length} is negative")
+    if length <= size:
+        return [(0, length)] if length else []
+    starts = [*range(0, length - size, size - overlap), length - size]
+    return [(start, start + size) for start in starts]
+
+
+def owned(spans: Sequence[Span]) -> list[Span]:
+    """The range that each window answers for: neighbours meet in the middle of what they share."""
+    borders = [(start + stop + 1) // 2 for (_, stop), (start, _) in pairwise(spans)]
+    if not spans:
+        return []
+    return list(zip([spans[0][0], *borders], [*borders, spans[-1][1]], strict=True))
+
+
+def owners(spans: Sequence[Span]) -> NDArray[np.int64]:
+    """[length] the number of the window that answers for each token."""
+    return np.repeat(np.arange(len(spans)), [stop - start for start, stop in owned(spans)])
+
+
+def merge(spans: Sequence[Span], pieces: Sequence[NDArray[np.generic]]) -> NDArray[np.generic]:
+    """[size, …] per window -> [length, …]: each token from its owner."""
+    if len(spans) != len(pieces) or not pieces:
+        raise ValueError(f"{len(pieces)} pieces for {len(spans)} windows")
+    cut = []
+    for (start, stop), piece, (first, last) in zip(spans, pieces, owned(spans), strict=True):
+        if len(piece) != stop - start:
+            raise ValueError(f"a window of {stop - start} tokens, but {len(piece)} values for it")
+        cut.append(piece[first - start : last - start])
+    return np.concatenate(cut)
+
+
+def windowed_share(lengths: NDArray[np.integer], size: int) -> float:
+    """The share of inputs that need more than one window."""
+    return float((np.asarray(lengths) > size).mean()) if len(lengths) else 0.0

@@ -1,0 +1,162 @@
+"""The data check finds each fault, names where, and is silent on clean data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multihead.data.check import Finding, check
+from multihead.data.read import records
+from multihead.data.record import Record
+
+
+def side(name: str, *rows: dict[str, Any]) -> list[Record]:
+    return [Record(row, f"{name}.csv", line) for line, row in enumerate(rows, 2)]
+
+
+def texts(name: str, *rows: tuple[str, str]) -> list[Record]:
+    return side(name, *({"text": text, "label": label} for text, label in rows))
+
+
+CLEAN = [(f"句子 number {i}", "好" if i % 2 else "坏") for i in range(40)]
+
+
+def only(findings: list[Finding], code: str) -> Finding:
+    assert [finding.code for finding in findings] == [code]
+    return findings[0]
+
+
+def test_clean_data_is_silent() -> None:
+    valid, test = texts("valid", ("new one", "好")), texts("test", ("newer one", "坏"))
+    assert check(texts("train", *CLEAN), valid, test, task="classify") == []
+
+
+def test_overlap_exact_and_folded() -> None:
+    rows = [(f"fresh {i}", "好") for i in range(8)]
+    test = texts("test", *rows, ("句子 number 3", "好"), ("  句子 NUMBER\u3000５", "好"))
+    finding = only(check(texts("train", *CLEAN), None, test, task="classify"), "overlap")
+    assert "2 of 10 inputs (20.0%) also stand in train: 1 exactly, 1 but for case" in finding.message
+    assert (finding.level, finding.file, finding.line) == ("warn", "test.csv", 10)
+    assert finding.examples[0] == "test.csv:10: 句子 number 3 -> 好"
+    assert len(finding.examples) == 2
+    more = texts("test", *rows, *CLEAN[:3])
+    assert only(check(texts("train", *CLEAN), None, more, task="classify"), "overlap").level == "stop"
+
+
+def test_valid_and_test_overlap() -> None:
+    both = ("both sides", "好")
+    fresh = [(f"fresh {i}", "好") for i in range(8)]
+    findings = check(texts("train", *CLEAN), texts("v", both), texts("t", both, *fresh), task="classify")
+    assert "also stand in valid" in only(findings, "overlap").message
+
+
+def test_label_conflicts() -> None:
+    finding = only(check(texts("train", *CLEAN, ("句子 number 1", "坏")), task="classify"), "label conflicts")
+    assert (finding.level, "1 inputs" in finding.message) == ("warn", True)
+    assert {example.rsplit(" -> ")[1] for example in finding.examples} == {"好", "坏"}
+    assert {example.split(": ")[0] for example in finding.examples} == {"train.csv:3", "train.csv:42"}
+
+
+def test_duplicates() -> None:
+    finding = only(check(texts("train", *CLEAN, CLEAN[4]), task="classify"), "duplicates")
+    assert (finding.level, finding.line) == ("note", 42)
+    assert only(check(texts("train", *CLEAN, *CLEAN[:9]), task="classify"), "duplicates").level == "warn"
+
+
+def test_unseen_labels() -> None:
+    test = texts("test", ("new", "好"), ("newer", "中"), ("newest", "中"))
+    finding = only(check(texts("train", *CLEAN), None, test, task="classify"), "unseen labels")
+    assert (finding.level, finding.file, finding.line) == ("stop", "test.csv", 3)
+    assert "'中' (2)" in finding.message
+    assert "train knows" in finding.message
+
+
+def test_unseen_entity_types_not_tags() -> None:
+    train = side("train", *({"tokens": [f"t{i}"], "tags": ["B-LOC"]} for i in range(12)))
+    inside = side("test", {"tokens": ["a", "b"], "tags": ["B-LOC", "I-LOC"]})
+    other = side("test", {"tokens": ["a", "b"], "tags": ["O", "B-PER"]})
+    codes = [finding.code for finding in check(train, None, inside, task="ner")]
+    assert "unseen labels" not in codes
+    assert "'PER' (1)" in next(f for f in check(train, None, other, task="ner") if f.code == "unseen labels").message
+
+
+@pytest.mark.parametrize(
+    "text", ["caf\u00c3\u00a9", "it\u00e2\u20ac\u2122s", "a \ufffd b", "锟斤拷", "\u00e4\u00b8\u00ad\u00e6\u0096\u0087"]
+)
+def test_encoding_faults(text: str) -> None:
+    finding = only(check(texts("train", *CLEAN, (text, "好")), task="classify"), "encoding")
+    assert (finding.level, finding.file, finding.line) == ("warn", "train.csv", 42)
+
+
+@pytest.mark.parametrize("text", ["café", "Ångström", "Übergröße", "中文，没问题", "São Paulo â la", "été à Paris"])
+def test_right_letters_are_no_faults(text: str) -> None:
+    assert check(texts("train", *CLEAN, (text, "好")), task="classify") == []
+
+
+def test_imbalance() -> None:
+    finding = only(check(texts("train", *CLEAN, ("rare one", "中")), task="classify"), "imbalance")
+    assert "'中' has 1 rows" in finding.message
+    assert (finding.file, finding.line) == ("train.csv", 42)
+    one = only(check(texts("train", *((text, "好") for text, _ in CLEAN)), task="classify"), "imbalance")
+    assert "every row has the label '好'" in one.message
+
+
+def test_numbers_on_a_scale_are_no_classes() -> None:
+    rows = [{"text_a": f"a{i}", "text_b": f"b{i}", "label": f"{i % 7 / 2}"} for i in range(50)]
+    test = side("test", {"text_a": "x", "text_b": "y", "label": "4.75"})
+    again = {"text_a": "a3", "text_b": "b3", "label": "0.1"}
+    finding = only(check(side("train", *rows, again), None, test, task="match"), "label conflicts")
+    assert finding.level == "note"
+
+
+def test_long_inputs() -> None:
+    rows = [*CLEAN, ("很" * 300, "好")]
+    finding = only(check(texts("train", *rows), task="classify", length=len, size=256), "long inputs")
+    assert finding.level == "note"
+    assert "1 of 41 inputs (2.4%) are longer than 256 tokens (longest 300)" in finding.message
+    assert only(check(texts("train", *rows), task="classify", length=len, size=11), "long inputs").level == "warn"
+
+
+def test_what_the_reader_rejected_and_tolerated(tmp_path: Path) -> None:
+    path = tmp_path / "train.conll"
+    good = "".join(f"w{i}\tB-X\nv{i}\tI-X\n\n" for i in range(40))
+    path.write_text(good + "a\tX-X\n\nb\tO\nc\tI-X\n\n")
+    reading = records(path)
+    findings = check(reading, task="ner")
+    assert [(finding.level, finding.code, finding.line) for finding in findings] == [
+        ("warn", "broken tags", 121), ("note", "broken tags", 124)
+    ]  # fmt: skip
+    assert findings[0].file == str(path)
+    assert f"{path}:121:" in findings[0].examples[0]
+    path.write_text(good[:150] + "\n\n" + "a\tX-X\n\n" * 9)
+    assert [f.level for f in check(records(path), task="ner") if f.code == "broken tags"] == ["stop"]
+
+
+def test_empty_rows_and_nothing_usable(tmp_path: Path) -> None:
+    path = tmp_path / "train.tsv"
+    path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in CLEAN) + "\n\t好\n")
+    findings = check(records(path, columns={"text": "text", "label": "label"}), task="classify")
+    assert [(finding.level, finding.code, finding.line) for finding in findings] == [
+        ("warn", "empty rows", 43), ("note", "empty rows", 42)
+    ]  # fmt: skip
+    path.write_text("text\tlabel\n\t好\n")
+    findings = check(records(path, columns={"text": "text", "label": "label"}), task="classify")
+    assert [finding.code for finding in findings if finding.level == "stop"] == ["empty rows", "nothing usable"]
+
+
+def test_the_readings_keep_their_counts(tmp_path: Path) -> None:
+    path = tmp_path / "train.tsv"
+    path.write_text("text\tlabel\na\t1\na\t1\n" + "".join(f"{text}\t{label}\n" for text, label in CLEAN))
+    reading = records(path)
+    assert "duplicates" in [finding.code for finding in check(reading, task="classify")]
+    assert reading.used == 42  # though the second look stopped at row 2
+
+
+def test_an_iterator_is_enough_but_shows_no_examples() -> None:
+    rows = texts("train", *CLEAN, CLEAN[0])
+    finding = only(check(iter(rows), task="classify"), "duplicates")
+    assert finding.examples == ()
+    with pytest.raises(ValueError, match="there is no task"):
+        check(rows, task="clasify")
