@@ -1,0 +1,99 @@
+"""What is wrong with a run file, in its own words: the place, the key, what stands there, what is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import ValidationError
+
+from multihead.run.file import SECTIONS, RunFile
+from multihead.run.keys import Section
+from multihead.run.toml import KeyPath, toml
+
+FOREIGN = {  # what other tools call our keys
+    "learning_rate": "train.lr",
+    "batch_size": "train.batch_tokens",
+    "max_steps": "train.steps",
+    "max_grad_norm": "train.clip",
+    "label_smoothing": "train.smoothing",
+    "output_dir": "out",
+}
+WANTED = {  # pydantic's kinds of fault
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "string_type": "a text in quotes",
+    "string_too_short": "a text that is not empty",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "string_pattern_mismatch": "a name of letters, digits, - and _",
+}
+LIMITS = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
+SHOWN = 60  # characters of a wrong value
+
+
+def explain(error: ValidationError, raw: Mapping[str, Any], where: Callable[[KeyPath], str]) -> str:
+    """One line for each wrong key; `where` gives the beginning of the line."""
+    lines: dict[KeyPath, str] = {}
+    wanted: dict[KeyPath, list[str]] = {}  # a key of several types has a fault for each of them
+    for fault in error.errors(include_url=False):
+        place: KeyPath = fault["loc"]
+        if fault["type"] == "value_error":  # our own validators: the message starts with the key
+            key, _, rest = str(fault["ctx"]["error"]).partition(" ")
+            path = place if key == "it" or place[-1:] == (key,) else (*place, *key.split("."))
+            lines[path] = f"{dotted(path)} {rest}"
+        elif fault["type"] == "extra_forbidden":
+            lines[place] = f"{dotted(place)} is no key of a run file; {suggestion(place)}"
+        elif fault["type"] == "missing":
+            lines[place] = f"{dotted(place)} is missing"
+        else:
+            path, value = _known_part(place, raw)
+            item = f" (item {place[-1]})" if len(place) > len(path) + 1 else ""  # of a list or table in a union
+            wanted.setdefault(path, []).append(_wanted(fault) + item)
+            shown = toml(value) if len(toml(value)) <= SHOWN else f"{toml(value)[:SHOWN]} …"
+            lines[path] = f"{dotted(path)} is {shown}; {' or '.join(dict.fromkeys(wanted[path]))} is wanted"
+    return "\n".join(where(path) + line for path, line in lines.items())
+
+
+def dotted(path: KeyPath) -> str:
+    """train.lr; tasks[0].data.train."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+
+
+def suggestion(path: KeyPath) -> str:
+    """What may have been meant by a key that there is not: one of this table, or of another one."""
+    table: type[Section] = RunFile
+    for part in path[:-1]:
+        table = SECTIONS.get(str(part), table)
+    name = str(path[-1])
+    here = _names(table)
+    everywhere = [f"{section}.{key}" for section, found in SECTIONS.items() for key in _names(found)]
+    elsewhere = [key for key in (*_names(RunFile), *everywhere) if key.rpartition(".")[2] == name]
+    near = [FOREIGN[name]] if name in FOREIGN else elsewhere or get_close_matches(name, here, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(here)}"
+
+
+def _names(table: type[Section]) -> list[str]:
+    return [field.alias or name for name, field in table.model_fields.items()]
+
+
+def _known_part(place: KeyPath, raw: Any) -> tuple[KeyPath, Any]:
+    """Without pydantic's names for the branches of a union, which are no keys; and the value that stands there."""
+    for depth, part in enumerate(place):
+        inside = part in raw if isinstance(raw, Mapping) else isinstance(raw, list | tuple) and isinstance(part, int)
+        if not inside:
+            return place[:depth], raw
+        raw = raw[part]
+    return place, raw
+
+
+def _wanted(fault: Mapping[str, Any]) -> str:
+    context = fault.get("ctx", {})
+    for sign, words in LIMITS.items():
+        if sign in context:
+            return f"{words} {int(context[sign])}"  # all our limits are whole
+    return str(context.get("expected") or WANTED.get(fault["type"], fault["msg"]))

@@ -1,0 +1,194 @@
+"""The sections of a run file: keys, defaults, limits. The names of the keys are a contract with the user.
+
+`data` paths are always absolute here, whatever they were in the file: a copy of the file elsewhere stays true.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
+
+COLUMNS = {  # task -> the columns that its training data has
+    "ner": ("tokens", "tags"),
+    "classify": ("text", "label"),
+    "match": ("text_a", "text_b", "label"),
+    "answer": ("question", "context", "answers"),
+}
+HOME = "~/"  # only this: "~name" is a file
+
+
+def _absolute(files: Any) -> Any:
+    if not isinstance(files, str):
+        return tuple(map(_absolute, files))
+    if "\0" in files:
+        raise ValueError("it holds a NUL character; no file is called so")
+    return os.path.abspath(os.path.expanduser(files) if files.startswith(HOME) else files) if files else ""
+
+
+def _encoding(name: str) -> str:
+    try:
+        codecs.lookup(name)
+    except (LookupError, ValueError):
+        raise ValueError(f"encoding is {name!r}, which nobody knows; try utf-8, gb18030 or latin-1") from None
+    return name
+
+
+Count = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Names = Annotated[tuple[str, ...], Strict(False)]  # TOML has lists only
+Files = Annotated[str | Names, AfterValidator(_absolute)]
+Name = Annotated[str, Field(min_length=1)]
+Column = Annotated[Name, BeforeValidator(lambda v: str(v) if type(v) is int else v)]  # or a number from 1
+
+
+def key(default: Any, note: str, example: Any = None) -> Any:
+    """A key with the comment that `template` writes behind it; `example` is shown where the default is unset."""
+    return Field(default, description=note, examples=[example])
+
+
+class Section(BaseModel):
+    """A table of the file. A validator's message starts with the key it is about ("it": the validated one)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, populate_by_name=True)
+
+
+class Data(Section):
+    train: Files = key("", "one file or a list; relative paths start at this file's directory")
+    valid: Files = key("", "unset: 10 % of train, chosen by a hash of the text")
+    test: Files = key("", "unset: none; scored once, at the end")
+    format: Name | None = key(None, "unset: seen from the file's ending and content")
+    encoding: Annotated[str, AfterValidator(_encoding)] = key("utf-8", "of text files")
+    limit: Count | None = key(None, "unset: all rows; train on so many", 1000)
+    text: Column | None = key(None, "the column with the text: its name, or its number from 1")
+    text_a: Column | None = key(None, "the column with the first text")
+    text_b: Column | None = key(None, "the column with the second text")
+    label: Column | None = key(None, "the column with the label")
+    source: Column | None = key(None, "the column to read from")
+    target: Column | None = key(None, "the column to be written")
+    question: Column | None = key(None, "the column with the question")
+    context: Column | None = key(None, "the column with the text that holds the answer")
+    answers: Column | None = key(None, "the column with the answers")
+    tokens: Column | None = key(None, "the column with the words; in CoNLL files found by itself")
+    tags: Column | None = key(None, "the column with their tags")
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Role -> the file's column."""
+        return {role: getattr(self, role) for role in ROLES if getattr(self, role) is not None}
+
+
+ROLES = tuple(Data.model_fields)[6:]
+
+
+class Tokenizer(Section):
+    kind: Literal["bpe", "unigram", "wordpiece", "char"] = key("bpe", "bpe, unigram, wordpiece or char")
+    vocab: Count = key(8000, "tokens at most")
+    lowercase: bool = key(False, "fold capitals")
+
+
+class Model(Section):
+    dim: Count = key(256, "width")
+    layers: Count = key(4, "blocks")
+    heads: Count = key(4, "attention heads per block; they divide dim")
+    kv_heads: Count | None = key(None, "key/value heads; unset: as many as heads", 2)
+    inner: Count | None = key(None, "feed-forward width; unset: 4 * dim", 1024)
+    dropout: Share = key(0.1, "0 = off")
+    positions: Literal["none", "sinusoidal", "learned", "rotary", "alibi", "relative"] = key(
+        "rotary", "none, sinusoidal, learned, rotary, alibi or relative"
+    )
+    norm_first: bool = key(True, "norm before each part (easier to train) or after it (as BERT)")
+    max_length: Count = key(512, "tokens that the model can see at once")
+
+    @model_validator(mode="after")
+    def _divides(self) -> Self:
+        if self.dim % self.heads:
+            raise ValueError(f"heads is {self.heads}; a divisor of dim = {self.dim} is wanted")
+        if self.heads % (self.kv_heads or 1):
+            raise ValueError(f"kv_heads is {self.kv_heads}; a divisor of heads = {self.heads} is wanted")
+        return self
+
+
+class Window(Section):
+    size: Annotated[int, Field(ge=8)] | None = key(None, "tokens per window; unset: as many as the model takes", 256)
+    overlap: Whole = key(64, "tokens that neighbouring windows share")
+
+    @model_validator(mode="after")
+    def _moves(self) -> Self:
+        if self.size is not None and self.overlap >= self.size:
+            raise ValueError(f"overlap is {self.overlap}; less than size = {self.size} is wanted")
+        return self
+
+
+class Train(Section):
+    epochs: Count | None = key(3, "rounds through the training data")
+    steps: Count | None = key(None, "unset: epochs count; give one of the two", 1000)
+    batch_tokens: Count = key(1024, "tokens per batch, padding included")
+    lr: Annotated[float, Field(gt=0, le=1)] = key(1e-4, "highest learning rate; from scratch 5e-4 is a good start")
+    schedule: Literal["linear", "cosine", "constant"] = key("linear", "after warmup: linear, cosine or constant")
+    warmup: Whole | Annotated[float, Field(ge=0, le=1)] = key(0.1, "0.1 = a tenth of all steps, 100 = a hundred steps")
+    weight_decay: Annotated[float, Field(ge=0)] = key(0.01, "0 = off")
+    clip: Annotated[float, Field(ge=0)] = key(1.0, "longest gradient; 0 = off")
+    accumulate: Count = key(1, "batches per step")
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = key(1.0, "each layer down learns this much slower; 1 = off")
+    freeze: Whole | Names = key(0, "embeddings and this many layers stay fixed, or a list of layers; 0 = none")
+    lora: Whole = key(0, "rank of low-rank updates instead of full ones; 0 = off")
+    average: Literal["none", "ema", "last"] = key("none", "weights: none, ema, or last (mean of the kept checkpoints)")
+    ema_decay: Annotated[float, Field(gt=0, lt=1)] = key(0.999, "for average = ema")
+    smoothing: Share = key(0.0, "label smoothing; 0 = off")
+    patience: Whole = key(0, "stop after so many evaluations without a gain; 0 = never")
+    eval_every: Whole = key(0, "steps between evaluations; 0 = after each epoch")
+    save_every: Count = key(500, "steps between checkpoints")
+    keep: Count = key(2, "checkpoints on disk")
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = key(1, "decides order, dropout and new weights")
+    threads: Literal["auto"] | Count = key("auto", "auto, or a number")
+    precision: Literal["auto", "fp32", "bf16"] = key("auto", "auto (tried out on this machine), fp32 or bf16")
+    compile: Literal["auto"] | bool = key("auto", "auto (where it pays), true or false")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _steps_for_epochs(cls, given: Any) -> Any:
+        steps = isinstance(given, Mapping) and given.get("steps") is not None and "epochs" not in given
+        return {**given, "epochs": None} if steps else given
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError("steps and epochs exclude each other; give one of them")
+        if self.average == "last" and self.keep < 2:
+            raise ValueError('keep is 1; at least 2 is wanted for average = "last"')
+        return self
+
+
+class Decode(Section):
+    beam: Count = key(5, "candidates that are kept; 1 = greedy")
+
+
+class Ner(Section):
+    crf: bool = key(False, "learn which tag may follow which")
+    context: Whole = key(0, "words of the document that are shown on either side")
+    case: bool = key(False, "tell an uncased model how words are written")
+    scheme: Literal["auto", "IOB1", "BIO", "BILOU", "BMES", "plain"] = key(
+        "auto", "of the tags: auto, IOB1, BIO, BILOU, BMES or plain"
+    )
+
+
+class Classify(Section):
+    multi_label: bool = key(False, "a text may have several labels, or none")
+    class_weights: Literal["none", "balanced"] | dict[str, Annotated[float, Field(gt=0)]] = key(
+        "none", "none, balanced, or a table such as {rare = 5.0}"
+    )
+
+
+class Match(Section):
+    kind: Literal["cross", "bi"] = key("cross", "cross (reads both texts together) or bi (a vector each)")
+    target: Literal["classes", "score"] = key("classes", "the label is one of some classes, or a score (a number)")
+
+
+class Answer(Section):
+    no_answer: bool = key(False, "the text may hold no answer")
+    max_answer_tokens: Count = key(30, "the longest answer")

@@ -1,0 +1,60 @@
+"""The complete, commented run file that `multihead init` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from multihead.run.file import known
+from multihead.run.keys import ROLES, Section
+from multihead.run.text import of_task
+from multihead.run.toml import toml
+
+EXAMPLES = {  # task -> a training file and its format
+    "ner": ("train.conll", "conll"),
+    "classify": ("train.csv", "csv"),
+    "match": ("train.tsv", "tsv"),
+    "answer": ("train.json", "squad"),
+}
+# What a person must look at; all other keys stand there as comments.
+LOOK = {
+    "task", "from", "out", "data.train", *(f"data.{role}" for role in ROLES), "tokenizer.kind", "tokenizer.vocab",
+    "model.dim", "model.layers", "model.heads", "train.epochs", "train.batch_tokens", "train.lr", "match.kind",
+    "match.target",
+}  # fmt: skip
+TITLES = {
+    "tokenizer": "learnt from the training data",
+    "model": "its shape",
+    "window": "inputs longer than the model are read in overlapping windows",
+}
+WIDTH = 34  # where the notes begin
+
+
+def template(task: str, *, from_: str = "path/to/model", from_scratch: bool = False) -> str:
+    """Every key of a task with its default and a note; it reads as it is, once its paths are right."""
+    file, format = EXAMPLES[known(task)]
+    run = of_task(task, from_=None if from_scratch else from_, data={"train": file})
+    examples = {"data.train": file, "data.format": format}
+    examples |= {f"data.{name}": file.replace("train", name) for name in ("valid", "test")}
+    lines = [
+        f"# A run file for {task}. A line with # in front shows a default, or an example where the default is unset.",
+        "# Use it: multihead train run.toml; change single keys: multihead train run.toml train.lr=3e-5",
+        "",
+        *_lines("", run, examples),
+    ]
+    for part in run.parts:
+        title = f"  # {TITLES[part]}" if part in TITLES else ""
+        lines += ["", f"[{part}]{title}", *_lines(f"{part}.", getattr(run, part), examples)]
+    return "\n".join(lines) + "\n"
+
+
+def _lines(table: str, part: Section, examples: dict[str, str]) -> Iterator[str]:
+    for name, field in type(part).model_fields.items():
+        value = getattr(part, name)
+        unset = value is None or value == ""
+        if field.description is None or (table == "data." and name in ROLES and unset):  # a column of another task
+            continue
+        key = field.alias or name
+        if unset or table + key in examples:
+            value = examples.get(table + key, (field.examples or [None])[0])
+        mark = "" if table + key in LOOK and not unset else "# "
+        yield f"{mark}{key} = {toml(value)}".ljust(WIDTH) + f" # {field.description}"

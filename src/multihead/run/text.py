@@ -1,0 +1,150 @@
+"""Run files as text: read with overrides, written out in full, compared.
+
+Paths under `data` are relative to the run file's directory; `from`, `out` and all that is given on the command line
+are relative to the current directory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from multihead.run.faults import explain
+from multihead.run.file import SECTIONS, RunFile
+from multihead.run.keys import HOME, Section
+from multihead.run.toml import KeyPath, line_of, toml
+
+GROW = ("train.epochs", "train.steps")  # the only keys that may change when a run goes on, and only upwards
+
+
+def read(source: str | Path, overrides: Sequence[str] = ()) -> RunFile:
+    """A run file by its path, or from its text (a string with a line break), with overrides such as train.lr=3e-5."""
+    if isinstance(source, str) and "\n" in source:
+        text, file, folder = source, "run file", ""
+    else:
+        text, file, folder = _text(Path(source)), str(source), os.path.dirname(os.path.abspath(source))
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r" \(at line (\d+), column \d+\)", str(error))
+        at, what = (f":{line[1]}", str(error).replace(line[0], "")) if line else ("", str(error))
+        raise ValueError(f"{file}{at}: this is no TOML: {what}") from None
+    for table in (raw, *_tables(raw.get("tasks"))):
+        for data in _tables(table.get("data")):
+            data |= {name: _beside(folder, data[name]) for name in ("train", "valid", "test") if name in data}
+    given = {override.partition("=")[0].replace(" ", "") for override in overrides}
+    if len(given & set(GROW)) == 1:  # epochs or steps: what is typed takes the place of what the file has
+        for train in _tables(raw.get("train")):
+            train.pop("epochs", None)
+            train.pop("steps", None)
+    for override in overrides:
+        _put(raw, override)
+    return _validated(raw, file, text, overrides)
+
+
+def of_task(task: str, **sections: Any) -> RunFile:
+    """A run file from flags: of_task("classify", data={"train": "x.csv"}, from_="path/to/model")."""
+    return _validated({"task": task} | {name.rstrip("_"): value for name, value in sections.items()})
+
+
+def write(run: RunFile) -> str:
+    """All keys that are set, as TOML; `read` gives the same run back."""
+    lines = _written(run, exclude=(*SECTIONS,))
+    for part in run.parts:
+        lines += ["", f"[{part}]", *_written(getattr(run, part))]
+    for block in run.tasks:
+        lines += ["", "[[tasks]]", *_written(block, exclude=("data",)), "", "[tasks.data]", *_written(block.data)]
+    return "\n".join(lines) + "\n"
+
+
+def difference(old: RunFile, new: RunFile) -> list[str]:
+    """What keeps a run from going on: `train.lr: 5e-4 -> 3e-5`. More epochs or steps are no hindrance, nor is `out`,
+    which is where the old file was found."""
+    before, after = dict(_flat(old)), dict(_flat(new))
+    lines = []
+    for name in dict.fromkeys((*before, *after)):
+        a, b = before.get(name), after.get(name)
+        grown = name in GROW and a is not None and b is not None and b > a
+        if a != b and not grown and name != "out":
+            lines.append(f"{name}: {toml(a)} -> {toml(b)}")
+    return lines
+
+
+def set_keys(part: Section) -> dict[str, Any]:
+    """The keys of a section by their names in the file, without those that are unset."""
+    values = {field.alias or name: getattr(part, name) for name, field in type(part).model_fields.items()}
+    return {name: value for name, value in values.items() if value is not None and value != ""}
+
+
+def _written(part: Section, exclude: Sequence[str] = ()) -> list[str]:
+    return [f"{name} = {toml(value)}" for name, value in set_keys(part).items() if name not in exclude]
+
+
+def _flat(run: RunFile) -> Iterator[tuple[str, Any]]:
+    tables = [("", run), *((f"{part}.", getattr(run, part)) for part in run.parts)]
+    for block in run.tasks:
+        tables += [(f"tasks.{block.name}.", block), (f"tasks.{block.name}.data.", block.data)]
+    for prefix, table in tables:
+        inner = SECTIONS if table is run else ("data",)
+        yield from ((prefix + name, value) for name, value in set_keys(table).items() if name not in inner)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
+
+
+def _tables(value: Any) -> list[dict[str, Any]]:
+    """The tables in a value that should be one, or a list of them; what else is there is told by the validation."""
+    return [table for table in (value if isinstance(value, list) else [value]) if isinstance(table, dict)]
+
+
+def _beside(folder: str, files: Any) -> Any:
+    if isinstance(files, str) and files:
+        return files if files.startswith(HOME) else os.path.join(folder, files)
+    return [_beside(folder, file) for file in files] if isinstance(files, list) else files
+
+
+def _put(raw: dict[str, Any], override: str) -> None:
+    """Sets one dotted key. The value is TOML; what is not, is a text: out=runs/b."""
+    name, equals, value = override.partition("=")
+    *tables, last = (part.strip() for part in name.split("."))
+    if not equals or not all((*tables, last)):
+        raise ValueError(f"override {override!r}: write key=value, such as train.lr=3e-5")
+    for part in tables:
+        raw = raw.setdefault(part, {})
+        if not isinstance(raw, dict):
+            raise ValueError(f"override {override!r}: {part} is no table here")
+    raw[last] = _value(value)
+
+
+def _value(text: str) -> Any:
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    plain = isinstance(parsed["value"], bool | int | float | str | list | dict)  # not a date: out=2026-01-01
+    return parsed["value"] if plain and len(parsed) == 1 else text
+
+
+def _validated(raw: dict[str, Any], file: str = "", text: str = "", overrides: Sequence[str] = ()) -> RunFile:
+    def where(path: KeyPath) -> str:
+        line = line_of(text, path)
+        for override in overrides:
+            key = tuple(part.strip() for part in override.partition("=")[0].split("."))
+            if path[: len(key)] == key or (line is None and path == key[: len(path)]):
+                return f"override {override!r}: "
+        return f"{file}{f':{line}' if line else ''}: " if file else ""
+
+    try:
+        return RunFile.model_validate(raw)
+    except ValidationError as error:
+        raise ValueError(explain(error, raw, where)) from None

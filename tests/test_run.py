@@ -1,0 +1,464 @@
+"""Run files: what is read is what is written, and what is wrong is named with its place."""
+
+import os
+import re
+import tomllib
+import types
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import annotated_types
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from pydantic.fields import FieldInfo
+
+from multihead.run import COLUMNS, RunFile, difference, of_task, read, template, write
+from multihead.run.faults import suggestion
+from multihead.run.file import SECTIONS
+from multihead.run.keys import ROLES, Section, Train
+from multihead.run.toml import line_of, toml
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+NER = 'task = "ner"\nfrom = "m"\n[data]\ntrain = "x.conll"\n'
+
+
+# Values for every key, made from its type and limits: a new key is tested without a line here.
+
+
+def values(kind: Any, limits: list[Any]) -> st.SearchStrategy[Any]:
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        nested = [m for x in inner[1:] for m in (x.metadata if isinstance(x, FieldInfo) else [x])]
+        return values(inner[0], limits + nested)
+    if origin in (Union, types.UnionType):
+        return st.one_of(*(values(part, limits) for part in inner))
+    if origin is Literal:
+        return st.sampled_from(inner)
+    if origin is tuple:
+        return st.lists(TEXTS, max_size=3)
+    if origin is dict:
+        return st.dictionaries(TEXTS, values(inner[1], []), min_size=1, max_size=3)
+    low: Any = next((m.ge for m in limits if isinstance(m, annotated_types.Ge)), None)
+    above = next((m.gt for m in limits if isinstance(m, annotated_types.Gt)), None)
+    high = next((m.le for m in limits if isinstance(m, annotated_types.Le)), None)
+    below = next((m.lt for m in limits if isinstance(m, annotated_types.Lt)), None)
+    if kind is int:
+        return st.integers(low, 2**32 - 1 if below else 10**6)
+    if kind is float:
+        bounds: dict[str, Any] = {
+            "min_value": low if above is None else above,
+            "max_value": high if below is None else below,
+        }
+        return st.floats(
+            **bounds,
+            exclude_min=above is not None,
+            exclude_max=below is not None,
+            allow_nan=False,
+            allow_infinity=False,
+        )
+    return {str: TEXTS, bool: st.booleans(), type(None): st.none()}[kind]
+
+
+def tables(section: type[Section], without: tuple[str, ...] = ()) -> st.SearchStrategy[dict[str, Any]]:
+    fields = {name: field for name, field in section.model_fields.items() if name not in without}
+    return st.fixed_dictionaries(
+        {}, optional={name: values(field.annotation, list(field.metadata)) for name, field in fields.items()}
+    )
+
+
+@st.composite
+def datas(draw: st.DrawFn, task: str) -> dict[str, Any]:
+    others = tuple(role for role in ROLES if role not in COLUMNS[task])
+    files = st.one_of(TEXTS, st.lists(TEXTS, min_size=1, max_size=2))
+    data = draw(tables(SECTIONS["data"], (*others, "train", "encoding"))) | {"train": draw(files)}
+    assume("\0" not in "".join(name for side in ("train", "valid", "test") for name in data.get(side, "")))
+    return data
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> RunFile:
+    task = draw(st.sampled_from(sorted(COLUMNS)))
+    scratch = draw(st.booleans())
+    sections: dict[str, Any] = {task: draw(tables(SECTIONS[task])), "data": draw(datas(task))}
+    if scratch:
+        heads, times = draw(st.integers(1, 8)), draw(st.integers(1, 8))
+        sections["tokenizer"] = draw(tables(SECTIONS["tokenizer"]))
+        sections["model"] = draw(tables(SECTIONS["model"], ("heads", "dim", "kv_heads", "max_length")))
+        sections["model"] |= {"heads": heads, "dim": heads * times}
+    else:
+        sections["from_"] = draw(TEXTS | st.fixed_dictionaries({"encoder": TEXTS, "decoder": TEXTS}))
+        sections["window"] = {"size": 100, "overlap": draw(st.integers(0, 99))}
+    train = draw(tables(Train, ("keep",)))
+    if train.get("steps") is None and train.get("epochs", 3) is None:
+        del train["epochs"]
+    if train.get("steps") is not None:
+        train["epochs"] = None
+    return of_task(task, out=draw(TEXTS), train=train, **sections)
+
+
+@given(runs())
+@settings(max_examples=200, deadline=None)
+def test_what_is_written_reads_the_same(run: RunFile) -> None:
+    text = write(run)
+    assert read(text) == run
+    assert write(read(text)) == text
+    assert difference(run, read(text)) == []
+
+
+@given(TEXTS | st.text(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.booleans())
+def test_values_are_toml(text: str, whole: int, number: float, yes: bool) -> None:
+    assume(not re.search("[\ud800-\udfff]", text))
+    value = {"a": text, text: [whole, number, yes, {"b": [text]}], "": ()}
+    back = tomllib.loads(f"v = {toml(value)}")["v"]
+    assert back == value | {"": []}
+    assert repr(back[text] if text else 0) == repr(value[text] if text else 0)  # -0.0, and 1 is not 1.0
+
+
+def test_numbers_look_as_people_write_them() -> None:
+    assert [toml(x) for x in (5e-4, 3e-5, 1.5e-4, 0.01, 1.0, 0.0)] == ["5e-4", "3e-5", "1.5e-4", "0.01", "1.0", "0.0"]
+
+
+@given(st.floats(1e-12, 1), st.integers(1, 10**9), TEXTS)
+def test_overrides(lr: float, epochs: int, name: str) -> None:
+    run = read(NER, [f"train.lr={lr!r}", f" train . epochs = {epochs}", f"out={toml(name)}"])
+    assert (run.train.lr, run.train.epochs, run.out) == (lr, epochs, name)
+    assert run.from_ == "m"
+
+
+def test_overrides_fall_back_to_text() -> None:
+    for value in ("runs/b", "2026-01-01", "a b", "x=y", "[1", "runs/中文", "1\nx = 2"):
+        assert read(NER, [f"out={value}"]).out == value
+    run = read(NER, ["data.tokens=1", "ner.crf=true", 'train.freeze=["embeddings"]', "window.size=128"])
+    assert (run.data.tokens, run.ner.crf, run.train.freeze, run.window.size) == ("1", True, ("embeddings",), 128)
+    assert read(NER, ["from="]).scratch
+    assert read(NER, ["from={encoder='a', decoder='b'}"]).from_ == {"encoder": "a", "decoder": "b"}
+
+
+def test_steps_take_the_place_of_epochs() -> None:
+    run = read(NER + "[train]\nepochs = 7\n", ["train.steps=50"])
+    assert (run.train.epochs, run.train.steps) == (None, 50)
+    run = read(NER + "[train]\nsteps = 7\n", ["train.epochs=2"])
+    assert (run.train.epochs, run.train.steps) == (2, None)
+    assert read(NER + "[train]\nsteps = 7\n").train.epochs is None
+    with pytest.raises(ValueError, match=r"^override 'train\.steps=1': train\.steps and epochs exclude each other"):
+        read(NER, ["train.epochs=2", "train.steps=1"])
+
+
+def test_defaults() -> None:
+    run = read(NER)
+    assert (run.train.epochs, run.train.batch_tokens, run.train.lr, run.train.schedule) == (3, 1024, 1e-4, "linear")
+    assert (run.train.warmup, run.train.weight_decay, run.train.clip, run.out) == (0.1, 0.01, 1.0, "runs/ner")
+    assert run.data.columns == {"tokens": "tokens", "tags": "tags"}
+    assert read(NER.replace('from = "m"\n', "")).train.lr == 5e-4
+    assert read(NER.replace('from = "m"', "train.lr = 2e-3")).train.lr == 2e-3
+    assert RunFile(task="ner", data=run.data, train=Train(clip=0.5)).train == Train(clip=0.5, lr=5e-4)
+    with pytest.raises(ValueError, match="frozen"):
+        run.out = "x"
+
+
+# Paths
+
+
+def test_data_lies_beside_the_run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "recipes").mkdir()
+    path = tmp_path / "recipes" / "run.toml"
+    path.write_text(
+        'task = "ner"\nfrom = "m"\nout = "o"\ndata.train = ["a", "../b", "/c", "~root"]\ndata.valid = "v"\n',
+        "utf-8-sig",
+    )
+    monkeypatch.chdir(tmp_path)
+    for source in (path, str(path), "recipes/run.toml", Path("recipes/run.toml")):
+        run = read(source, ["data.test=t"])
+        assert run.data.train == (
+            str(tmp_path / "recipes/a"),
+            str(tmp_path / "b"),
+            "/c",
+            str(tmp_path / "recipes/~root"),
+        )
+        assert run.data.valid == str(tmp_path / "recipes/v")
+        assert run.data.test == str(tmp_path / "t"), "what is typed is relative to where it is typed"
+        assert (run.from_, run.out) == ("m", "o")
+    copy = tmp_path / "run.toml"
+    copy.write_text(write(run), "utf-8")
+    monkeypatch.chdir("/")
+    assert read(copy) == run
+    assert of_task("ner", data={"train": "~/x"}).data.train == os.path.expanduser("~/x")
+
+
+def test_blocks_have_their_own_data(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(TWO, "utf-8")
+    run = read(path)
+    assert [block.data.train for block in run.tasks] == [str(tmp_path / "a.csv"), str(tmp_path / "b.conll")]
+    assert run.tasks[0].data.columns == {"text": "sentence", "label": "label"}
+    assert (run.task, run.tasks[1].weight, run.ner.crf, run.out) == ("", 0.5, True, "runs/several")
+    assert "data" not in run.parts
+    assert {"ner", "classify"} <= set(run.parts)
+    assert read(write(run)) == run
+    assert difference(run, read(path, ["ner.crf=false"])) == ["ner.crf: true -> false"]
+
+
+TWO = """\
+from = "m"
+[[tasks]]
+name = "mood"
+task = "classify"
+[tasks.data]
+train = "a.csv"
+text = "sentence"
+
+[[tasks]]
+name = "names"
+task = "ner"
+weight = 0.5
+data = {train = "b.conll"}
+
+[ner]
+crf = true
+"""
+
+
+# Faults
+
+
+def fault(text: str, *overrides: str, tmp_path: Path) -> str:
+    path = tmp_path / "run.toml"
+    path.write_text(text, "utf-8")
+    with pytest.raises(ValueError, match=r".") as caught:
+        read(path, overrides)
+    return str(caught.value).replace(f"{tmp_path}{os.sep}", "")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("[train]\n\nlrr = 1", "run.toml:7: train.lrr is no key of a run file; did you mean 'lr'?"),
+        (
+            "[train]\nlearning_rate = 1",
+            "run.toml:6: train.learning_rate is no key of a run file; did you mean 'train.lr'?",
+        ),
+        ("[tran]\nlr = 1", "run.toml:5: tran is no key of a run file; did you mean 'train'?"),
+        ("[train]\nbeam = 1", "run.toml:6: train.beam is no key of a run file; did you mean 'decode.beam'?"),
+        ("[ner]\nxyz = 1", "run.toml:6: ner.xyz is no key of a run file; there are: crf, context, case, scheme"),
+        ("epochs = 2", "run.toml:5: data.epochs is no key of a run file; did you mean 'train.epochs'?"),
+        ('"data x" = 2', "run.toml:5: data.data x is no key of a run file; there are: "),
+        ('[train]\nlr = "fast"', 'run.toml:6: train.lr is "fast"; a number is wanted'),
+        ("[train]\nlr = 0", "run.toml:6: train.lr is 0; more than 0 is wanted"),
+        ("[train]\nlr = nan", "run.toml:6: train.lr is nan; a finite number is wanted"),
+        ("[train]\nepochs = 0", "run.toml:6: train.epochs is 0; at least 1 is wanted"),
+        ("[train]\nepochs = 2.0", "run.toml:6: train.epochs is 2.0; a whole number is wanted"),
+        ("[train]\nepochs = true", "run.toml:6: train.epochs is true; a whole number is wanted"),
+        ("[train]\nseed = -1", "run.toml:6: train.seed is -1; at least 0 is wanted"),
+        ("[train]\nsmoothing = 1.0", "run.toml:6: train.smoothing is 1.0; less than 1 is wanted"),
+        ("[train]\nwarmup = 1.5", "run.toml:6: train.warmup is 1.5; a whole number or at most 1 is wanted"),
+        ('[train]\nthreads = "all"', "run.toml:6: train.threads is \"all\"; 'auto' or a whole number is wanted"),
+        (
+            "[train]\nschedule = 'lin'",
+            "run.toml:6: train.schedule is \"lin\"; 'linear', 'cosine' or 'constant' is wanted",
+        ),
+        (
+            "[train]\nfreeze = [1]",
+            "run.toml:6: train.freeze is [1]; a whole number or a text in quotes (item 0) is wanted",
+        ),
+        ("[train]\nepochs = 1\nsteps = 2", "run.toml:7: train.steps and epochs exclude each other; give one of them"),
+        ('[train]\naverage = "last"\nkeep = 1', "run.toml:7: train.keep is 1; at least 2 is wanted for average"),
+        ("[window]\nsize = 16", "run.toml:5: window.overlap is 64; less than size = 16 is wanted"),
+        ("[model]\ndim = 8", "run.toml:5: model is for training from scratch, and `from` brings its own"),
+        ("[tokenizer]", "run.toml:5: tokenizer is for training from scratch"),
+        ("[answer]\nno_answer = true", "run.toml:5: answer is a section of task = 'answer', not of 'ner'; remove it"),
+        ("[decode]\nbeam = 5", "run.toml:5: decode is for tasks that write text; remove it"),
+        ("label = 'y'", "run.toml:5: data.label is no column of task = 'ner', which has: tokens, tags"),
+        ("encoding = 'utf9'", "run.toml:5: data.encoding is 'utf9', which nobody knows; try utf-8"),
+        ("limit = 2026-01-01", "run.toml:5: data.limit is 2026-01-01; a whole number is wanted"),
+        ("[[tasks]]\nname = 'a'\ntask = 'ner'\ndata.train = 'x'", "run.toml:5: tasks stands instead of task"),
+        ("[[train]]", "run.toml:5: train is [{}]; a table is wanted"),
+        ("[train\nlr = 1", "run.toml:5: this is no TOML: Expected ']' at the end of a table declaration"),
+        ("train = 'y'", "run.toml:5: this is no TOML: Cannot overwrite a value"),
+    ],
+)
+def test_a_fault_has_its_place(more: str, message: str, tmp_path: Path) -> None:
+    found = fault(NER + more + "\n", tmp_path=tmp_path)
+    assert found.startswith(message)
+    assert "\n" not in found
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "run.toml: task is missing; known: ner, classify, match, answer"),
+        ('\ntask = "nre"', "run.toml:2: task is 'nre'; did you mean 'ner'?"),
+        ('task = "NER"', "run.toml:1: task is 'NER'; did you mean 'ner'?"),
+        ("task = 3", "run.toml:1: task is 3; a text in quotes is wanted"),
+        ('task = "ner"', "run.toml: data.train is missing; name the training file"),
+        ('task = "ner"\n[data]\nvalid = "x"', "run.toml:2: data.train is missing; name the training file"),
+        (
+            'task = "ner"\ndata.valid = ["~root\\u0000"]',
+            "run.toml:2: data.valid holds a NUL character; no file is called so",
+        ),
+        ('task = "ner"\ndata = 3', "run.toml:2: data is 3; a table is wanted"),
+        ('task = "ner"\ndata.train = 3', "run.toml:2: data.train is 3; a text in quotes or a list is wanted"),
+        ('task = "ner"\ndata.train = "x"\nfrom = {encoder = "x"}', "run.toml:3: from joins two models"),
+        ('task = "ner"\ndata.train = "x"\nfrom = 3', "run.toml:3: from is 3; a text in quotes or a table is wanted"),
+        (
+            'task = "ner"\ndata.train = "x"\ndevice = "gpu"',
+            "run.toml:3: device is \"gpu\"; 'auto', 'cpu', 'cuda' or 'mps'",
+        ),
+        ('task = "ner"\ndata.train = "x"\nmodel.heads = 3', "run.toml:3: model.heads is 3; a divisor of dim = 256"),
+        (
+            'task = "ner"\ndata.train = "x"\n[model]\nkv_heads = 3',
+            "run.toml:4: model.kv_heads is 3; a divisor of heads",
+        ),
+        (
+            'task = "ner"\ndata.train = "x"\nwindow.size = 600',
+            "run.toml:3: window.size is 600; at most model.max_length",
+        ),
+        (
+            'task = "classify"\ndata.train = "x"\nclassify.class_weights = {a = 0}',
+            "run.toml:3: classify.class_weights is {a = 0}; 'none' or 'balanced' or more than 0 (item a) is wanted",
+        ),
+        (TWO.replace('"names"', '"mood"'), "run.toml:2: tasks has two blocks named 'mood'; rename one"),
+        (TWO.replace('"names"', '"a b"'), 'run.toml:10: tasks[1].name is "a b"; a name of letters, digits, - and _'),
+        (TWO.replace("weight", "wait"), "run.toml:12: tasks[1].wait is no key of a run file; did you mean 'weight'?"),
+        (TWO.replace("text = ", "tags = "), "run.toml:7: tasks[0].data.tags is no column of task = 'classify'"),
+        (TWO.replace('task = "ner"', 'task = "x"'), "run.toml:11: tasks[1].task is 'x'; known: ner, classify"),
+        (TWO.replace('task = "ner"', ""), "run.toml:9: tasks[1].task is missing"),
+        (TWO + "[data]\ntrain = 'x'\n", "run.toml:17: data belongs into each of the [[tasks]], as [tasks.data]"),
+        (TWO + "[match]\n", "run.toml:17: match is a section of task = 'match', not of 'these tasks'; remove it"),
+    ],
+)
+def test_faults_of_the_whole(text: str, message: str, tmp_path: Path) -> None:
+    assert fault(text, tmp_path=tmp_path).startswith(message)
+
+
+def test_every_fault_is_told(tmp_path: Path) -> None:
+    found = fault(NER + "[train]\nlrr = 1\nclip = -1\n[ner]\ncrf = 1\n", tmp_path=tmp_path).split("\n")
+    assert sorted(line.split(" ")[0] for line in found) == ["run.toml:6:", "run.toml:7:", "run.toml:9:"]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.lrr=3", "override 'train.lrr=3': train.lrr is no key of a run file; did you mean 'lr'?"),
+        ("train.lr=fast", "override 'train.lr=fast': train.lr is \"fast\"; a number is wanted"),
+        ("out=2024", "override 'out=2024': out is 2024; a text in quotes is wanted"),
+        ("train=5", "override 'train=5': train is 5; a table is wanted"),
+        ("train.lr", "override 'train.lr': write key=value, such as train.lr=3e-5"),
+        ("=5", "override '=5': write key=value"),
+        ("train..lr=5", "override 'train..lr=5': write key=value"),
+        ("from.encoder=x", "override 'from.encoder=x': from is no table here"),
+        ("answer.no_answer=true", "override 'answer.no_answer=true': answer is a section of task = 'answer'"),
+    ],
+)
+def test_a_wrong_override_is_named(override: str, message: str, tmp_path: Path) -> None:
+    assert fault(NER, override, tmp_path=tmp_path).startswith(message)
+
+
+def test_faults_of_files(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read(tmp_path / "no.toml")
+    (tmp_path / "run.toml").write_bytes('task = "ner"\n# 中文\n'.encode("gb18030"))
+    with pytest.raises(ValueError, match=r"run\.toml: not UTF-8 at byte 15; save it as UTF-8"):
+        read(tmp_path / "run.toml")
+
+
+def test_flags_are_checked_alike() -> None:
+    run = of_task("classify", data={"train": "x.csv", "label": 2}, from_="m", train={"lr": 3e-5})
+    assert (run.data.columns, run.from_, run.train.lr) == ({"text": "text", "label": "2"}, "m", 3e-5)
+    with pytest.raises(ValueError, match=r"^train\.lrr is no key of a run file; did you mean 'lr'\?$"):
+        of_task("classify", data={"train": "x.csv"}, train={"lrr": 1})
+    with pytest.raises(ValueError, match=r"^task is 'clasify'; did you mean 'classify'\?$"):
+        of_task("clasify", data={"train": "x.csv"})
+
+
+def test_lines_are_found() -> None:
+    text = '# lr = 1\n[train] # x\n"lr" = 3\n[[tasks]]\nname = "a"\n[[ tasks ]]\n name="b"\n[tasks.data]\ntrain="x"'
+    assert line_of(text, ("train", "lr")) == 3
+    assert line_of(text, ("train", "clip")) == 2
+    assert line_of(text, ("tasks", 0, "name")) == 5
+    assert line_of(text, ("tasks", 1, "name")) == 7
+    assert line_of(text, ("tasks", 1, "data", "train")) == 9
+    assert line_of(text, ("name",)) is None
+    assert suggestion(("tasks", 0, "data", "trian")) == "did you mean 'train'?"
+
+
+# Going on, and starting
+
+
+def test_difference() -> None:
+    old = read(NER + "[train]\nlr = 5e-4\n")
+    new = read(NER, ["train.lr=3e-5", "train.epochs=5", "out=elsewhere", "window.size=128"])
+    assert difference(old, new) == ["train.lr: 5e-4 -> 3e-5", "window.size: none -> 128"]
+    assert difference(new, old) == ["window.size: 128 -> none", "train.epochs: 5 -> 3", "train.lr: 3e-5 -> 5e-4"]
+    assert difference(old, read(NER, ["train.lr=5e-4", "train.steps=9"])) == [
+        "train.epochs: 3 -> none",
+        "train.steps: none -> 9",
+    ]
+    assert difference(read(NER, ["train.steps=8"]), read(NER, ["train.steps=9"])) == []
+    assert difference(old, read(NER, ["train.lr=5e-4", "from=other"])) == ['from: "m" -> "other"']
+    assert difference(old, read(NER, ["train.lr=5e-4", "data.train=/y"])) == [
+        f'data.train: "{os.getcwd()}/x.conll" -> "/y"'
+    ]
+
+
+def test_every_changed_key_is_seen() -> None:
+    """No key is taken for a section of the same name (data.train)."""
+    old = read(NER.replace('from = "m"\n', ""))
+    for part in old.parts:
+        for name in SECTIONS[part].model_fields:
+            section = getattr(old, part).model_copy(update={name: -1})
+            (line,) = difference(old, old.model_copy(update={part: section}))
+            assert line.startswith(f"{part}.{name}: ")
+            assert line.endswith(" -> -1")
+
+
+def test_the_rooms_agree() -> None:
+    """run is a leaf and repeats names of other rooms; here they are compared."""
+    from multihead.data.learn import KINDS
+    from multihead.data.tags import SCHEMES
+    from multihead.models import ModelConfig
+    from multihead.tasks import TASKS
+
+    def choices(table: type[Section], name: str) -> set[str]:
+        return set(get_args(table.model_fields[name].annotation))
+
+    assert {name: (*task.inputs, *task.gold) for name, task in TASKS.items()} == COLUMNS
+    assert choices(SECTIONS["tokenizer"], "kind") == set(KINDS)
+    assert choices(SECTIONS["ner"], "scheme") == {"auto", *SCHEMES}
+    assert choices(SECTIONS["model"], "positions") == set(get_args(get_type_hints(ModelConfig)["positions"]))
+    assert set(SECTIONS["model"].model_fields) <= set(get_type_hints(ModelConfig))
+    assert [name for name in RunFile.model_fields if name not in ("task", "from_", "out", "device")] == [*SECTIONS]
+
+
+@pytest.mark.parametrize("task", COLUMNS)
+@pytest.mark.parametrize("scratch", [False, True])
+def test_template(task: str, scratch: bool) -> None:
+    text = template(task, from_scratch=scratch)
+    run = read(text)
+    train = str(Path(run.data.train).name) if isinstance(run.data.train, str) else ""
+    assert run == of_task(task, data={"train": train}, from_=None if scratch else "path/to/model")
+    assert f'\ntrain = "{train}" ' in text, "a path as people write it, not this machine's"
+    notes = [line for line in text.splitlines()[3:] if line and line[0] != "["]
+    assert all(re.fullmatch(r"(# )?\w+ = .+ # \S.*", line) for line in notes)
+    assert max(map(len, text.splitlines())) <= 120
+
+    # Every key that the task has stands there, once, and reads when its # is removed.
+    opened = re.sub(r"^# (\w+ = )", r"\1", text, flags=re.MULTILINE)
+    opened = re.sub(r"^steps = .*\n" + (r"|^from = .*\n" if scratch else ""), "", opened, flags=re.MULTILINE)
+    whole = read(opened)
+    for part in run.parts:
+        given = getattr(whole, part).model_fields_set
+        columns = set(ROLES) - set(COLUMNS[task]) if part == "data" else set()
+        assert set(SECTIONS[part].model_fields) - given - columns - {"steps"} == set(), part
+    for key, now in {"limit": None, "valid": "", "test": "", "format": None}.items():
+        whole = whole.model_copy(update={"data": whole.data.model_copy(update={key: now})})
+    whole = whole.model_copy(update={"window": run.window})
+    if scratch:
+        whole = whole.model_copy(update={"model": whole.model.model_copy(update={"kv_heads": None, "inner": None})})
+    assert whole == run, "a key shown with # has its default, or is one of the unset ones"
+
+
+def test_template_of_nothing() -> None:
+    with pytest.raises(ValueError, match=r"task is 'nre'; did you mean 'ner'\?"):
+        template("nre")
+    assert 'from = "hub:a/b"' in template("ner", from_="hub:a/b")
