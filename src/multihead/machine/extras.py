@@ -1,0 +1,24 @@
+"""The optional extras and the modules they bring; a test compares this table with pyproject.toml."""
+
+from importlib.util import find_spec
+
+EXTRAS = {
+    "hub": ("huggingface_hub",),
+    "sentencepiece": ("sentencepiece",),
+    "gguf": ("gguf",),
+    "tensorboard": ("tensorboard",),
+    "scores": ("sacrebleu", "rouge_score", "jiwer", "torchmetrics"),
+    "bench": ("x_transformers", "transformers", "keras"),
+}
+
+
+def missing() -> dict[str, list[str]]:
+    """Extras that are not complete, each with its absent modules; looks for them without importing them."""
+    absent = {extra: [name for name in names if find_spec(name) is None] for extra, names in EXTRAS.items()}
+    return {extra: names for extra, names in absent.items() if names}
+
+
+def extra_of(module: str) -> str | None:
+    """The extra that brings a module (or its parent package), if one does."""
+    top = module.partition(".")[0]
+    return next((extra for extra, names in EXTRAS.items() if top in names), None)

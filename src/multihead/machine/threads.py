@@ -1,0 +1,37 @@
+"""How many threads are worth starting. More than the quota means stalls: a container with two processors on a
+64-core host otherwise starts 64 threads."""
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from multihead.machine import cgroup
+
+
+def processors(root: Path = cgroup.ROOT) -> int:
+    """Processors this process may use: its affinity, cut down to the control group's quota; at least 1."""
+    share = quota(root)
+    return max(1, allowed() if share is None else min(allowed(), math.floor(share)))
+
+
+def allowed() -> int:
+    """Processors the scheduler may place this process on (taskset, cpuset)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def quota(root: Path = cgroup.ROOT) -> float | None:
+    """Processor time per second that the control groups grant, in processors; None = no limit."""
+    return min(_quotas(root), default=None)
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    for path in cgroup.files("cpu", v1="cpu.cfs_quota_us", v2="cpu.max", root=root):
+        if path.name == "cpu.max":  # "200000 100000", or "max 100000"
+            granted, period = path.read_text().split()
+        else:  # microseconds, -1 = no limit
+            granted, period = path.read_text().strip(), path.with_name("cpu.cfs_period_us").read_text()
+        if granted not in ("max", "-1"):
+            yield int(granted) / int(period)

@@ -1,0 +1,131 @@
+"""answer: the piece of a text that answers a question (extractive question answering), or none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from multihead.data.windows import windows
+from multihead.models import Model
+from multihead.scores import Answers, Score, exact_and_f1
+from multihead.tasks.task import Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window
+
+NONE = 0  # the first token stands for "no answer here"
+
+
+class Answer(Task):
+    """options: no_answer: a question may have none; longest: tokens of an answer at most."""
+
+    name = "answer"
+    inputs = ("question", "context")
+    gold = ("answers",)
+    readout = ReadoutKind("ForQuestionAnswering", "tokens")
+
+    @classmethod
+    def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
+        return []
+
+    def classes(self) -> int:
+        return 2  # where it starts, where it ends
+
+    def encode(self, values: Values) -> list[Window]:
+        whole = self.tokenizer.encode(values["question"], values["context"])
+        context = [i for i, side in enumerate(whole.sequences) if side == 1]
+        room = self.size - (len(whole) - len(context))
+        if room < 16:
+            raise ValueError(f"the question takes {self.size - room} of the model's {self.size} tokens; shorten it")
+        found = []
+        for start, stop in windows(len(context), room, min(self.overlap, room // 2)) or [(0, 0)]:
+            inside = set(context[start:stop])
+            chosen = [i for i, side in enumerate(whole.sequences) if side != 1 or i in inside]
+            window = {
+                "tokens": np.array([whole.ids[i] for i in chosen], dtype=np.int32),
+                "types": np.array([whole.types[i] for i in chosen], dtype=np.int32),
+                # Characters of the context that each token covers; -1: not of the context.
+                "offsets": np.array(
+                    [whole.offsets[i] if whole.sequences[i] == 1 else (-1, -1) for i in chosen], dtype=np.int32
+                ),
+            }
+            if "answers" in values:
+                window["span"] = np.array(self._span(values["answers"], window["offsets"]), dtype=np.int64)
+            found.append(window)
+        return found
+
+    def collate(self, windows: Sequence[Window]) -> Batch:
+        batch = super().collate(windows)
+        batch["offsets"][~batch["keep"]] = -1
+        return batch
+
+    def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+        logits = self._masked(self.logits(model, batch), batch)
+        total = sum(F.cross_entropy(logits[..., side], batch["span"][:, side], reduction="sum") for side in (0, 1))
+        return torch.as_tensor(total) / 2, torch.tensor(len(logits))
+
+    def read(self, model: Model, batch: Batch) -> list[NDArray[Any]]:
+        logits = self._masked(self.logits(model, batch).float(), batch).numpy()
+        return [row[:length] for row, length in zip(logits, batch["keep"].sum(1).tolist(), strict=True)]
+
+    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
+        longest = int(self.options.get("longest", 30))
+        spans: list[tuple[float, int, int]] = []
+        none = []
+        for window, scores in zip(windows, said, strict=True):
+            none.append(float(scores[NONE].sum()))
+            inside = np.flatnonzero(window["offsets"][:, 0] >= 0)
+            if not len(inside):
+                continue
+            start, end = scores[inside, 0], scores[inside, 1]
+            table = start[:, None] + end[None, :]
+            ahead = np.arange(len(inside))[None, :] - np.arange(len(inside))[:, None]
+            table = np.where((ahead >= 0) & (ahead < longest), table, -np.inf)
+            a, b = np.unravel_index(int(table.argmax()), table.shape)
+            low, high = window["offsets"][inside[a], 0], window["offsets"][inside[b], 1]
+            spans.append((float(table[a, b]), int(low), int(high)))
+        best = max(spans, default=(-np.inf, 0, 0))
+        nothing = min(none)  # every window must say that there is none
+        chance = 1.0 / (1.0 + np.exp(np.clip(nothing - best[0], -50, 50)))
+        if not spans or (self.options.get("no_answer") and nothing > best[0]):
+            return {"answer": None, "start": None, "end": None, "score": round(float(1 - chance), 6)}
+        _, low, high = best
+        return {"answer": values["context"][low:high], "start": low, "end": high, "score": round(float(chance), 6)}
+
+    def scorer(self, replicates: int = 1000) -> Scorer:
+        return AnswerScorer(replicates)
+
+    def _masked(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Only the context can hold the answer, or the first token say that there is none."""
+        able = batch["offsets"][..., 0] >= 0
+        able[:, NONE] = True
+        return logits.masked_fill(~able[..., None], -1e4)
+
+    @staticmethod
+    def _span(answers: Sequence[Any], offsets: NDArray[Any]) -> tuple[int, int]:
+        """First and last token of the first answer that lies whole in this window."""
+        for given in answers:
+            low = given["start"]
+            high = low + len(given["text"])
+            inside = np.flatnonzero((offsets[:, 0] < high) & (offsets[:, 1] > low) & (offsets[:, 0] >= 0))
+            if len(inside) and offsets[inside[0], 0] <= low and offsets[inside[-1], 1] >= high:
+                return int(inside[0]), int(inside[-1])
+        return NONE, NONE
+
+
+class AnswerScorer(Scorer):
+    main = "f1"
+
+    def __init__(self, replicates: int) -> None:
+        self.metric = Answers(replicates=replicates)
+
+    def add(self, values: Values, prediction: Prediction, index: int) -> bool:
+        gold = [given["text"] for given in values["answers"]]
+        self.metric.add([gold], [prediction["answer"]], index=[index])
+        return exact_and_f1(gold, prediction["answer"])[0]
+
+    def result(self) -> dict[str, Score]:
+        return self.metric.result()

@@ -1,0 +1,117 @@
+"""classify: a label for a text, or several (multi-label)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from multihead.models import Model
+from multihead.scores import Classes, MultiLabel, Score, Table
+from multihead.tasks.task import Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window, arrays
+
+
+class Classify(Task):
+    """options: multi_label; class_weights: {label: weight}. A long text is judged by its windows' mean."""
+
+    name = "classify"
+    inputs: ClassVar[tuple[str, ...]] = ("text",)
+    gold = ("label",)
+    readout = ReadoutKind("ForSequenceClassification", "first", "tanh")
+
+    @classmethod
+    def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
+        counts = Counter(label for values in rows for label in named(values["label"]))
+        return sorted(counts)
+
+    def encode(self, values: Values) -> list[Window]:
+        found = [arrays(encoding) for encoding in self.cut(*self.texts(values))]
+        if "label" in values:
+            label = self._target(values["label"])
+            found = [{**window, "label": label} for window in found]
+        return found
+
+    def texts(self, values: Values) -> tuple[str, ...]:
+        return (values["text"],)
+
+    def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+        logits, label = self.logits(model, batch), batch["label"]
+        count = torch.tensor(len(label))
+        if self.options.get("multi_label"):
+            return F.binary_cross_entropy_with_logits(logits, label.to(logits.dtype), reduction="sum"), count
+        weights = self.options.get("class_weights")
+        weight = None if not weights else logits.new_tensor([weights.get(name, 1.0) for name in self.labels])
+        return F.cross_entropy(logits, label, weight=weight, reduction="sum"), count
+
+    def read(self, model: Model, batch: Batch) -> list[NDArray[Any]]:
+        logits = self.logits(model, batch).float()
+        chances = logits.sigmoid() if self.options.get("multi_label") else logits.softmax(-1)
+        return list(chances.numpy())
+
+    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
+        chances = np.mean(said, axis=0)
+        scores = {name: round(float(chance), 6) for name, chance in zip(self.labels, chances, strict=True)}
+        if self.options.get("multi_label"):
+            return {"labels": [name for name, chance in scores.items() if chance >= 0.5], "scores": scores}
+        best = self.labels[int(chances.argmax())]
+        return {"label": best, "score": scores[best], "scores": scores}
+
+    def scorer(self, replicates: int = 1000) -> Scorer:
+        return ClassScorer(self.labels, bool(self.options.get("multi_label")), replicates)
+
+    def _target(self, label: Any) -> NDArray[Any]:
+        numbers = [self._number(name) for name in named(label)]
+        if self.options.get("multi_label"):
+            return np.isin(np.arange(len(self.labels)), numbers).astype(np.float32).reshape(-1)
+        if len(numbers) != 1:
+            raise ValueError(f"{len(numbers)} labels for one text; set classify.multi_label = true")
+        return np.array(numbers[0], dtype=np.int64)
+
+    def _number(self, name: str) -> int:
+        if name not in self.numbers:
+            raise ValueError(f"the label {name!r} was not in the training data, which has: {', '.join(self.labels)}")
+        return self.numbers[name]
+
+
+class ClassScorer(Scorer):
+    def __init__(self, labels: Sequence[str], multi_label: bool, replicates: int, main: str = "accuracy") -> None:
+        self.labels, self.numbers = list(labels), {label: i for i, label in enumerate(labels)}
+        self.one = None if multi_label else Classes(labels, replicates)
+        self.many = MultiLabel(labels, replicates) if multi_label else None
+        self.main = "micro_f1" if multi_label else main
+
+    def add(self, values: Values, prediction: Prediction, index: int) -> bool:
+        gold = named(values["label"])
+        if self.many is not None:
+            said = set(prediction["labels"])
+            table = np.array([[[name in names for name in self.labels]] for names in (gold, said)])
+            self.many.add(table[0], table[1], index=[index])
+            return set(gold) == said
+        assert self.one is not None
+        if gold[0] not in self.numbers:
+            raise ValueError(f"the label {gold[0]!r} is not one of the model's: {', '.join(self.labels)}")
+        chances = np.array([[prediction["scores"][name] for name in self.labels]])
+        chances = chances / chances.sum()
+        self.one.add([self.numbers[gold[0]]], [self.numbers[prediction["label"]]], chances, [index])
+        return bool(gold[0] == prediction["label"])
+
+    def result(self) -> dict[str, Score]:
+        metric = self.one if self.one is not None else self.many
+        assert metric is not None
+        return metric.result()
+
+    def tables(self) -> list[Table]:
+        metric = self.one if self.one is not None else self.many
+        assert metric is not None
+        return [metric.table()]
+
+
+def named(label: Any) -> list[str]:
+    """A label, or a list of them, as strings: a file may spell a class 1, "1" or true."""
+    return [str(one) for one in label] if isinstance(label, list | tuple) else [str(label)]

@@ -1,0 +1,183 @@
+"""The contract of a task: what is between a row of a file and a model, and between a model and an answer.
+
+values (of a record) -> `encode` -> windows -> `collate` -> batch -> `loss`; or `read`, `answer` -> prediction.
+A window is one input that fits the model, as arrays; an input too long gives several, and `answer` joins what the
+model said of each.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from multihead.data.tokenizer import Encoding, Tokenizer
+from multihead.data.windows import windows
+from multihead.models import Model
+from multihead.scores import Score, Table
+
+IGNORE = -100  # a label that does not count
+WHOLE = ("label", "span")  # fields that speak of the whole window: stacked in a batch, where all others are padded
+
+Values = Mapping[str, Any]
+Window = dict[str, NDArray[Any]]  # "tokens" [T], and more
+Batch = dict[str, Tensor]
+Prediction = dict[str, Any]
+
+
+class ReadoutKind(NamedTuple):
+    """What sits on the body: the family architecture it is saved as, or the same outside a family."""
+
+    architecture: str
+    over: Literal["tokens", "first", "last", "mean"]
+    hidden: Literal["tanh"] | None = None
+
+
+class Scorer(ABC):
+    """Predictions against gold, streaming. `main` names the score that decides which model is best."""
+
+    main: str
+
+    @abstractmethod
+    def add(self, values: Values, prediction: Prediction, index: int) -> bool:
+        """Returns whether the prediction is right."""
+
+    @abstractmethod
+    def result(self) -> dict[str, Score]: ...
+
+    def tables(self) -> list[Table]:
+        return []
+
+
+class Task(ABC):
+    """One way of using a model; made with a tokenizer, the labels and the longest input the model takes."""
+
+    name: ClassVar[str]
+    inputs: ClassVar[tuple[str, ...]]  # columns that a prediction needs
+    gold: ClassVar[tuple[str, ...]]  # columns that training needs on top
+    readout: ReadoutKind
+
+    def __init__(self, tokenizer: Tokenizer, labels: Sequence[str], size: int = 512, overlap: int = 64, **options: Any):
+        self.tokenizer, self.labels, self.size, self.overlap = tokenizer, list(labels), size, overlap
+        self.numbers = {label: i for i, label in enumerate(labels)}
+        self.options = options
+        self.pad = tokenizer.special.get("pad", 0)
+
+    @classmethod
+    @abstractmethod
+    def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
+        """The labels of a training set, in a fixed order."""
+
+    @abstractmethod
+    def encode(self, values: Values) -> list[Window]:
+        """One example -> one window, or several. Gold columns that are there become labels."""
+
+    @abstractmethod
+    def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The sum of the losses, and over how many."""
+
+    @abstractmethod
+    def read(self, model: Model, batch: Batch) -> list[NDArray[Any]]:
+        """What the model says of each window; one array each, padding cut off."""
+
+    @abstractmethod
+    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
+        """What was said of an example's windows -> the prediction object."""
+
+    @abstractmethod
+    def scorer(self, replicates: int = 1000) -> Scorer: ...
+
+    def classes(self) -> int:
+        """How many scores the readout gives."""
+        return len(self.labels)
+
+    def prepare(self, rows: Iterable[Values]) -> Iterable[Values]:
+        """Rows that need their neighbours get them here."""
+        return rows
+
+    def adapt(self, model: Model) -> None:  # noqa: B027 - most tasks take a body as it is
+        """Changes that the task makes to a body before training."""
+
+    def collate(self, windows: Sequence[Window]) -> Batch:
+        """Windows -> one rectangle: tokens, keep, and what else the windows hold."""
+        width = max(len(window["tokens"]) for window in windows)
+        lengths = torch.tensor([len(window["tokens"]) for window in windows])
+        batch: Batch = {"keep": torch.arange(width)[None] < lengths[:, None]}
+        for name, first in windows[0].items():
+            if name in WHOLE:
+                batch[name] = torch.from_numpy(np.stack([window[name] for window in windows]))
+                continue
+            filler = {"tokens": self.pad, "labels": IGNORE, "word": -1}.get(name, 0)
+            table = np.full((len(windows), width, *first.shape[1:]), filler, dtype=np.int64)
+            for row, window in zip(table, windows, strict=True):
+                row[: len(window[name])] = window[name]
+            batch[name] = torch.from_numpy(table)
+        return batch
+
+    def checked(self, given: Any, where: str) -> Values:
+        """A user's input as the task's columns; a bare text stands for the only one."""
+        if isinstance(given, str) and len(self.inputs) == 1:
+            return {"text": given}
+        if not isinstance(given, dict):
+            raise ValueError(f"{where}: {self.name} takes an object with {' and '.join(self.inputs)}")
+        wrong = next((name for name in self.inputs if not isinstance(given.get(name), str)), None)
+        if wrong is not None:
+            raise ValueError(f"{where}: {self.name} wants text in {wrong!r}; this has: {', '.join(given) or 'nothing'}")
+        return given
+
+    def logits(self, model: Model, batch: Batch) -> Tensor:
+        types = {"types": batch["types"]} if "types" in batch else {}
+        keep = None if bool(batch["keep"].all()) else batch["keep"]  # no mask at all where nothing is padded
+        return model(batch["tokens"], keep, **types)
+
+    def cut(self, text: str, pair: str | None = None) -> list[Encoding]:
+        """A text, or a pair, in as many pieces as it needs; each with the special tokens. Of a pair, the second text
+        is cut, and the first too if it alone takes more than half of the room."""
+        whole = self.tokenizer.encode(text, pair)
+        if len(whole) <= self.size:
+            return [whole]
+        room = self.size - sum(whole.special)
+        if pair is None:
+            return [
+                _part(whole, {0: span}) for span in windows(len(whole) - sum(whole.special), room, self._shared(room))
+            ]
+        lengths = [whole.sequences.count(side) for side in (0, 1)]
+        half = max(room // 2, room - lengths[1])
+        firsts = windows(lengths[0], half, self._shared(half))
+        rest = room - min(lengths[0], half)
+        return [_part(whole, {0: a, 1: b}) for a in firsts for b in windows(lengths[1], rest, self._shared(rest))]
+
+    def _shared(self, room: int) -> int:
+        return min(self.overlap, room // 2)
+
+
+def frame(special: Sequence[bool]) -> tuple[int, int]:
+    """Where the text begins and ends between the special tokens around it."""
+    inside = [i for i, flag in enumerate(special) if not flag]
+    return (inside[0], inside[-1] + 1) if inside else (len(special), len(special))
+
+
+def arrays(encoding: Encoding) -> Window:
+    """Tokens, and types where there are two texts."""
+    window = {"tokens": np.array(encoding.ids, dtype=np.int32)}
+    return window | {"types": np.array(encoding.types, dtype=np.int32)} if any(encoding.types) else window
+
+
+def _part(whole: Encoding, spans: Mapping[int, tuple[int, int]]) -> Encoding:
+    """The tokens of each text that lie in its span, and every special token."""
+    counts, chosen = {0: 0, 1: 0}, []
+    for i, side in enumerate(whole.sequences):
+        if side is None:
+            chosen.append(i)
+            continue
+        start, stop = spans.get(side, (0, len(whole)))
+        if start <= counts[side] < stop:
+            chosen.append(i)
+        counts[side] += 1
+    columns = (whole.ids, whole.offsets, whole.types, whole.special, whole.sequences)
+    return Encoding(*([column[i] for i in chosen] for column in columns))  # type: ignore[arg-type]

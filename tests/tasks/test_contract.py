@@ -1,0 +1,213 @@
+"""One contract test over all tasks: small models, made rows, English and Chinese."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from multihead.data.tokenizer import Tokenizer
+from multihead.models import Classes, Encoder, Model, ModelConfig
+from multihead.tasks import TASKS
+from multihead.tasks.predict import evaluate, predictions
+from multihead.train.loop import Plan, fit
+from multihead.train.optimizer import adamw
+
+NAMES = ["Ada", "Bo", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal"]
+PLACES = ["Rome", "Oslo", "Lima", "Bonn", "Kyiv", "Bern", "Riga", "Cork"]
+CHINESE = [("北京", "LOC"), ("上海", "LOC"), ("王明", "PER"), ("李华", "PER")]
+
+
+def ner(i: int) -> dict:
+    if i % 4 == 3:
+        word, kind = CHINESE[i // 4 % 4]
+        return {"tokens": ["我", "在", word, "见到", "了", "你"], "tags": ["O", "O", f"B-{kind}", "O", "O", "O"]}
+    return {
+        "tokens": [NAMES[i % 8], "Jones", "visited", PLACES[i // 2 % 8], "."],
+        "tags": ["B-PER", "I-PER", "O", "B-LOC", "O"],
+    }
+
+
+def classify(i: int) -> dict:
+    good = ["a fine film", "lovely and warm", "很好看", "great fun"]
+    bad = ["a dull film", "cold and slow", "不好看", "no fun at all"]
+    return {"text": f"{(good if i % 2 else bad)[i // 2 % 4]} {NAMES[i % 8]}", "label": "good" if i % 2 else "bad"}
+
+
+def match(i: int) -> dict:
+    a, b = NAMES[i % 8], PLACES[i // 8 % 8]
+    other = b if i % 2 else PLACES[(i // 8 + 3) % 8]
+    return {"text_a": f"{a} went to {b}", "text_b": f"{a} is in {other}", "label": "same" if i % 2 else "other"}
+
+
+def answer(i: int) -> dict:
+    name, place = NAMES[i % 8], PLACES[i // 4 % 8]
+    context = f"On Monday {name} flew to {place} with a friend."
+    return {
+        "question": f"Where did {name} fly?",
+        "context": context,
+        "answers": [{"text": place, "start": context.index(place)}],
+    }
+
+
+ROWS = {"ner": ner, "classify": classify, "match": match, "answer": answer}
+
+
+def make(name: str, size: int = 48, **options):
+    rows = [ROWS[name](i) for i in range(32)]
+    texts = [" ".join(v) if isinstance(v, list) else v for row in rows for v in row.values() if not _is_gold(v)]
+    tokenizer = Tokenizer.train([str(t) for t in texts], "wordpiece", 400)
+    kind = TASKS[name]
+    task = kind(tokenizer, kind.learn(rows, **options), size, 8, **options)
+    torch.manual_seed(0)
+    config = ModelConfig(
+        vocab=len(tokenizer), dim=48, layers=2, heads=4, max_length=64, dropout=0.0, norm_first=True,
+        positions="learned", token_types=2, pad=tokenizer.special["pad"],
+    )  # fmt: skip
+    readout = Classes(48, task.classes(), task.readout.over, task.readout.hidden, dropout=0.0)
+    model = Model(Encoder(config), readout)
+    task.adapt(model)
+    return model, task, rows
+
+
+def _is_gold(value) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+
+
+class Memory(list):
+    @property
+    def sizes(self):
+        return np.array([len(window["tokens"]) for window in self])
+
+
+def train(model, task, rows, steps=60, lr=3e-3, **plan):
+    data = Memory(window for values in task.prepare(rows) for window in task.encode(values))
+    options = Plan(**{"steps": steps, "batch_tokens": 800, "warmup": 5, **plan})
+    return list(fit(model, task, data, adamw(model, lr), options))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_overfits_32_examples(name):
+    model, task, rows = make(name)
+    train(model, task, rows, steps=120)
+    scorer = evaluate(model, task, rows, replicates=0)
+    assert scorer.result()[scorer.main].value >= (99 if name == "answer" else 0.99)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_alone_in_a_batch_and_padded(name):
+    """The same answer within 1e-4: a row alone and in a batch differ in the last bits of float32 only."""
+    model, task, rows = make(name)
+    train(model, task, rows, steps=5)
+    together = [p for _, p in predictions(model, task, rows, batch_tokens=10_000)]
+    alone = [p for row in rows for _, p in predictions(model, task, [row])]
+    few = [p for _, p in predictions(model, task, rows, batch_tokens=100, ahead=3)]
+    for a, b, c in zip(together, alone, few, strict=True):
+        for other in (b, c):
+            assert a.keys() == other.keys()
+            assert a.get("label") == other.get("label")
+            assert [e["label"] for e in a.get("entities", [])] == [e["label"] for e in other.get("entities", [])]
+            assert a.get("score", 0) == pytest.approx(other.get("score", 0), abs=1e-4)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_accumulation_changes_no_loss(name):
+    losses = {}
+    for accumulate, budget in ((1, 100_000), (4, 200)):
+        model, task, rows = make(name)
+        data = Memory(w for v in rows for w in task.encode(v))
+        widest = int(data.sizes.max())
+        rows_each = 32 // accumulate
+        plan = Plan(steps=1, batch_tokens=max(budget, widest) if accumulate == 1 else widest * rows_each, accumulate=9)
+        losses[accumulate] = next(iter(fit(model, task, data, adamw(model, 1e-3), plan))).loss
+    assert losses[4] == pytest.approx(losses[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_predictions_need_no_gold(name):
+    model, task, rows = make(name)
+    bare = [{k: v for k, v in row.items() if k in task.inputs} for row in rows]
+    found = [p for _, p in predictions(model, task, bare)]
+    assert len(found) == 32
+
+
+def test_long_inputs_become_windows_and_say_so():
+    model, task, _ = make("ner", size=16)
+    row = {"tokens": ["Ada", "Jones", "visited", "Rome", "."] * 20, "tags": ["B-PER", "I-PER", "O", "B-LOC", "O"] * 20}
+    windows = task.encode(row)
+    assert len(windows) > 5
+    owned = np.concatenate([w["word"][w["word"] >= 0] for w in windows])
+    assert sorted(owned.tolist()) == list(range(100))
+    assert all(len(w["tokens"]) <= 16 for w in windows)
+    ((_, prediction),) = predictions(model, task, [row])
+    assert len(prediction["tags"]) == 100
+    assert prediction["receipt"]["windows"] == len(windows)
+    assert prediction["receipt"]["truncated"] == 0
+    for name in ("classify", "match", "answer"):
+        model, task, rows = make(name, size=32)
+        long = {k: (v * 30 if isinstance(v, str) and k not in ("question", "label") else v) for k, v in rows[0].items()}
+        windows = task.encode(long)
+        assert len(windows) > 1
+        assert all(len(w["tokens"]) <= 32 for w in windows)
+        ((_, prediction),) = predictions(model, task, [long])
+        assert prediction["receipt"]["windows"] == len(windows)
+
+
+def test_ner_offsets_are_of_the_original_text():
+    model, task, rows = make("ner")
+    train(model, task, rows, steps=120)
+    text = "  Ada Jones visited Rome .  我在北京见到了你"
+    ((_, prediction),) = predictions(model, task, [{"text": text}])
+    assert all(text[e["start"] : e["end"]] == e["text"] for e in prediction["entities"])
+    assert {"Ada Jones", "Rome"} <= {e["text"] for e in prediction["entities"]}
+    assert "tags" not in prediction
+
+
+def test_ner_with_case_and_context():
+    model, task, rows = make("ner", case=True, context=6)
+    assert model.body.config.token_types == 6
+    documents = [{**row, "document": i // 8} for i, row in enumerate(rows)]
+    prepared = list(task.prepare(documents))
+    assert [p["tokens"] for p in prepared] == [d["tokens"] for d in documents]
+    assert prepared[0]["before"] == []
+    assert prepared[1]["before"] == documents[0]["tokens"]
+    assert prepared[0]["after"] == (documents[1]["tokens"] + documents[2]["tokens"])[:6]
+    assert prepared[7]["after"] == []
+    assert prepared[8]["before"] == []
+    window = task.encode(prepared[1])[0]
+    assert (window["labels"] != -100).sum() < len(window["tokens"]) - 2
+    assert window["types"].max() == 2
+    train(model, task, documents, steps=120)
+    assert evaluate(model, task, documents, 0).result()["strict.f1"].value >= 0.99
+
+
+def test_multi_label_and_scores():
+    rows = [
+        {"text": f"{NAMES[i % 8]} {NAMES[i % 5]}", "label": ["x"] * (i % 2) + ["y"] * (i % 5 < 2) or ["z"]}
+        for i in range(32)
+    ]
+    kind = TASKS["classify"]
+    _, base, _ = make("classify")
+    task = kind(base.tokenizer, kind.learn(rows), 48, 8, multi_label=True)
+    config = ModelConfig(
+        vocab=len(base.tokenizer), dim=48, layers=2, heads=4, max_length=64, dropout=0.0, norm_first=True
+    )
+    model = Model(Encoder(config), Classes(48, 3, "first", "tanh", dropout=0.0))
+    train(model, task, rows, steps=150)
+    assert evaluate(model, task, rows, 0).result()["micro_f1"].value > 0.9
+    kind = TASKS["match"]
+    rows = [{"text_a": NAMES[i % 8], "text_b": NAMES[i // 4 % 8], "label": float(i % 6)} for i in range(32)]
+    task = kind(base.tokenizer, ["score"], 48, 8, score=(0.0, 5.0))
+    model = Model(Encoder(config), Classes(48, 1, "first", "tanh", dropout=0.0))
+    train(model, task, rows, steps=5)
+    (_, prediction), *_ = predictions(model, task, rows)
+    assert 0 <= prediction["score"] <= 5
+
+
+def test_unknown_labels_are_named():
+    _, task, _ = make("ner")
+    with pytest.raises(ValueError, match="B-GPE"):
+        task.encode({"tokens": ["x"], "tags": ["B-GPE"]})
+    _, task, _ = make("classify")
+    with pytest.raises(ValueError, match="'so-so'"):
+        task.encode({"text": "x", "label": "so-so"})
