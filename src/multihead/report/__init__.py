@@ -1,0 +1,32 @@
+"""The report: what a run found out, as one HTML page, in the terminal, and while it trains as one line."""
+
+from multihead.report.console import show, summary
+from multihead.report.facts import (
+    Confusion,
+    Curve,
+    Digest,
+    Facts,
+    Heads,
+    Lengths,
+    Mistake,
+    Mistakes,
+    Span,
+)
+from multihead.report.page import page
+from multihead.report.progress import Progress
+
+__all__ = [
+    "Confusion",
+    "Curve",
+    "Digest",
+    "Facts",
+    "Heads",
+    "Lengths",
+    "Mistake",
+    "Mistakes",
+    "Progress",
+    "Span",
+    "page",
+    "show",
+    "summary",
+]

@@ -1,0 +1,116 @@
+"""The report's tables in the terminal, and the same numbers as plain values for `--json`."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table as Grid
+from rich.text import Text
+
+from multihead.report.facts import Facts, called
+from multihead.scores import Interval, Row, Score, Table, plain
+
+HEADINGS = {"tags": "By tag", "entities": "By entity", "classes": "By class", "labels": "By label"}
+ROOMY, TIGHT = 72, 46  # columns: below the first no intervals, below the second short headings
+HEADLINES = 6  # scores printed; `summary` has all
+PAGE_ONLY = ("curves", "best_step", "mistakes", "heads", "run_file")
+
+
+def summary(facts: Facts) -> dict[str, Any]:
+    """All numbers as JSON values; what only a page can show (curves, texts, heads) is left out."""
+    names = [name for name in Facts.__dataclass_fields__ if name not in PAGE_ONLY]
+    return {name: plain(getattr(facts, name)) for name in names}
+
+
+def show(facts: Facts, console: Console) -> None:
+    """Headline scores, then every table, as wide as the terminal allows."""
+    console.print(Text(facts.title, style="bold"))
+    if facts.scored_on:
+        console.print(Text(f"scored on {facts.scored_on}", style="dim"))
+    for warning in facts.warnings:
+        console.print(Text.assemble(("warning: ", "yellow"), warning))
+    if facts.scores:
+        first = dict(list(facts.scores.items())[:HEADLINES])
+        console.print(scores_grid(first, console.width))
+        if more := len(facts.scores) - len(first):
+            console.print(Text(f"and {more} more", style="dim"))
+    for view in table_views(facts.tables, console.width):
+        console.print(view)
+
+
+def scores_grid(scores: Mapping[str, Score], width: int = 80) -> Grid:
+    """A line per score with its interval."""
+    grid = Grid(box=None, padding=(0, 2, 0, 0), show_header=False)
+    grid.add_column(overflow="fold", max_width=max(width - 34, 8))
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column(no_wrap=True, style="dim")
+    for place, (name, score) in enumerate(scores.items()):
+        style = "bold" if place == 0 else ""
+        digits = 2 if score.unit == "percent" else 3
+        grid.add_row(
+            Text(called(name), style),
+            Text(f"{score.value:.{digits}f}", style),
+            _interval(score.interval, digits, level=True),
+        )
+    return grid
+
+
+def table_views(tables: Iterable[Table], width: int = 80) -> list[RenderableType]:
+    """Tables in their order. Where a second convention gives the same numbers it is a line, not a table."""
+    views: list[RenderableType] = []
+    before: dict[str, Table] = {}
+    for table in tables:
+        first = before.setdefault(table.title, table)
+        if first is not table and (first.rows, first.averages) == (table.rows, table.averages):
+            views.append(Text(f"the same numbers {_rule(table)}", style="dim"))
+        else:
+            views.append(table_view(table, width))
+    return views
+
+
+def table_view(table: Table, width: int = 80) -> RenderableType:
+    """Precision, recall, F1 and support by class, then micro, macro and weighted."""
+    tight, roomy = width < TIGHT, width >= ROOMY
+    levels = [row.interval.level for row in (*table.rows, *table.averages) if row.interval and _known(row.interval)]
+    spread = roomy and bool(levels)
+    grid = Grid(
+        box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 0 if tight else 1), pad_edge=False, header_style="dim"
+    )
+    names = max(width - (23 if tight else 46 if not spread else 67), 6)
+    grid.add_column("", overflow="ellipsis", no_wrap=True, max_width=names)
+    numbers = ("P", "R", "F1") if tight else ("precision", "recall", "F1")
+    for heading in numbers:
+        grid.add_column(heading, justify="right", no_wrap=True)
+    if spread:
+        grid.add_column(f"F1, {100 * levels[0]:.0f} % interval", no_wrap=True, style="dim")
+    grid.add_column("n" if tight else "support", justify="right", no_wrap=True)
+    for place, row in enumerate((*table.rows, *table.averages)):
+        average = place >= len(table.rows)
+        last = place == len(table.rows) - 1 and bool(table.averages)
+        grid.add_row(*_cells(row, spread), style="bold" if average else "", end_section=last)
+    title = Text(HEADINGS.get(table.title, table.title), style="bold")
+    if table.note:
+        title.append(f"  {_rule(table)}", style="not bold dim")
+    return Group("", title, grid)
+
+
+def _cells(row: Row, spread: bool) -> list[RenderableType]:
+    values: list[RenderableType] = [f"{value:.3f}" for value in (row.precision, row.recall, row.f1)]
+    interval = [_interval(row.interval, 3)] if spread else []
+    return [Text(row.name), *values, *interval, f"{row.support:,}"]
+
+
+def _rule(table: Table) -> str:
+    return f"counted {table.note}"
+
+
+def _known(interval: Interval | None) -> bool:
+    return interval is not None and interval.low == interval.low  # nan is not itself
+
+
+def _interval(interval: Interval | None, digits: int, level: bool = False) -> Text:
+    if interval is None or not _known(interval):
+        return Text("")
+    ends = f"{interval.low:.{digits}f} – {interval.high:.{digits}f}"
+    return Text(f"{ends} ({100 * interval.level:.0f} %)" if level else ends)

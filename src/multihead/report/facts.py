@@ -1,0 +1,169 @@
+"""What a report shows: small frozen values that the run's own numbers are put into once, then drawn as a page
+or printed in the terminal. A part that is empty or None is left out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from multihead.scores import Bin, Score, Table
+
+# What people call the scores; a name that is not here is shown with spaces for its dots and underscores.
+NAMES = {
+    "accuracy": "accuracy",
+    "micro_f1": "micro F1",
+    "macro_f1": "macro F1",
+    "weighted_f1": "weighted F1",
+    "subset_accuracy": "subset accuracy",
+    "f1": "F1",
+    "mcc": "Matthews’ correlation",
+    "ece": "calibration error (ECE)",
+    "auc": "area under ROC",
+    "exact": "exact match",
+    "mrr": "mean reciprocal rank",
+    "strict.f1": "entity F1",
+    "strict.precision": "entity precision",
+    "strict.recall": "entity recall",
+    "strict.macro_f1": "entity macro F1",
+    "conlleval.f1": "entity F1, conlleval",
+}
+
+
+def called(name: str) -> str:
+    """strict.f1 -> entity F1; by_letter.f1 -> by letter F1"""
+    words = name.replace(".", " ").replace("_", " ").split()
+    return NAMES.get(name) or " ".join("F1" if word == "f1" else word for word in words)
+
+
+@dataclass(frozen=True, slots=True)
+class Confusion:
+    """counts[gold][predicted], in the order of the labels."""
+
+    labels: tuple[str, ...]
+    counts: Sequence[Sequence[int]]
+
+    def __post_init__(self) -> None:
+        size = (len(self.labels), len(self.labels))
+        if np.shape(self.counts) != size:
+            raise ValueError(f"counts of shape {np.shape(self.counts)}; {size[0]} labels need {size}")
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One line over the training steps. Curves with the same panel are drawn in one picture."""
+
+    name: str
+    steps: Sequence[float]
+    values: Sequence[float]
+    panel: str
+
+    def __post_init__(self) -> None:
+        if len(self.steps) != len(self.values):
+            raise ValueError(f"curve {self.name!r}: {len(self.steps)} steps, {len(self.values)} values")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Code points [start, end) of the text, as prediction objects count them."""
+
+    start: int
+    end: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One wrong answer. Classes and numbers stand in gold and predicted, marked text in the spans; `beside` is
+    the second text of a pair, or the question. place: file:line."""
+
+    text: str
+    gold: str = ""
+    predicted: str = ""
+    gold_spans: tuple[Span, ...] = ()
+    predicted_spans: tuple[Span, ...] = ()
+    confidence: float | None = None
+    place: str = ""
+    beside: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mistakes:
+    """The worst first; wrong: how many there are in all, among `samples`."""
+
+    worst: tuple[Mistake, ...]
+    wrong: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How long the inputs are, and what became of them. counts[i]: inputs with edges[i] <= length < edges[i+1].
+    Shares lie between 0 and 1; None: not measured."""
+
+    edges: Sequence[float]
+    counts: Sequence[int]
+    unit: str = "tokens"
+    of: str = ""  # which data
+    limit: int | None = None  # longest window the model takes
+    windowed: float | None = None  # share of inputs cut into windows
+    padding: float | None = None  # share of the batches' places that held no token
+    unknown: float | None = None  # share of tokens that the vocabulary does not have
+    truncated: int = 0  # inputs that lost text: none, ever; shown so that it can be seen
+
+    def __post_init__(self) -> None:
+        if len(self.edges) != len(self.counts) + 1:
+            raise ValueError(f"{len(self.counts)} bars need {len(self.counts) + 1} edges, not {len(self.edges)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Statistics of the heads of one stack and kind; name -> [layers, heads], nan where a head was cut out.
+    Shares lie between 0 and 1; "entropy" is in nats, "offset" and "distance" in tokens."""
+
+    statistics: Mapping[str, ArrayLike]
+    stack: str = "encoder"
+    kind: str = "self"
+    note: str = ""  # measured on what
+
+    def __post_init__(self) -> None:
+        shapes = {np.shape(matrix) for matrix in self.statistics.values()}
+        if len(shapes) != 1 or len(next(iter(shapes))) != 2:
+            raise ValueError(f"matrices of shape {sorted(shapes)}: expected [layers, heads], the same for all")
+
+    def address(self, layer: int, head: int) -> str:
+        """encoder.2.self.3"""
+        return f"{self.stack}.{layer}.{self.kind}.{head}"
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """A file and its fingerprint; note: how large it is, what it is for."""
+
+    name: str
+    sha256: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """All of one report. scores: the most important first; the first four are shown large."""
+
+    title: str
+    task: str
+    date: str = ""
+    command: str = ""
+    scored_on: str = ""  # "test.txt, 3,453 sentences"
+    scores: Mapping[str, Score] = field(default_factory=dict)
+    tables: tuple[Table, ...] = ()
+    confusion: Confusion | None = None
+    curves: tuple[Curve, ...] = ()
+    best_step: float | None = None  # whose weights were kept
+    mistakes: Mistakes | None = None
+    calibration: tuple[Bin, ...] = ()
+    lengths: Lengths | None = None
+    heads: tuple[Heads, ...] = ()
+    run_file: str = ""
+    digests: tuple[Digest, ...] = ()
+    machine: str = ""
+    warnings: tuple[str, ...] = ()

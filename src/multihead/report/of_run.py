@@ -1,0 +1,153 @@
+"""What a training run has to tell, gathered for the report."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from multihead.data.disk import sha256
+from multihead.models import Encoder
+from multihead.report.facts import Confusion, Curve, Digest, Facts, Heads, Lengths, Mistake, Mistakes, Span
+from multihead.run import write
+from multihead.scores import spans
+from multihead.tasks import Prediction, Scorer, Values
+from multihead.tasks.classify import ClassScorer
+from multihead.tasks.ner import laid_out
+from multihead.tasks.predict import predictions
+from multihead.train.training import Training
+from multihead.watch import watch
+
+LISTED = 200
+LOOKED = 64  # rows on which the heads are measured
+
+
+class Collector:
+    """The worst mistakes, by how sure the model was of them."""
+
+    def __init__(self) -> None:
+        self.worst: list[tuple[float, int, Mistake]] = []
+        self.wrong = self.samples = 0
+        self.number = count()
+
+    def __call__(self, values: Values, prediction: Prediction, right: bool) -> None:
+        self.samples += 1
+        if right:
+            return
+        self.wrong += 1
+        mistake = mistake_of(values, prediction)
+        heapq.heappush(self.worst, (mistake.confidence or 0.0, next(self.number), mistake))
+        if len(self.worst) > LISTED:
+            heapq.heappop(self.worst)
+
+    def result(self) -> Mistakes:
+        ordered = sorted(self.worst, key=lambda entry: (-entry[0], entry[1]))
+        return Mistakes(tuple(mistake for _, _, mistake in ordered), self.wrong, self.samples)
+
+
+def mistake_of(values: Values, prediction: Prediction) -> Mistake:
+    place = f"{Path(values['file']).name}:{values['line']}" if "file" in values else ""
+    if "tags" in values:
+        _, text, places = laid_out(values)
+        gold = tuple(Span(places[a][0], places[b - 1][1], kind) for kind, a, b in spans(values["tags"], "conlleval"))
+        said = tuple(Span(e["start"], e["end"], e["label"]) for e in prediction["entities"])
+        sure = max((e["score"] for e in prediction["entities"]), default=None)
+        return Mistake(text, gold_spans=gold, predicted_spans=said, confidence=sure, place=place)
+    if "question" in values:
+        right = ", ".join(sorted({a["text"] for a in values["answers"]})) or "no answer"
+        said_text = prediction["answer"] if prediction["answer"] is not None else "no answer"
+        return Mistake(
+            values["context"], right, said_text, confidence=prediction["score"], place=place, beside=values["question"]
+        )
+    said_label = prediction.get("label", prediction.get("labels", prediction.get("score")))
+    texts = (values["text"], "") if "text" in values else (values["text_a"], values["text_b"])
+    sure = prediction.get("score") if "label" in prediction else None
+    return Mistake(texts[0], str(values["label"]), str(said_label), confidence=sure, place=place, beside=texts[1])
+
+
+def facts_of(
+    training: Training, scorers: dict[str, Scorer], mistakes: dict[str, Collector], command: str, machine: str
+) -> Facts:
+    """The report of a finished run, on its test data if there is any."""
+    side = "test" if "test" in scorers else "valid"
+    scorer, task = scorers[side], training.task
+    result = scorer.result()
+    scores = {
+        scorer.main: result[scorer.main],
+        **{name: score for name, score in result.items() if name != scorer.main},
+    }
+    one = scorer.one if isinstance(scorer, ClassScorer) else None
+    file = getattr(training.run.data, side) or training.run.data.train
+    return Facts(
+        title=Path(training.run.out).name,
+        task=task.name,
+        date=datetime.now().strftime("%Y-%m-%d %H:%M"),
+        command=command,
+        scored_on=f"{side} data: {names(file)}, {mistakes[side].samples:,} rows",
+        scores=scores,
+        tables=tuple(scorer.tables()),
+        confusion=Confusion(tuple(task.labels), one.confusion()) if one is not None else None,
+        curves=curves_of(training.out / "log.jsonl", scorer.main),
+        best_step=training.best.get("step"),
+        mistakes=mistakes[side].result(),
+        calibration=tuple(one.bins()) if one is not None else (),
+        lengths=lengths_of(training),
+        heads=heads_of(training, side),
+        run_file=write(training.run),
+        digests=tuple(digests_of(training)),
+        machine=machine,
+    )
+
+
+def names(files: Any) -> str:
+    return ", ".join(Path(f).name for f in ([files] if isinstance(files, str) else files))
+
+
+def curves_of(log: Path, main: str) -> tuple[Curve, ...]:
+    records = [json.loads(line) for line in log.read_text(encoding="utf-8").split("\n") if line]
+    steps, scored = [r for r in records if "loss" in r], [r for r in records if "valid" in r]
+    at = [r["step"] for r in steps]
+    return (
+        Curve("training loss", at, [r["loss"] for r in steps], "loss"),
+        Curve("learning rate", at, [r["lr"] for r in steps], "learning rate"),
+        Curve(f"validation {main}", [r["step"] for r in scored], [r["valid"][main] for r in scored], "validation"),
+    )
+
+
+def lengths_of(training: Training) -> Lengths:
+    sizes = training.examples.sizes
+    counts, edges = np.histogram(sizes, bins=min(30, max(int(sizes.max()), 1)))
+    full = (sizes >= training.task.size).mean()
+    return Lengths(edges.tolist(), counts.tolist(), of="training data", limit=training.task.size, windowed=float(full))
+
+
+def heads_of(training: Training, side: str) -> tuple[Heads, ...]:
+    """What the heads do on some rows."""
+    model, task = training.model, training.task
+    if not isinstance(model.body, Encoder):
+        return ()
+    rows: Iterable[Values] = islice(training.setup.sides[side](), LOOKED)
+    separators = [task.tokenizer.special[name] for name in ("sep", "eos") if name in task.tokenizer.special]
+    with watch(model) as seen:
+        for _ in predictions(model, task, rows):
+            pass
+        stats = seen.stats(separators)
+    shape = (model.body.config.layers, -1)
+    return (Heads({name: column.view(shape).numpy() for name, column in stats.columns.items()}, note=f"{LOOKED} rows"),)
+
+
+def digests_of(training: Training) -> Iterable[Digest]:
+    data = training.run.data
+    for side in ("train", "valid", "test"):
+        files = getattr(data, side)
+        for file in [files] if isinstance(files, str) else files:
+            if file:
+                yield Digest(Path(file).name, sha256(Path(file)), side)
+    weights = training.out / "model" / "model.safetensors"
+    yield Digest("model/model.safetensors", sha256(weights), "the trained weights")

@@ -1,0 +1,95 @@
+"""One self-contained HTML page: style, modules and data inline, nothing fetched, so that it opens from a disk or
+a mail. All text of the user lies in a JSON block and reaches the screen as text, never as markup; a content
+security policy allows exactly this script and this style, by their hashes."""
+
+import base64
+import hashlib
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from multihead.report.facts import Facts
+from multihead.report.payload import payload
+
+VIEWS = Path(__file__).parent / "views"
+MAIN = "report.js"
+
+IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./([\w-]+\.js)";\n', re.MULTILINE)
+EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const) (\w+))", re.MULTILINE)
+LOOSE = re.compile(r"[<>&\u2028\u2029\ud800-\udfff]")  # may end the block, or cannot be written as UTF-8
+
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="referrer" content="no-referrer">
+<meta name="generator" content="multihead">
+<title>{title}</title>
+<link rel="icon" href="data:,">
+<style>{style}</style>
+</head>
+<body>
+<noscript><p>This report draws itself with JavaScript, from the data inside this file; nothing is fetched. Please
+allow scripts for it, or read metrics.json beside it.</p></noscript>
+<main id="report"></main>
+<script type="application/json" id="facts">{data}</script>
+<script type="module">{script}</script>
+</body>
+</html>
+"""
+
+
+def page(facts: Facts) -> str:
+    """The whole file; write it as UTF-8."""
+    style, script = (VIEWS / "style.css").read_text(encoding="utf-8"), bundle(MAIN)
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    title = html.escape("".join(letter if letter.isprintable() else " " for letter in facts.title))
+    return PAGE.format(policy=policy, title=title, style=style, data=embedded(payload(facts)), script=script)
+
+
+def embedded(data: Any) -> str:
+    """JSON that may stand inside a script element: no tag, no entity, no line separator, no lone surrogate."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return LOOSE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def bundle(main: str, folder: Path = VIEWS) -> str:
+    """The modules as one script: an inline script cannot import its neighbours. Each becomes a function that
+    returns its exports, those it imports before it, so names stay apart as they do in modules."""
+    parts: dict[str, str] = {}
+
+    def add(name: str, above: tuple[str, ...]) -> None:
+        if name in parts:
+            return
+        if name in above:
+            raise ValueError(f"views import in a circle: {' -> '.join((*above, name))}")
+        source = (folder / name).read_text(encoding="utf-8")
+        for found in IMPORT.finditer(source):
+            add(found[2], (*above, name))
+        exports = ", ".join(EXPORT.findall(source))
+        body = EXPORT.sub("", IMPORT.sub(lambda found: f"const {{ {found[1]} }} = {_variable(found[2])};\n", source))
+        if re.search(r"^(import|export)\b", body, re.MULTILINE) or "</script" in body or "<!--" in body:
+            raise ValueError(
+                f"{name}: only one-line `import {{ a, b }} from` and `export function|const` can be joined"
+            )
+        parts[name] = f"const {_variable(name)} = (() => {{\n{body}return {{ {exports} }};\n}})();\n"
+
+    add(main, ())
+    return '"use strict";\n' + "".join(parts.values())
+
+
+def _variable(name: str) -> str:
+    return f"${name.removesuffix('.js').replace('-', '_')}"
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"

@@ -1,0 +1,171 @@
+"""From facts to what a page embeds: long curves thinned, long texts clipped around what matters, few enough
+mistakes, a sparse confusion matrix. So a report stays small however large the run was."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multihead.report.facts import Confusion, Curve, Facts, Heads, Lengths, Mistake, Mistakes, Span, called
+from multihead.scores import Score, plain
+
+POINTS = 240  # of one curve; more become means with the range around them
+STILL = 0.05  # share of the curve's height that neighbours may differ by without a range drawn
+MISTAKES = 200
+LETTERS = 1200  # of one text
+MARGIN = 200  # letters kept before the first mark of a clipped text
+CLASSES = 160  # of the confusion matrix
+PAIRS = 20  # of the most confused labels
+RUN_FILE = 100_000
+
+
+def payload(facts: Facts) -> dict[str, Any]:
+    """JSON values, in the form that views/ draw."""
+    confusion, mistakes, lengths = facts.confusion, facts.mistakes, facts.lengths
+    return {
+        "title": facts.title,
+        "task": facts.task,
+        "date": facts.date,
+        "command": facts.command,
+        "scored_on": facts.scored_on,
+        "scores": [_score(name, score) for name, score in facts.scores.items()],
+        "tables": plain(facts.tables),
+        "confusion": None if confusion is None else confused(confusion),
+        "curves": [thinned(curve) for curve in facts.curves],
+        "best_step": plain(facts.best_step),
+        "mistakes": None if mistakes is None else _mistakes(mistakes),
+        "calibration": plain(facts.calibration),
+        "lengths": None if lengths is None else _lengths(lengths),
+        "heads": [_heads(heads) for heads in facts.heads],
+        "run_file": clipped(facts.run_file, RUN_FILE),
+        "digests": plain(facts.digests),
+        "machine": facts.machine,
+        "warnings": list(facts.warnings),
+    }
+
+
+def _score(name: str, score: Score) -> dict[str, Any]:
+    return {"name": called(name), "key": name, **plain(score)}
+
+
+def _lengths(lengths: Lengths) -> dict[str, Any]:
+    return plain(lengths) | {"edges": rounded(lengths.edges), "counts": plain(np.asarray(lengths.counts))}
+
+
+def _heads(heads: Heads) -> dict[str, Any]:
+    matrices = {name: [rounded(row) for row in np.asarray(matrix)] for name, matrix in heads.statistics.items()}
+    return {"stack": heads.stack, "kind": heads.kind, "note": heads.note, "statistics": matrices}
+
+
+def rounded(values: Any, digits: int = 5) -> list[float | None]:
+    """To significant digits: a fifth of the bytes of a float, and no eye sees the difference."""
+    return [None if value is None else float(f"{value:.{digits}g}") for value in plain(list(values))]
+
+
+def thinned(curve: Curve) -> dict[str, Any]:
+    """The points themselves, or means of neighbours with the lowest and highest of each, so that no spike is
+    lost. `lost` counts values that are not finite."""
+    steps = np.asarray(curve.steps, dtype=np.float64)
+    values = np.asarray(curve.values, dtype=np.float64)
+    finite = np.isfinite(values)
+    out: dict[str, Any] = {"name": curve.name, "panel": curve.panel, "lost": int((~finite).sum())}
+    if len(values) <= POINTS:
+        return out | {"steps": rounded(steps, 9), "values": rounded(values)}
+    groups = np.array_split(np.arange(len(values)), POINTS)
+    means, lows, highs = [], [], []
+    for group in groups:
+        kept = values[group][finite[group]]
+        means.append(float(kept.mean()) if len(kept) else np.nan)
+        lows.append(float(kept.min()) if len(kept) else np.nan)
+        highs.append(float(kept.max()) if len(kept) else np.nan)
+    places = [float(steps[group].mean()) for group in groups]
+    places[-1] = float(steps[-1])  # the axis ends where training ended
+    out |= {"steps": rounded(places, 9), "values": rounded(means)}
+    spread, reach = np.subtract(highs, lows), np.ptp(values[finite]) if finite.any() else 0
+    if np.nanmax(spread, initial=0) > STILL * reach:  # a smooth line, as of the learning rate, needs no range
+        out |= {"low": rounded(lows), "high": rounded(highs)}
+    return out
+
+
+def confused(confusion: Confusion) -> dict[str, Any]:
+    """cells: [gold, predicted, count] of all that are not zero; pairs: the most confused, of all labels. Of very
+    many labels those with the most errors are kept."""
+    counts = np.asarray(confusion.counts, dtype=np.int64)
+    wrong = counts * ~np.eye(len(counts), dtype=bool)
+    order = np.argsort(-wrong, axis=None, kind="stable")[:PAIRS]
+    golds, guesses = np.unravel_index(order, wrong.shape)
+    pairs = [
+        [confusion.labels[g], confusion.labels[p], int(wrong[g, p]), int(counts[g].sum())]
+        for g, p in zip(golds, guesses, strict=True)
+        if wrong[g, p]
+    ]
+    kept = _most_wrong(wrong)
+    shown = counts[np.ix_(kept, kept)]
+    cells = [[int(g), int(p), int(shown[g, p])] for g, p in np.argwhere(shown)]
+    return {
+        "labels": [confusion.labels[place] for place in kept],
+        "cells": cells,
+        "support": [int(counts[place].sum()) for place in kept],
+        "pairs": pairs,
+        "of": len(confusion.labels),
+    }
+
+
+def _most_wrong(wrong: NDArray[np.int64]) -> list[int]:
+    if len(wrong) <= CLASSES:
+        return list(range(len(wrong)))
+    errors = wrong.sum(0) + wrong.sum(1)
+    return sorted(int(place) for place in np.argsort(-errors, kind="stable")[:CLASSES])
+
+
+def _mistakes(mistakes: Mistakes) -> dict[str, Any]:
+    return {
+        "worst": [_mistake(mistake) for mistake in mistakes.worst[:MISTAKES]],
+        "wrong": mistakes.wrong,
+        "samples": mistakes.samples,
+    }
+
+
+def _mistake(mistake: Mistake) -> dict[str, Any]:
+    text, gold, predicted = cut(mistake.text, mistake.gold_spans, mistake.predicted_spans)
+    out: dict[str, Any] = {
+        "text": text,
+        "beside": clipped(mistake.beside),
+        "gold": clipped(mistake.gold),
+        "predicted": clipped(mistake.predicted),
+        "gold_spans": gold,
+        "predicted_spans": predicted,
+        "confidence": plain(mistake.confidence),
+        "place": mistake.place,
+    }
+    return {name: value for name, value in out.items() if value or name in ("text", "confidence")}
+
+
+def clipped(text: str, letters: int = LETTERS) -> str:
+    """The beginning of a long text, and how long it is."""
+    return text if len(text) <= letters else f"{text[:letters]} … ({len(text):,} characters)"
+
+
+Places = list[list[Any]]  # [start, end, label] of each span
+
+
+def cut(text: str, gold: tuple[Span, ...], predicted: tuple[Span, ...]) -> tuple[str, Places, Places]:
+    """A long text clipped around the first span that only one side has; spans outside are left out, those that
+    cross the border are cut."""
+    start, stop = 0, len(text)
+    if len(text) > LETTERS:
+        differ = set(gold) ^ set(predicted) or set(gold)
+        start = max(0, min((span.start for span in differ), default=0) - MARGIN)
+        stop = min(len(text), start + LETTERS)
+    before, after = ("… " if start else ""), ("" if stop == len(text) else f" … ({len(text):,} characters)")
+    shift = len(before) - start
+
+    def moved(spans: tuple[Span, ...]) -> Places:
+        inside = [span for span in spans if span.end > start and span.start < stop]
+        return [[max(s.start, start) + shift, min(s.end, stop) + shift, s.label] for s in sorted(inside, key=_place)]
+
+    return before + text[start:stop] + after, moved(gold), moved(predicted)
+
+
+def _place(span: Span) -> tuple[int, int, str]:
+    return span.start, span.end, span.label

@@ -1,0 +1,154 @@
+"""How training goes, as one line that stays: bar, step, loss, speed, padding, time left, memory. Where nobody
+watches (a file, a pipe) it is a plain line every ten seconds."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+EVERY = 10.0  # seconds between plain lines
+FRAME = 0.1  # seconds between drawings of the live line
+RECENT = 20.0  # seconds that speed is measured over
+BAR = 6  # columns of the shortest bar
+SMOOTH = 0.95  # of the loss shown: about the last 20 steps
+
+
+class Progress:
+    """`with Progress(total) as line: line.update(step, loss=…, tokens=…, places=…)`. After a resume, `start` is
+    the step to count from, so that the time left is not too hopeful."""
+
+    def __init__(
+        self,
+        total: int,
+        start: int = 0,
+        console: Console | None = None,
+        every: float = EVERY,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.total, self.step, self.every, self.clock = total, start, every, clock
+        self.console = console or Console()
+        self.live: Live | None = None
+        self.began = self.said = self.drawn = clock()
+        self.past: deque[tuple[float, int, int]] = deque([(self.began, start, 0)])  # time, step, tokens so far
+        self.warm: tuple[float, int] | None = None  # time and number of the first step: slower than all others
+        self.tokens = self.places = 0
+        self.memory: int | None = None
+        self.loss, self.weight = 0.0, 0.0
+        self.note = ""
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal and not self.console.is_dumb_terminal:
+            self.live = Live(console=self.console, auto_refresh=False, transient=False)
+            self.live.start()
+        self.began = self.said = self.drawn = self.clock()
+        self.past = deque([(self.began, self.step, 0)])
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """The last state stays on the screen, also after Ctrl-C."""
+        if self.live is not None:
+            self.live.update(self.line(), refresh=True)
+            self.live.stop()
+        else:
+            self._say()
+
+    def update(
+        self,
+        step: int,
+        *,
+        loss: float | None = None,
+        tokens: int = 0,
+        places: int = 0,
+        memory: int | None = None,
+        note: str = "",
+    ) -> None:
+        """After a step. tokens: real ones in its batches; places: padding as well; memory: bytes held; note: what
+        happens now ("evaluating")."""
+        self.step, self.note = step, note
+        self.tokens += tokens
+        self.places += places
+        self.memory = self.memory if memory is None else memory
+        if loss is not None:
+            self.loss = SMOOTH * self.loss + (1 - SMOOTH) * loss
+            self.weight = SMOOTH * self.weight + (1 - SMOOTH)
+        now = self.clock()
+        self.warm = self.warm or (now, step)
+        self.past.append((now, step, self.tokens))
+        while len(self.past) > 2 and self.past[1][0] <= now - RECENT:
+            self.past.popleft()
+        self._draw(now)
+
+    def say(self, message: str) -> None:
+        """A line of its own above the progress."""
+        self.console.print(Text(message))
+
+    def _draw(self, now: float) -> None:
+        if self.live is not None:
+            if now - self.drawn >= FRAME or self.note:
+                self.drawn = now
+                self.live.update(self.line(), refresh=True)
+        elif now - self.said >= self.every:
+            self._say()
+
+    def _say(self) -> None:
+        self.said = self.clock()
+        share = f"{self.step / max(self.total, 1):4.0%}"
+        fields = [f"step {self.step:,}/{self.total:,}", share, *(text for _, text in self.fields())]
+        self.console.print(Text("  ".join(fields)), soft_wrap=True)
+
+    def fields(self) -> list[tuple[int, str]]:
+        """(rank, text), in the order shown; narrow terminals drop the highest ranks first."""
+        (then, _, tokens), (now, last, sum_now) = self.past[0], self.past[-1]
+        seconds = now - then
+        found = []
+        if self.weight:
+            found.append((0, f"loss {self.loss / self.weight:.4f}"))
+        if seconds > 0 and sum_now > tokens:
+            found.append((2, f"{(sum_now - tokens) / seconds:,.0f} tok/s"))
+        if self.places:
+            found.append((3, f"pad {1 - self.tokens / self.places:.1%}"))
+        if self.step >= self.total:
+            found.append((1, f"took {clock_time(now - self.began)}"))
+        elif self.warm is not None and last > self.warm[1]:  # over all steps: evaluating and saving count too
+            each = (now - self.warm[0]) / (last - self.warm[1])
+            found.append((1, f"{clock_time((self.total - last) * each)} left"))
+        if self.memory is not None:
+            found.append((4, f"{self.memory / 2**30:.1f} GiB"))
+        if self.note:
+            found.append((0, self.note))
+        return found
+
+    def line(self) -> Text:
+        """What fits the terminal: less important fields go first, then the bar, then the time left."""
+        width = self.console.width
+        place = f"{self.step:,}/{self.total:,}"
+        fields = self.fields()
+        while fields:
+            words = "  ".join([place, *(text for _, text in fields)])
+            rank = max(rank for rank, _ in fields)
+            if len(words) + (BAR + 2 if rank > 1 else 0) < width:
+                break
+            fields.remove(max(fields, key=lambda field: field[0]))
+        words = "  ".join([place, *(text for _, text in fields)])
+        room = min(width - 1 - len(words) - 2, 28)
+        return Text.assemble(*(self._bar(room) if room >= BAR else ()), words, no_wrap=True, overflow="ellipsis")
+
+    def _bar(self, room: int) -> tuple[tuple[str, str], ...]:
+        full = min(room, int(room * self.step / max(self.total, 1)))
+        ascii_only = self.console.options.ascii_only
+        done, left = ("#", "-") if ascii_only else ("━", "─")  # told apart without colour too
+        return (done * full, "cyan"), (left * (room - full), "bright_black"), ("  ", "")
+
+
+def clock_time(seconds: float) -> str:
+    """0:07, 12:30, 3:05:00"""
+    whole = max(0, round(seconds))
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
