@@ -25,6 +25,7 @@ from multihead.train.training import Training
 from multihead.watch import watch
 
 LISTED = 200
+MISSED = 0.9  # where nothing was found, no score says how sure the model was; it stands among the sure mistakes
 LOOKED = 64  # rows on which the heads are measured
 
 
@@ -42,7 +43,8 @@ class Collector:
             return
         self.wrong += 1
         mistake = mistake_of(values, prediction)
-        heapq.heappush(self.worst, (mistake.confidence or 0.0, next(self.number), mistake))
+        sure = MISSED if mistake.confidence is None else mistake.confidence
+        heapq.heappush(self.worst, (sure, next(self.number), mistake))
         if len(self.worst) > LISTED:
             heapq.heappop(self.worst)
 
@@ -110,7 +112,7 @@ def names(files: Any) -> str:
 
 
 def curves_of(log: Path, main: str) -> tuple[Curve, ...]:
-    records = [json.loads(line) for line in log.read_text(encoding="utf-8").split("\n") if line]
+    records = log_of(log)
     steps, scored = [r for r in records if "loss" in r], [r for r in records if "valid" in r]
     at = [r["step"] for r in steps]
     return (
@@ -120,11 +122,18 @@ def curves_of(log: Path, main: str) -> tuple[Curve, ...]:
     )
 
 
+def log_of(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text(encoding="utf-8").split("\n") if line]
+
+
 def lengths_of(training: Training) -> Lengths:
     sizes = training.examples.sizes
     counts, edges = np.histogram(sizes, bins=min(30, max(int(sizes.max()), 1)))
-    full = (sizes >= training.task.size).mean()
-    return Lengths(edges.tolist(), counts.tolist(), of="training data", limit=training.task.size, windowed=float(full))
+    full = float((sizes >= training.task.size).mean())  # a window is only full where an input was cut, or just fits
+    steps = [record for record in log_of(training.out / "log.jsonl") if "padded" in record]
+    padding = 1 - sum(r["tokens"] for r in steps) / max(sum(r["padded"] for r in steps), 1)
+    limit = training.task.size
+    return Lengths(edges.tolist(), counts.tolist(), of="training data", limit=limit, windowed=full, padding=padding)
 
 
 def heads_of(training: Training, side: str) -> tuple[Heads, ...]:

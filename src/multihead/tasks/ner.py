@@ -193,8 +193,9 @@ class TagScorer(Scorer):
         return gold == said
 
     def result(self) -> dict[str, Score]:
-        entities = {} if self.entities is None else self.entities.result()
-        return entities | self.tags.result()
+        found = ({} if self.entities is None else self.entities.result()) | self.tags.result()
+        first = ("strict.f1", "strict.precision", "strict.recall", "conlleval.f1", "accuracy", "macro_f1")
+        return {name: found[name] for name in first if name in found} | found
 
     def tables(self) -> list[Table]:
         entities = [] if self.entities is None else [self.entities.table("strict"), self.entities.table("conlleval")]

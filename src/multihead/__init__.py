@@ -1,0 +1,76 @@
+"""A workbench for Transformers. Names are loaded on first use, so that `import multihead` costs nothing."""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what editors and mypy see; LAZY below is what runs, and a test compares the two
+    from multihead.attention import Cache, Mask, MultiHeadAttention, attend
+    from multihead.build import load, save
+    from multihead.models import Decoder, Encoder, EncoderDecoder, LanguageModel, ModelConfig
+    from multihead.watch import ablate, watch
+
+__version__ = "0.1.0"
+
+LAZY = {
+    "Cache": "multihead.attention",
+    "Mask": "multihead.attention",
+    "MultiHeadAttention": "multihead.attention",
+    "attend": "multihead.attention",
+    "Decoder": "multihead.models",
+    "Encoder": "multihead.models",
+    "EncoderDecoder": "multihead.models",
+    "LanguageModel": "multihead.models",
+    "ModelConfig": "multihead.models",
+    "ablate": "multihead.watch",
+    "watch": "multihead.watch",
+    "load": "multihead.build",
+    "save": "multihead.build",
+}
+
+__all__ = [  # noqa: RUF022 - in the order of LAZY: by room
+    "Cache",
+    "Mask",
+    "MultiHeadAttention",
+    "attend",
+    "Decoder",
+    "Encoder",
+    "EncoderDecoder",
+    "LanguageModel",
+    "ModelConfig",
+    "ablate",
+    "watch",
+    "load",
+    "save",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in LAZY:
+        raise AttributeError(f"module 'multihead' has no attribute {name!r}")
+    value = getattr(import_module(LAZY[name]), name)
+    globals()[name] = value  # the next access is a plain lookup
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *LAZY})
+
+
+class _Package(ModuleType):
+    """Keeps `multihead.watch` the function.
+
+    Python binds every imported subpackage as an attribute of its parent, so importing anything from the room
+    `multihead.watch` would put the module in the function's place. `from multihead.watch import …` is not
+    affected: it looks the room up in sys.modules.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if isinstance(value, ModuleType) and LAZY.get(name) == value.__name__:
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

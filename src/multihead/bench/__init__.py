@@ -1,0 +1,1 @@
+"""Our speed and memory beside the peers', as ratios measured here."""

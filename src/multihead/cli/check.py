@@ -1,0 +1,54 @@
+"""`multihead check`: look at the data before training; a gate with an exit code."""
+
+from __future__ import annotations
+
+import json as jsons
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from multihead.cli.verb import verb
+
+app = verb()
+COLOURS = {"stop": "bold red", "warn": "yellow", "note": "dim"}
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(help="A run file.")],
+    changes: Annotated[list[str] | None, typer.Argument(help="Keys to change: data.train=other.csv")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
+) -> None:
+    """Look for what would spoil a run or its scores. Exit code 1 when training should not start.
+
+    \b
+    Example:
+      multihead check run.toml && multihead train run.toml
+    """
+    from rich.console import Console
+    from rich.markup import escape
+
+    from multihead import run
+    from multihead.data import check as checks
+    from multihead.train.setup import data_of
+
+    console = Console(highlight=False, stderr=json)
+    readings, _ = data_of(chosen := run.read(file, changes or []))
+    with console.status("reading the data"):
+        sides = (readings["train"], readings.get("valid"), readings.get("test"))
+        found = checks.check(*sides, task=str(chosen.task))
+    if json:
+        print(jsons.dumps([asdict(finding) for finding in found]))
+    else:
+        for side, reading in readings.items():
+            console.print(f"{side}: {reading}")
+        for finding in found:
+            place = "" if finding.file is None else f" ({Path(finding.file).name}:{finding.line})"
+            colour = COLOURS[finding.level]
+            console.print(f"[{colour}]{finding.level}[/]  {escape(finding.message + place)}")
+            for example in finding.examples:
+                console.print(f"      {escape(example)}", overflow="ellipsis", no_wrap=True)
+        console.print("nothing found" if not found else "")
+    raise typer.Exit(1 if any(finding.level == "stop" for finding in found) else 0)

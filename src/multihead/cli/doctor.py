@@ -1,0 +1,148 @@
+"""`multihead doctor`: what this machine can do, and what is missing."""
+
+from __future__ import annotations
+
+import json as jsons
+import platform
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from multihead import __version__
+from multihead.cli.verb import verb
+
+if TYPE_CHECKING:
+    from torch import nn
+
+app = verb()
+
+NOTE = (
+    "On CPU, attention dropout above 0 and a learned bias that needs gradients (T5 in training) leave the "
+    "fused kernel: memory then grows with the square of the length. Attention dropout is 0 unless you set it."
+)
+
+
+@app.command()
+def doctor(
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Show what this machine can do and what is missing. Takes some seconds: precision is tried out.
+
+    \b
+    Example:
+      multihead doctor --json | python -m json.tool
+    """
+    found = examine()
+    if json:
+        print(jsons.dumps(found))
+    else:
+        show(found)
+
+
+def examine() -> dict[str, Any]:
+    """All findings, as JSON has them; memory in bytes."""
+    import torch
+
+    from multihead.machine import cpu, extras, memory, precision, threads
+
+    devices = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    return {
+        "versions": {
+            "multihead": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+        },
+        "cpu": {
+            "name": cpu.name(),
+            "instructions": cpu.instructions(),
+            "torch_uses": torch.backends.cpu.get_cpu_capability(),
+        },
+        "devices": [name for name, there in devices.items() if there],
+        "threads": {"use": threads.processors(), "allowed": threads.allowed(), "quota": threads.quota()},
+        "memory": {"limit": memory.limit(), "resident": memory.resident(), "peak": memory.peak()},
+        "precision": {
+            "auto": precision.choose("auto"),
+            **{half: {"good": it.good, "verdict": it.verdict} for half, it in precision.measure().items()},
+        },
+        "attention": kernels(),
+        "note": NOTE,
+        "missing_extras": extras.missing(),
+    }
+
+
+def kernels() -> dict[str, str]:
+    """Which kernel attention takes on CPU, seen by running a training step of each kind."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from multihead.attention import Mask, MultiHeadAttention, Position, RelativeBias
+
+    class Seen(TorchDispatchMode):  # not torch.profiler: it writes to stderr
+        fused = False
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.fused |= "flash_attention" in str(func)
+            return func(*args, **(kwargs or {}))
+
+    def taken(attention: nn.Module, mask: Mask | None = None, position: Position | None = None) -> str:
+        with Seen() as seen:  # type: ignore[no-untyped-call]
+            attention(torch.randn(2, 6, 16), mask=mask, position=position).sum().backward()
+        return "fused" if seen.fused else "explicit"
+
+    plain = MultiHeadAttention(16, 4)
+    return {
+        "plain": taken(plain),
+        "causal": taken(plain, Mask.causal()),
+        "padded": taken(plain, Mask.lengths([6, 3])),
+        "packed": taken(plain, Mask.segments(torch.tensor([[0, 0, 1, 1, 1, 2]] * 2))),
+        "grouped heads": taken(MultiHeadAttention(16, 4, kv_heads=2)),
+        "value width ≠ key width": taken(MultiHeadAttention(16, 4, key_dim=4, value_dim=6)),
+        "attention dropout": taken(MultiHeadAttention(16, 4, dropout=0.1)),
+        "learned bias, training": taken(plain, position=RelativeBias(4)),
+    }
+
+
+def show(found: dict[str, Any]) -> None:
+    """The same as a table."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+
+    def row(name: str, text: str) -> None:
+        table.add_row(name, escape(text))
+
+    cpu, threads, memory = found["cpu"], found["threads"], found["memory"]
+    row("versions", ", ".join(f"{name} {version}" for name, version in found["versions"].items()))
+    row("processor", f"{cpu['name']}; torch uses {cpu['torch_uses']}")
+    row("instructions", " ".join(cpu["instructions"]) or "unknown")
+    row("devices", ", ".join(found["devices"]))
+    quota = "no quota" if threads["quota"] is None else f"quota {threads['quota']:g}"
+    row("threads", f"{threads['use']} ({threads['allowed']} processors allowed, {quota})")
+    row(
+        "memory",
+        f"{_gib(memory['limit'])} may be used; this command holds {_gib(memory['resident'])}, "
+        f"at most {_gib(memory['peak'])} so far",
+    )
+    row("precision", f"auto is {found['precision']['auto']}")
+    for half in ("bf16", "fp16"):
+        row("", f"{half} {found['precision'][half]['verdict']}")
+    for number, kernel in enumerate(("fused", "explicit")):
+        kinds = [kind for kind, taken in found["attention"].items() if taken == kernel]
+        row("" if number else "attention", f"{kernel}: {', '.join(kinds) or 'never'}")
+    missing = [
+        f"{', '.join(names)} missing: pip install 'multihead[{extra}]'"
+        for extra, names in found["missing_extras"].items()
+    ]
+    for number, line in enumerate(missing or ["all installed"]):
+        row("" if number else "extras", line)
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(f"\n{found['note']}")
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB"

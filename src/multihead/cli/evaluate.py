@@ -1,0 +1,63 @@
+"""`multihead evaluate`: how good a model is on data."""
+
+from __future__ import annotations
+
+import json as jsons
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from multihead.cli.verb import verb
+
+if TYPE_CHECKING:
+    from multihead.data.read import Reading
+    from multihead.tasks import Task
+
+app = verb()
+
+
+@app.command()
+def evaluate(
+    model: Annotated[str, typer.Argument(help="A model directory.")],
+    data: Annotated[Path, typer.Argument(help="A file with gold labels.")],
+    columns: Annotated[list[str] | None, typer.Argument(help="Columns of other names: label=category")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Score a model on a file, with confidence intervals.
+
+    \b
+    Example:
+      multihead evaluate runs/intents/model test.csv label=category
+    """
+    from rich.console import Console
+
+    from multihead.build import load
+    from multihead.report.console import scores_grid, table_views
+    from multihead.scores import plain
+    from multihead.tasks import predict
+
+    loaded = load(model)
+    task = loaded.ready()
+    console = Console(highlight=False, stderr=json)
+    reading = reading_of(task, data, columns or [])
+    with console.status(f"reading {data}"):
+        scorer = predict.evaluate(loaded.model, task, (record.values for record in reading))
+    if json:
+        print(jsons.dumps(plain(scorer.result())))
+        return
+    console.print(str(reading))
+    console.print(scores_grid(scorer.result(), console.width))
+    for view in table_views(scorer.tables(), console.width):
+        console.print(view)
+
+
+def reading_of(task: Task, data: Path, columns: list[str]) -> Reading:
+    """The rows of a file by the task's columns; SQuAD and CoNLL files know theirs."""
+    from multihead.data.read import records
+
+    if wrong := next((column for column in columns if "=" not in column), None):
+        raise typer.BadParameter(f"{wrong!r} is not of the form label=category")
+    named = dict(column.split("=", 1) for column in columns)
+    roles = {role: named.get(role, role) for role in (*task.inputs, *task.gold)}
+    return records(data, columns=roles if named or task.name not in ("ner", "answer") else None)

@@ -1,0 +1,38 @@
+"""`multihead export`: a model's directory in another library's layout."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from multihead.cli.verb import verb
+
+app = verb()
+
+
+class To(StrEnum):
+    transformers = "transformers"
+
+
+@app.command()
+def export(
+    model: Annotated[str, typer.Argument(help="A model's directory, a .gguf file, or hub:owner/name.")],
+    out: Annotated[Path, typer.Option(help="Folder to write; it must be new or empty.")],
+    to: Annotated[To, typer.Option(help="Whose layout.")] = To.transformers,
+) -> None:
+    """Write a model so that another library opens it with the same answers.
+
+    A model that has no place there is refused, with the reason.
+
+    \b
+    Example:
+      multihead export runs/ner/model --to transformers --out exported
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):  # before the import: answered at once
+        raise ValueError(f"{out}: not an empty directory; give a new one")
+    from multihead.build import load, save
+
+    loaded = load(model, dtype=None)
+    save(loaded, out, family=True)
+    print(f"{out}: {loaded.architecture}; open it with transformers.AutoModel.from_pretrained({str(out)!r})")

@@ -1,0 +1,35 @@
+"""`multihead init`: a complete, commented run file for a task."""
+
+from typing import Annotated
+
+import typer
+
+from multihead.cli.verb import verb
+
+app = verb()
+
+
+@app.command()
+def init(
+    task: Annotated[str, typer.Argument(help="ner, classify, match or answer.")],
+    from_: Annotated[str | None, typer.Option("--from", help="The model to start from: a path or hub:owner/name.")] = (
+        None
+    ),
+    scratch: Annotated[bool, typer.Option("--scratch", help="Start from nothing: tokenizer and model too.")] = False,
+) -> None:
+    """Print a complete, commented run file for a task.
+
+    \b
+    Example:
+      multihead init ner --from path/to/model > run.toml
+    """
+    if scratch and from_ is not None:
+        raise typer.BadParameter("--from and --scratch exclude each other")
+    from multihead.run import template
+    from multihead.run.file import known
+
+    try:
+        known(task)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    print(template(task, from_scratch=scratch, **({} if from_ is None else {"from_": from_})), end="")

@@ -1,0 +1,145 @@
+"""`multihead train`: from a run file to a trained, measured model."""
+
+from __future__ import annotations
+
+import json as jsons
+import shlex
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from multihead.cli.verb import verb
+
+if TYPE_CHECKING:
+    from multihead.run import RunFile
+    from multihead.train.training import Training
+
+app = verb()
+
+
+@app.command()
+def train(
+    given: Annotated[list[str] | None, typer.Argument(help="A run file, and keys to change: train.lr=3e-5")] = None,
+    task: Annotated[str | None, typer.Option(help="Without a run file: ner, classify, match or answer.")] = None,
+    data: Annotated[str | None, typer.Option(help="Without a run file: the training file.")] = None,
+    start: Annotated[str | None, typer.Option("--from", help="Without a run file: the model to start from.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over, even if there is something to resume.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON at the end.")] = False,
+) -> None:
+    """Train a model. Running it again on the same `out` goes on where it stopped.
+
+    \b
+    Example:
+      multihead train run.toml train.lr=3e-5      (multihead init TASK > run.toml writes one)
+      multihead train --task classify --data reviews.csv out=runs/reviews
+    """
+    run = run_of(given or [], task, data, start)
+    code = run_training(run, fresh=fresh, json=json)
+    raise typer.Exit(code)
+
+
+def run_of(given: list[str], task: str | None, data: str | None, start: str | None) -> RunFile:
+    """The run file named first, or one made of flags; what is left are keys to change."""
+    from multihead import run
+
+    if given and "=" not in given[0]:
+        return run.read(Path(given[0]), given[1:])
+    if task is None or data is None:
+        raise typer.BadParameter("name a run file, or give --task and --data; `multihead init TASK` writes a run file")
+    changes = [f"data.train={jsons.dumps(data)}", *([f"from={jsons.dumps(start)}"] if start else []), *given]
+    return run.read(f"task = {jsons.dumps(task)}\n", changes)
+
+
+def run_training(run: RunFile, *, fresh: bool = False, json: bool = False) -> int:
+    """Train with a live line, score, report; the exit code."""
+    from rich.console import Console
+
+    from multihead.report.console import show
+    from multihead.report.of_run import Collector, facts_of
+    from multihead.report.page import page
+    from multihead.train.training import Training
+
+    console = Console(stderr=json, highlight=False)
+    with console.status("reading the data"):
+        training = Training(run, fresh=fresh)
+    announce(training, console)
+    stopped = steps(training, console)
+    if stopped:
+        command = shlex.join(["multihead", "train", str(training.out / "run.toml")])
+        console.print(f"stopped and saved; to go on: {command}")
+        return 128 + stopped
+    mistakes = {side: Collector() for side in ("valid", "test")}
+    with console.status("scoring the best model"):
+        scorers = training.finish(told=mistakes)
+        facts = facts_of(training, scorers, mistakes, shlex.join(sys.argv), machine_line())
+        (training.out / "report.html").write_text(page(facts), encoding="utf-8")
+    if json:
+        print((training.out / "metrics.json").read_text(encoding="utf-8"))
+    else:
+        show(facts, console)
+        console.print(f"\nmodel   {training.out / 'model'}\nreport  {training.out / 'report.html'}")
+    return 0
+
+
+def announce(training: Training, console: object) -> None:
+    """What was read, and how long it will take."""
+    from multihead.train.estimate import seconds_left
+
+    say = console.print  # type: ignore[attr-defined]
+    for side, reading in training.setup.readings.items():
+        if reading.rows:  # validation and test data are read when they are needed
+            say(f"{side}: {reading}")
+    sizes = training.examples.sizes
+    say(
+        f"{len(training.task.labels)} labels, {len(sizes):,} windows, {sizes.sum():,} tokens, "
+        f"{training.order.steps:,} steps; about {seconds_left(training) / 60:.0f} min"
+    )
+
+
+def steps(training: Training, console: object) -> int:
+    """All steps with a progress line; a signal saves and stops. Returns the signal, or 0."""
+    from multihead.machine.memory import resident
+    from multihead.report.progress import Progress
+    from multihead.train.loop import Step
+    from multihead.train.training import Evaluated, Resumed, Saved
+
+    caught = 0
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        nonlocal caught
+        caught, training.stop = signum, True
+
+    before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with Progress(training.order.steps, console=console) as line:  # type: ignore[arg-type]
+            for event in training:
+                if isinstance(event, Step):
+                    places = event.padded
+                    line.update(event.step, loss=event.loss, tokens=event.tokens, places=places, memory=resident())
+                    if event.skipped:
+                        line.say(f"step {event.step}: the gradient was not finite; nothing was learnt from it")
+                elif isinstance(event, Resumed):
+                    for note in event.notes:
+                        line.say(f"not used: {note}")
+                    line.say(f"going on from step {event.step}")
+                elif isinstance(event, Evaluated):
+                    mark = ", the best so far" if event.best else ""
+                    line.say(f"step {event.step}: validation {event.main} {event.scores[event.main].value:.4f}{mark}")
+                elif isinstance(event, Saved):
+                    line.update(event.step, note="saved")
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
+    return caught
+
+
+def machine_line() -> str:
+    import torch
+
+    from multihead.machine.cpu import name
+
+    return f"{name()}, {torch.get_num_threads()} threads, torch {torch.__version__}"

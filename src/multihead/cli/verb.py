@@ -1,0 +1,8 @@
+"""What all verbs share: how a verb's typer application is made."""
+
+import typer
+
+
+def verb() -> typer.Typer:
+    """An application with one command; plain help (rich's layout costs 0.1 s) and our own error endings."""
+    return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)

@@ -1,0 +1,46 @@
+"""multihead export: what transformers opens, and what is refused."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from multihead.build import create, save
+from multihead.models import ModelConfig
+
+BERT = ModelConfig(
+    vocab=11, dim=8, layers=1, heads=2, inner=6, max_length=5, activation="gelu", positions="learned",
+    embed_norm=True, token_types=2,
+)  # fmt: skip
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "multihead", "export", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_export(tmp_path: Path) -> None:
+    made = create("bert", "ForTokenClassification", encoder=BERT, labels=["O", "B-人"])
+    save(made, tmp_path / "model")
+    done = run(tmp_path / "model", "--to", "transformers", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "BertForTokenClassification" in done.stdout
+    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("model", "out"))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    again = run(tmp_path / "model", "--out", tmp_path / "out")
+    assert again.returncode == 1
+    assert "not an empty directory" in again.stderr
+
+
+def test_what_has_no_place_there_is_refused(tmp_path: Path) -> None:
+    made = create("bert", "ForMaskedLM", encoder=BERT)
+    save(replace(made, config={"model_type": "multihead"}), tmp_path / "model")
+    done = run(tmp_path / "model", "--out", tmp_path / "out")
+    assert done.returncode == 1
+    assert "no place in transformers: its model_type is 'multihead'" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,119 @@
+"""From a file to answers, through the commands as a person types them."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+GOOD, BAD = ["fine", "lovely", "great"], ["dull", "cold", "poor"]
+
+
+def multihead(*words: str, cwd: Path, given: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+    command = [sys.executable, "-m", "multihead", *words]
+    return subprocess.run(command, cwd=cwd, input=given, capture_output=True, text=True, check=False, env=environment)
+
+
+def rows(count: int, seed: int) -> str:
+    pick = random.Random(seed)
+    lines = ["review,verdict"]
+    for _ in range(count):
+        good = pick.random() < 0.5
+        words = pick.choices(GOOD if good else BAD, k=3) + [f"w{pick.randint(0, 99)}"]
+        lines.append(f"{' '.join(words)},{'good' if good else 'bad'}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("place")
+    (folder / "train.csv").write_text(rows(200, 0))
+    (folder / "test.csv").write_text(rows(60, 1))
+    (folder / "run.toml").write_text(
+        'task = "classify"\nout = "runs/a"\n[data]\ntrain = "train.csv"\ntest = "test.csv"\ntext = "review"\n'
+        'label = "verdict"\n[tokenizer]\nkind = "wordpiece"\nvocab = 300\n[model]\ndim = 16\nlayers = 1\nheads = 2\n'
+        "max_length = 32\n[train]\nsteps = 40\nlr = 5e-3\nbatch_tokens = 300\nthreads = 1\n"
+    )
+    done = multihead("train", "run.toml", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    scores = json.loads(done.stdout)
+    assert scores["test"]["accuracy"]["value"] > 0.95
+    return folder
+
+
+def test_a_run_leaves_what_it_promises(place: Path) -> None:
+    for name in ("model/model.safetensors", "model/config.json", "model/tokenizer.json", "model/multihead.json",
+                 "run.toml", "log.jsonl", "metrics.json", "report.html"):  # fmt: skip
+        assert (place / "runs/a" / name).is_file(), name
+    again = multihead("train", "runs/a/run.toml", cwd=place)
+    assert again.returncode == 0, again.stderr
+    assert "going on from step 40" in again.stdout
+
+
+def test_predict_streams_text_and_json(place: Path) -> None:
+    lines = "a lovely fine one\n\n" + json.dumps({"text": "poor and cold"}) + "\n"
+    done = multihead("predict", "runs/a/model", cwd=place, given=lines)
+    assert done.returncode == 0, done.stderr
+    first, second = (json.loads(line) for line in done.stdout.split("\n") if line)
+    assert (first["label"], second["label"]) == ("good", "bad")
+    assert first["score"] == max(first["scores"].values())
+    broken = multihead("predict", "runs/a/model", cwd=place, given='fine\n{"text": 3}\n')
+    assert broken.returncode == 1
+    assert "line 2" in broken.stderr
+    assert "Traceback" not in broken.stderr
+
+
+def test_evaluate_and_compare(place: Path) -> None:
+    done = multihead("evaluate", "runs/a/model", "test.csv", "text=review", "label=verdict", "--json", cwd=place)
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads((place / "runs/a/metrics.json").read_text())
+    assert json.loads(done.stdout)["accuracy"] == metrics["test"]["accuracy"]
+    wrong = multihead("evaluate", "runs/a/model", "test.csv", cwd=place)
+    assert wrong.returncode == 1
+    assert "review" in wrong.stderr
+    same = multihead("compare", "runs/a/model", "runs/a/model", "test.csv", "text=review", "label=verdict", cwd=place)
+    assert same.returncode == 0, same.stderr
+    assert "only the second has right: 0" in same.stdout
+
+
+def test_check_is_a_gate(place: Path) -> None:
+    assert multihead("check", "run.toml", cwd=place).returncode in (0, 1)
+    copied = multihead("check", "run.toml", "data.test=train.csv", cwd=place)
+    assert copied.returncode == 1
+    assert "stop" in copied.stdout
+    (place / "odd.csv").write_text(rows(20, 2) + "what is this,so-so\n")
+    unseen = multihead("check", "run.toml", "data.test=odd.csv", cwd=place)
+    assert unseen.returncode == 1
+    assert "so-so" in unseen.stdout
+
+
+def test_a_signal_saves_and_tells_how_to_go_on(place: Path) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "multihead", "train", "run.toml", "out=runs/stopped", "train.steps=100000"]
+    with subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        log = place / "runs/stopped/log.jsonl"
+        for _ in range(600):
+            if log.exists() and log.stat().st_size:
+                break
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert "multihead train runs/stopped/run.toml" in said
+    assert list((place / "runs/stopped/checkpoints").glob("step-*"))
+
+
+def test_wrong_run_files_are_one_line(place: Path) -> None:
+    done = multihead("train", "run.toml", "train.lrr=3", cwd=place)
+    assert done.returncode in (1, 2)
+    assert "lr" in done.stderr
+    assert "Traceback" not in done.stderr
+    missing = multihead("train", "run.toml", "data.train=nothing.csv", "out=runs/none", cwd=place)
+    assert missing.returncode == 1
+    assert "nothing.csv" in missing.stderr

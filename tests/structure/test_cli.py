@@ -1,0 +1,36 @@
+"""The verbs and flags that people and scripts rely on. To change one, change this table and the CHANGELOG."""
+
+from importlib import import_module
+
+import typer.main
+
+from multihead.cli.main import HELP, VERBS
+
+SURFACE = {
+    "demo": ["--out", "--online", "changes", "--fresh"],
+    "init": ["task", "--from", "--scratch"],
+    "check": ["file", "changes", "--json"],
+    "train": ["given", "--task", "--data", "--from", "--fresh", "--json"],
+    "evaluate": ["model", "data", "columns", "--json"],
+    "compare": ["first", "second", "data", "columns", "--show", "--json"],
+    "predict": ["model", "file", "-i"],
+    "export": ["model", "--out", "--to"],
+    "bench": ["what", "--lengths", "--rounds", "--out", "--json"],
+    "doctor": ["--json"],
+}
+
+
+def test_surface_is_frozen() -> None:
+    surface = {}
+    for verb, (module, _) in VERBS.items():
+        command = typer.main.get_command(import_module(module).app)
+        surface[verb] = [name for parameter in command.params for name in parameter.opts]
+    assert surface == SURFACE
+
+
+def test_every_verb_has_its_file_and_an_example() -> None:
+    for verb, (module, line) in VERBS.items():
+        assert module == f"multihead.cli.{verb}"
+        assert f"  {verb:<10}{line}\n" in HELP
+        help_text = typer.main.get_command(import_module(module).app).help or ""
+        assert f"Example:\n  multihead {verb}" in help_text or "Examples:\n  multihead" in help_text
