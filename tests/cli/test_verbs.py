@@ -25,7 +25,7 @@ def rows(count: int, seed: int) -> str:
     lines = ["review,verdict"]
     for _ in range(count):
         good = pick.random() < 0.5
-        words = pick.choices(GOOD if good else BAD, k=3) + [f"w{pick.randint(0, 99)}"]
+        words = [*pick.choices(GOOD if good else BAD, k=3), f"w{pick.randint(0, 99)}"]
         lines.append(f"{' '.join(words)},{'good' if good else 'bad'}")
     return "\n".join(lines) + "\n"
 
