@@ -40,6 +40,7 @@ class Progress:
         self.memory: int | None = None
         self.loss, self.weight = 0.0, 0.0
         self.note = ""
+        self.told = -1  # the step of the last plain line
 
     def __enter__(self) -> Self:
         if self.console.is_terminal and not self.console.is_dumb_terminal:
@@ -56,7 +57,7 @@ class Progress:
         if self.live is not None:
             self.live.update(self.line(), refresh=True)
             self.live.stop()
-        else:
+        elif self.told != self.step:
             self._say()
 
     def update(
@@ -98,7 +99,7 @@ class Progress:
             self._say()
 
     def _say(self) -> None:
-        self.said = self.clock()
+        self.said, self.told = self.clock(), self.step
         share = f"{self.step / max(self.total, 1):4.0%}"
         fields = [f"step {self.step:,}/{self.total:,}", share, *(text for _, text in self.fields())]
         self.console.print(Text("  ".join(fields)), soft_wrap=True)
