@@ -9,6 +9,7 @@ if TYPE_CHECKING:  # what editors and mypy see; LAZY below is what runs, and a t
     from multihead.attention import Cache, Mask, MultiHeadAttention, attend
     from multihead.build import load, save
     from multihead.models import Decoder, Encoder, EncoderDecoder, LanguageModel, ModelConfig
+    from multihead.train import train
     from multihead.watch import ablate, watch
 
 __version__ = "0.1.0"
@@ -27,6 +28,7 @@ LAZY = {
     "watch": "multihead.watch",
     "load": "multihead.build",
     "save": "multihead.build",
+    "train": "multihead.train",
 }
 
 __all__ = [  # noqa: RUF022 - in the order of LAZY: by room
@@ -43,6 +45,7 @@ __all__ = [  # noqa: RUF022 - in the order of LAZY: by room
     "watch",
     "load",
     "save",
+    "train",
     "__version__",
 ]
 
@@ -60,7 +63,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """Keeps `multihead.watch` the function.
+    """Keeps `multihead.watch` and `multihead.train` the functions.
 
     Python binds every imported subpackage as an attribute of its parent, so importing anything from the room
     `multihead.watch` would put the module in the function's place. `from multihead.watch import …` is not

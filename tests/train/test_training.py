@@ -117,6 +117,20 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(data, tmp_path)
         assert whole(data, out) == want
 
 
+def test_from_python(data, tmp_path):
+    import multihead as mh
+
+    (tmp_path / "run.toml").write_text(run_text(data, tmp_path / "run"), encoding="utf-8")
+    run = mh.train(tmp_path / "run.toml", "train.steps=30")
+    assert 0 <= run.scores["valid"]["accuracy"].value <= 1
+    model = mh.load(tmp_path / "run" / "model")
+    (said,) = model.predict(["lovely great film"])
+    assert said == run.loaded.predict(["lovely great film"])[0]
+    with mh.watch(model.model) as seen:
+        model.predict(["lovely great film"])
+    assert seen[0].weights("encoder.1.self.1").shape[0] == len(seen[0].tokens)
+
+
 def test_other_settings_are_refused_but_more_steps_are_not(data, tmp_path):
     out = tmp_path / "run"
     whole(data, out, steps=8)

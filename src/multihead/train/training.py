@@ -81,6 +81,7 @@ class Training:
         self.order = Order(self.examples.sizes, self.plan)
         self.best: dict[str, Any] = {}
         self.average: dict[str, Tensor] | None = None
+        self.scores: dict[str, dict[str, Score]] = {}  # of the best model, by side
         self.stop = False  # set from outside: save at the next step, and leave
 
     def _claim(self, fresh: bool) -> None:
@@ -147,8 +148,8 @@ class Training:
             for side in ("valid", "test")
             if side in self.setup.sides
         }
-        results = {side: plain(scorer.result()) for side, scorer in scorers.items()}
-        write_json(self.out / "metrics.json", {"step": self.best.get("step"), **results})
+        self.scores = {side: scorer.result() for side, scorer in scorers.items()}
+        write_json(self.out / "metrics.json", {"step": self.best.get("step"), **plain(self.scores)})
         save(self.loaded, self.out / "model")
         return scorers
 
