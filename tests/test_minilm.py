@@ -48,6 +48,23 @@ def test_token_vectors(count: int) -> None:
     assert 0 < largest < 1e-4, largest
 
 
+@torch.no_grad()
+def test_watch_shows_the_weights_that_the_eager_peer_builds() -> None:
+    ours, theirs = mh.load(MINILM), transformers.AutoModel.from_pretrained(MINILM, attn_implementation="eager").eval()
+    given = transformers.AutoTokenizer.from_pretrained(MINILM)(sentences(6), padding=True, return_tensors="pt")
+    keep = given["attention_mask"].bool()
+    want = theirs(**given, output_attentions=True).attentions
+    with mh.watch(ours.model) as seen:
+        ours.model(given["input_ids"], keep)
+    for row in range(6):
+        real = keep[row]
+        for layer in range(6):
+            for head in range(12):
+                got = seen[row].weights(f"encoder.{layer}.self.{head}")
+                assert (got - want[layer][row, head][real][:, real]).abs().max() < 1e-5
+    assert len(seen.stats(separators=[102])) == 72
+
+
 OPEN = {
     "ours": "import multihead as mh; x = mh.load(at); ids = x.tokenizer.encode(text).ids; "
     "out = x.model(torch.tensor([ids]))",
