@@ -355,6 +355,7 @@ def test_wrong_use_is_one_line_that_names_the_fix():
         "multiple of kv_heads": lambda: MultiHeadAttention(24, 4, kv_heads=3),
         "one width": lambda: MultiHeadAttention(24, 4, key_dim=[2, 3]),
         "share one width": lambda: MultiHeadAttention(24, 4, kv_heads=2, key_dim=[2, 3, 2, 3]),
+        "one key width": lambda: MultiHeadAttention(24, 2, key_dim=[2, 3], qk_norm="rms"),
         "use a new Cache": lambda: module(x[:1], cache=cache),
         "table.bool": lambda: Mask.keep(torch.ones(2, 5)),
         "one whole number per row": lambda: Mask.lengths(torch.ones(2, 5)),

@@ -63,6 +63,8 @@ class MultiHeadAttention(nn.Module):
         self.k = nn.Linear(self.memory_dim, sum(self.key_dims[: self.kv_heads]), "k" in biased)
         self.v = nn.Linear(self.memory_dim, sum(self.value_dims[: self.kv_heads]), "v" in biased)
         self.out = nn.Linear(sum(self.value_dims), out_dim or dim, "o" in biased)
+        if qk_norm is not None and min(self.key_dims) != max(self.key_dims):
+            raise ValueError(f"qk_norm={qk_norm!r} wants heads of one key width, not {list(self.key_dims)}")
         norm = {None: nn.Identity, "rms": nn.RMSNorm, "layer": nn.LayerNorm}[qk_norm]
         self.q_norm, self.k_norm = norm(self.key_dims[0]), norm(self.key_dims[0])
         self.scale = scale if isinstance(scale, float | int) else self.key_dims[0] ** -0.5
@@ -73,12 +75,8 @@ class MultiHeadAttention(nn.Module):
         if scale == "learned":
             self.head_scale = nn.Parameter(own)
         self.taps: list[Callable[[Attended], Tensor]] = []  # the seam: `watch` reads here, `ablate` changes `mixed`
-        self.reset()
-
-    def reset(self) -> None:
-        """Glorot-uniform weights, as in the paper's code; biases 0."""
         for linear in (self.q, self.k, self.v, self.out):
-            nn.init.xavier_uniform_(linear.weight)
+            nn.init.xavier_uniform_(linear.weight)  # as in the paper's code
             if linear.bias is not None:
                 nn.init.zeros_(linear.bias)
 
@@ -92,7 +90,9 @@ class MultiHeadAttention(nn.Module):
         cache: KeyValues | None = None,
     ) -> Tensor:
         """x [B, T, D] looks at itself, or at memory [B, S, D]; returns [B, T, D]."""
-        self._check(x, memory, position)
+        check("x", x, self.dim)
+        if memory is not None:
+            check("memory", memory, self.memory_dim, position)
         q = self.q_norm(split(self.q(x), self.key_dims))  # [B, H, T, K]
         if memory is not None:
             k, v = self._keys_values(memory) if cache is None else cache.once(lambda: self._keys_values(memory))
@@ -117,12 +117,12 @@ class MultiHeadAttention(nn.Module):
         k, v = self.k(source), self.v(source)
         return self.k_norm(split(k, self.key_dims[: self.kv_heads])), split(v, self.value_dims[: self.kv_heads])
 
-    def _check(self, x: Tensor, memory: Tensor | None, position: Position | None) -> None:
-        for name, given, want in (("x", x, self.dim), ("memory", memory, self.memory_dim)):
-            if given is not None and (given.dim() != 3 or given.shape[-1] != want):
-                raise ValueError(f"{name} is {list(given.shape)}, this attention wants [batch, length, {want}]")
-        if memory is not None and position is not None:
-            raise ValueError("position speaks of one sequence: leave it out when memory is given")
+
+def check(name: str, given: Tensor, width: int, position: Position | None = None) -> None:
+    if given.dim() != 3 or given.shape[-1] != width:
+        raise ValueError(f"{name} is {list(given.shape)}, this attention wants [batch, length, {width}]")
+    if position is not None:
+        raise ValueError("position speaks of one sequence: leave it out when memory is given")
 
 
 def split(x: Tensor, widths: Sequence[int]) -> Tensor:
