@@ -142,6 +142,14 @@ def test_other_settings_are_refused_but_more_steps_are_not(data, tmp_path):
     assert run.order.steps == 24
 
 
+@pytest.mark.parametrize(
+    "key", ["train.lora=4", "train.freeze=1", "train.smoothing=0.1", "device=cuda", "train.compile=true"]
+)
+def test_keys_without_effect_are_refused(data, tmp_path, key):
+    with pytest.raises(ValueError, match="not built yet"):
+        Training(read(run_text(data, tmp_path / "run"), [key]))
+
+
 def test_one_writer_per_directory(data, tmp_path):
     out = tmp_path / "run"
     with only_writer(out), pytest.raises(ValueError, match=f"process {os.getpid()} on"):
