@@ -45,7 +45,8 @@ def test_token_vectors(count: int) -> None:
         assert rows == [row[seen].tolist() for row, seen in zip(given["input_ids"], keep, strict=True)]
         want = theirs(**given).last_hidden_state
         largest = max(largest, float((ours.model(given["input_ids"], keep) - want)[keep].abs().max()))
-    assert 0 < largest < 1e-4, largest
+    print(f"largest difference on {count} sentences: {largest:.1e}")
+    assert 0 < largest < 1e-4
 
 
 @torch.no_grad()

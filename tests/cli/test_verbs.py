@@ -83,7 +83,6 @@ def test_evaluate_and_compare(place: Path) -> None:
 
 
 def test_check_is_a_gate(place: Path) -> None:
-    assert multihead("check", "run.toml", cwd=place).returncode in (0, 1)
     copied = multihead("check", "run.toml", "data.test=train.csv", cwd=place)
     assert copied.returncode == 1
     assert "stop" in copied.stdout

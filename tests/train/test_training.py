@@ -122,7 +122,8 @@ def test_from_python(data, tmp_path):
 
     (tmp_path / "run.toml").write_text(run_text(data, tmp_path / "run"), encoding="utf-8")
     run = mh.train(tmp_path / "run.toml", "train.steps=30")
-    assert 0 <= run.scores["valid"]["accuracy"].value <= 1
+    written = json.loads((run.out / "metrics.json").read_text(encoding="utf-8"))
+    assert written["valid"]["accuracy"]["value"] == run.scores["valid"]["accuracy"].value
     model = mh.load(tmp_path / "run" / "model")
     (said,) = model.predict(["lovely great film"])
     assert said == run.loaded.predict(["lovely great film"])[0]
@@ -175,8 +176,6 @@ def test_gradients_that_are_not_finite_teach_nothing_and_stop_the_run(data, tmp_
     assert not any(step.skipped for step in steps[:6])
     assert all(step.skipped for step in steps[6:])
     assert torch.equal(run.model.readout.scores.weight, before)
-    kept, _ = checkpoints.latest(tmp_path / "run" / "checkpoints")
-    assert all(t.isfinite().all() for t in kept.tensors["model"].values()) or kept.step > 5
 
 
 def test_the_cache_of_tokens_is_used_again_and_follows_the_data(data, tmp_path):
