@@ -295,11 +295,13 @@ def test_equal_to_torch(seed):
     assert off(*(torch.cat(pair, dim=1) for pair in gradients)) < 1e-5
 
 
+@pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kv_heads", [4, 1])  # with 2, that library groups every second head; ours are neighbours
-def test_equal_to_x_transformers(causal, kv_heads):
+def test_equal_to_x_transformers(causal, kv_heads, seed):
     peers = pytest.importorskip("x_transformers.x_transformers", reason="peer: pip install multihead[bench]")
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
+    B, T = random.Random(seed).randint(1, 3), random.Random(seed).randint(1, 9)
     ours = MultiHeadAttention(20, 4, kv_heads=kv_heads, key_dim=6, value_dim=7, bias=False)
     theirs = peers.Attention(20, dim_head=6, value_dim_head=7, heads=4, kv_heads=kv_heads, causal=causal).eval()
     for projection, peer in (
@@ -309,27 +311,29 @@ def test_equal_to_x_transformers(causal, kv_heads):
         (ours.out, theirs.to_out),
     ):
         projection.weight.data.copy_(peer.weight)
-    x = torch.randn(2, 5, 20)
-    keep = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    x = torch.randn(B, T, 20)
+    keep = torch.arange(T)[None] < torch.randint(1, T + 1, (B, 1))
     mask = Mask.keep(keep) & Mask.causal() if causal else Mask.keep(keep)
     got, want = ours(x, mask=mask), theirs(x, mask=keep)
     want = want[0] if isinstance(want, tuple) else want
     assert off(got[keep], want[keep]) < 1e-5
 
 
+@pytest.mark.parametrize("seed", range(130))
 @pytest.mark.parametrize("kind", ["sdpa", "eager"])
-def test_equal_to_bert(kind):
+def test_equal_to_bert(kind, seed):
     bert = pytest.importorskip("transformers.models.bert.modeling_bert", reason="peer: pip install multihead[bench]")
     from transformers import BertConfig
 
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
+    B, T = random.Random(seed).randint(1, 3), random.Random(seed).randint(1, 9)
     config = BertConfig(hidden_size=24, num_attention_heads=4, attn_implementation=kind)
     theirs = bert.BertSelfAttention(config).eval()
     ours = MultiHeadAttention(24, 4)
     for projection, peer in ((ours.q, theirs.query), (ours.k, theirs.key), (ours.v, theirs.value)):
         projection.load_state_dict(peer.state_dict())
     nn.init.eye_(ours.out.weight)
-    x, keep = torch.randn(2, 5, 24), torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    x, keep = torch.randn(B, T, 24), torch.arange(T)[None] < torch.randint(1, T + 1, (B, 1))
     hide = torch.where(keep, 0.0, -math.inf)[:, None, None]
     assert off(ours(x, mask=Mask.keep(keep)), theirs(x, attention_mask=hide)[0]) < 1e-5
 
