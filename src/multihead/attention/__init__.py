@@ -1,6 +1,7 @@
 """Attention: the mathematics. Imports torch only."""
 
 from multihead.attention.cache import Cache, KeyValues
+from multihead.attention.dropout import add_dropped, dropout
 from multihead.attention.kernels import attend, explicit, fused, kernel
 from multihead.attention.mask import Mask
 from multihead.attention.multihead import Attended, MultiHeadAttention
@@ -18,7 +19,9 @@ __all__ = [
     "RelativeBias",
     "Rotary",
     "Sight",
+    "add_dropped",
     "attend",
+    "dropout",
     "explicit",
     "fused",
     "kernel",

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from multihead.attention.dropout import dropout as dropped
 from multihead.attention.mask import Mask
 from multihead.attention.sight import LARGEST_TABLE, Sight
 
@@ -44,18 +45,21 @@ def attend(
 
 def explicit(
     q: Tensor, k: Tensor, v: Tensor, sight: Sight, *, scale: float, dropout: float = 0.0
-) -> tuple[Tensor, Tensor]:
-    """The formula, written out: every score exists."""
+) -> tuple[Tensor, Tensor | None]:
+    """The formula, written out: every score exists. With dropout nobody is told the lse: it is worked out if asked."""
     group = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(group, dim=1) if group > 1 else x for x in (k, v))
-    scores = q @ k.transpose(-1, -2) * scale  # [B, H, T, S]
-    add = sight.table()
+    scores = (q * scale) @ k.transpose(-1, -2)  # [B, H, T, S]
+    add, blind = sight.table(), None
     if add is not None:
-        scores = scores + add
-    blind = (scores == float("-inf")).all(-1, keepdim=True)
-    weights = torch.softmax(scores.masked_fill(blind, 0.0), dim=-1).masked_fill(blind, 0.0)
-    lse = torch.logsumexp(scores.detach().masked_fill(blind, 0.0), dim=-1).masked_fill(blind.squeeze(-1), 0.0)
-    return F.dropout(weights, dropout) @ v, lse
+        blind = (add == float("-inf")).all(-1, keepdim=True)  # rows that see nothing: their softmax would be NaN
+        scores = scores + add.masked_fill(blind, 0.0)
+    mixed = dropped(torch.softmax(scores, dim=-1), dropout) @ v
+    lse = None if dropout > 0 else torch.logsumexp(scores.detach(), dim=-1)
+    if blind is not None:
+        mixed = mixed.masked_fill(blind, 0.0)
+        lse = lse if lse is None else lse.masked_fill(blind.squeeze(-1), 0.0)
+    return mixed, lse
 
 
 def fused(q: Tensor, k: Tensor, v: Tensor, sight: Sight, *, scale: float) -> tuple[Tensor, Tensor | None]:

@@ -108,6 +108,17 @@ class RelativeBias(Position):
         return first + torch.where(distance < exact, distance, far)
 
 
+class Some(Position):
+    """The biases of some heads of another: pruned layers share one table with whole ones."""
+
+    def __init__(self, whole: Position, numbers: tuple[int, ...]) -> None:
+        super().__init__()
+        self.whole, self.numbers, self.heads = whole, list(numbers), len(numbers)
+
+    def bias(self, t: Tensor, s: Tensor) -> Tensor:
+        return self.whole.bias(t, s)[:, self.numbers]
+
+
 def _scaled(frequency: Tensor, theta: float, width: int, how: dict[str, Any]) -> tuple[Tensor, float]:
     """Stretched frequencies and the gain on cos and sin."""
     kind, factor = how.get("kind"), float(how.get("factor", 1.0))

@@ -8,12 +8,13 @@ keys, or a full table; a table too large to keep is built by rows when a kernel 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import torch
 from torch import Tensor
 
 from multihead.attention.mask import Causal, Keep, Mask, Rule, Window
-from multihead.attention.position import Position
+from multihead.attention.position import Position, Some
 
 LARGEST_TABLE = 2**24  # numbers; a larger table of scores is built and used by rows
 
@@ -58,6 +59,15 @@ class Sight:
             self.add = _added(others, None, here, torch.arange(keys, device=like.device)[None], self.like)
         else:
             self.add = None if self.by_rows else self.rows(0, queries)
+
+    def of(self, heads: tuple[int, ...]) -> Sight:
+        """What some of the heads see: the same, where no head has a bias of its own."""
+        if self.position is None:
+            return self
+        some = copy(self)
+        some.position = Some(self.position, heads)
+        some.add = None if self.add is None else self.add[:, list(heads)]
+        return some
 
     def table(self) -> Tensor | None:
         """Everything that is added to the scores, [B|1, H|1, T|1, S]."""

@@ -1,0 +1,29 @@
+"""Dropout with cheap noise. torch's own draws one double per element on the CPU, one after the other: a tenth of the
+time of a training step."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+STEPS = 65536  # of a probability: 16 random bits decide on an element
+
+
+def noise(like: Tensor, p: float) -> Tensor:
+    """0 with probability p (to the nearest 1/65536), else 1 / (1 - p); shaped as `like`. The torch seed decides."""
+    if like.device.type != "cpu" or torch.compiler.is_compiling():
+        return F.dropout(torch.ones_like(like), p)
+    dropped = round(p * STEPS)
+    bits = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
+    kept = bits[: like.numel()].view(like.shape) >= dropped - STEPS // 2
+    return kept.to(like.dtype).mul_(STEPS / (STEPS - dropped) if dropped < STEPS else 0.0)
+
+
+def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
+    return x * noise(x, p) if training and p > 0 else x
+
+
+def add_dropped(x: Tensor, y: Tensor, p: float, training: bool = True) -> Tensor:
+    """x + dropout(y), in one pass."""
+    return torch.addcmul(x, y, noise(y, p)) if training and p > 0 else x + y
