@@ -12,6 +12,7 @@ from multihead.scores import (
     Answers,
     Classes,
     Interval,
+    Likelihood,
     Metric,
     MultiLabel,
     Pearson,
@@ -19,7 +20,9 @@ from multihead.scores import (
     Score,
     Spans,
     Spearman,
+    Summaries,
     Tags,
+    Translations,
     plain,
 )
 
@@ -37,6 +40,10 @@ def classed(rng: np.random.Generator) -> Columns:
     return rng.integers(0, 2, N), rng.integers(0, 2, N), rng.dirichlet([1, 1], N)
 
 
+def written(rng: np.random.Generator) -> Columns:
+    return tuple([" ".join(rng.choice(list("abcde"), n)) for n in rng.integers(0, 9, N)] for _ in range(2))
+
+
 METRICS: dict[str, tuple[Callable[..., Any], Callable[[np.random.Generator], Columns]]] = {
     "spans": (Spans, tagged),
     "tags": (Tags, tagged),
@@ -51,6 +58,12 @@ METRICS: dict[str, tuple[Callable[..., Any], Callable[[np.random.Generator], Col
             [[] if rng.random() < 0.3 else ["x y z"] for _ in range(N)],
             rng.choice(["x", "x y", "x y z", ""], N).tolist(),
         ),
+    ),
+    "translations": (Translations, written),
+    "summaries": (Summaries, written),
+    "likelihood": (
+        Likelihood,
+        lambda rng: (rng.random(N) * 9, rng.integers(1, 5, N), rng.integers(1, 20, N), rng.integers(1, 20, N)),
     ),
 }
 
@@ -136,6 +149,7 @@ def test_plain_and_format() -> None:
         "unit": "percent",
         "better": "higher",
         "interval": {"low": None, "high": None, "level": 0.95},
+        "signature": None,
     }
     assert f"{Score(86.2134, interval=Interval(85.5, 86.9)):.2f}" == "86.21 [85.50, 86.90]"
     assert f"{Score(0.5):.3f}" == "0.500"

@@ -6,11 +6,14 @@ from multihead.scores.calibration import Bin
 from multihead.scores.classes import Classes, MultiLabel
 from multihead.scores.correlation import Pearson, Spearman
 from multihead.scores.counts import Row, Table
+from multihead.scores.likelihood import Likelihood
 from multihead.scores.metric import Interval, Metric, Score, plain
 from multihead.scores.paired import Difference, Flips, flips, mcnemar, paired
 from multihead.scores.retrieval import Retrieval, ranks_of
 from multihead.scores.spans import SCHEMES, Spans, spans
+from multihead.scores.summaries import Summaries
 from multihead.scores.tags import Tags
+from multihead.scores.translations import Translations
 
 __all__ = [
     "SCHEMES",
@@ -21,6 +24,7 @@ __all__ = [
     "Difference",
     "Flips",
     "Interval",
+    "Likelihood",
     "Metric",
     "MultiLabel",
     "Pearson",
@@ -29,8 +33,10 @@ __all__ = [
     "Score",
     "Spans",
     "Spearman",
+    "Summaries",
     "Table",
     "Tags",
+    "Translations",
     "exact_and_f1",
     "flips",
     "mcnemar",

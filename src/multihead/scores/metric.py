@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Unit = Literal["share", "percent", "correlation"]  # 0 to 1; 0 to 100; -1 to 1
+Unit = Literal["share", "percent", "correlation", "number"]  # 0 to 1; 0 to 100; -1 to 1; any
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class Score:
     unit: Unit = "share"
     better: Literal["higher", "lower"] = "higher"
     interval: Interval | None = None
+    signature: str | None = None  # how it was counted, where that is not one thing only (sacreBLEU's)
 
     def __format__(self, form: str) -> str:
         """`f"{score:.2f}"` -> 86.21 [85.55, 86.87]"""

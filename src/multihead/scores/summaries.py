@@ -1,0 +1,126 @@
+"""ROUGE-1, ROUGE-2 and ROUGE-L (Lin 2004): F1 of shared words, word pairs, and the longest common subsequence.
+
+English as in Google's rouge-score: lower case, words of a-z and 0-9. `by="characters"` for Chinese, as the field
+counts it there: every Han or kana character is a word, Latin words and numbers stay whole, punctuation goes. Of
+several references, each score takes the one that suits it best.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from multihead.scores.answers import PIECES, By
+from multihead.scores.bootstrap import Bootstrap, exact, percentile
+from multihead.scores.counts import ratio
+from multihead.scores.metric import Drawn, Floats, Score
+
+NAMES = ("rouge1", "rouge2", "rougeL")
+WORDS = re.compile("[a-z0-9]+")
+
+
+class Summaries:
+    """A sample is a text with one or several references. Percent: the mean of the texts' F1.
+
+    stem: English words lose their endings first, as in the original script's -m (needs rouge-score).
+    """
+
+    def __init__(self, by: By = "words", *, stem: bool = False, replicates: int = 1000, seed: int = 0) -> None:
+        if by not in ("words", "characters"):
+            raise ValueError(f"by={by!r}: words or characters")
+        if stem and by == "characters":
+            raise ValueError("stem=True speaks of English words; leave it out with by='characters'")
+        self.by: By = by
+        self.stem = stem
+        self._stems = _stemmer() if stem else None
+        self.bootstrap = Bootstrap(1 + len(NAMES), replicates, seed)  # texts, and the sums of their F1
+
+    @property
+    def drawn(self) -> Drawn:
+        return self.bootstrap.drawn
+
+    def add(
+        self, gold: Sequence[str | Sequence[str]], predicted: Sequence[str], index: ArrayLike | None = None
+    ) -> None:
+        """References of each text (one, or a list of them), and what was written."""
+        stats = np.ones((len(gold), 1 + len(NAMES)))
+        for row, (references, said) in enumerate(zip(gold, predicted, strict=True)):
+            references = [references] if isinstance(references, str) else list(references)
+            if not references:
+                raise ValueError(f"text {row}: there is no reference to compare with")
+            words = self.words(said)
+            stats[row, 1:] = np.max([rouge(self.words(text), words) for text in references], axis=0)
+        self.bootstrap.add(exact(stats), index)
+
+    def words(self, text: str) -> list[str]:
+        if self.by == "characters":
+            folded = unicodedata.normalize("NFKC", text).lower()
+            return PIECES.findall("".join(" " if unicodedata.category(c)[0] == "P" else c for c in folded))
+        return WORDS.findall(text.lower()) if self._stems is None else self._stems(text)
+
+    def merge(self, other: "Summaries") -> None:
+        if (self.by, self.stem) != (other.by, other.stem):
+            raise ValueError(f"one counts by {self.by} (stem={self.stem}), the other by {other.by}")
+        self.bootstrap.merge(other.bootstrap)
+
+    def result(self) -> dict[str, Score]:
+        """rouge1, rouge2, rougeL"""
+        values, drawn = _values(self.bootstrap.total), self.replicates()
+        signature = f"by:{self.by}|stem:{'yes' if self.stem else 'no'}|refs:best"
+        return {
+            name: Score(
+                float(value), "percent", interval=percentile(drawn[name]) if drawn else None, signature=signature
+            )
+            for name, value in values.items()
+        }
+
+    def replicates(self) -> dict[str, Floats]:
+        return self.bootstrap.replicates(_values)
+
+
+def rouge(gold: Sequence[str], said: Sequence[str]) -> tuple[float, float, float]:
+    """F1 of single words, pairs, and the longest common subsequence of two texts."""
+    singles, pairs = Counter(gold) & Counter(said), Counter(_pairs(gold)) & Counter(_pairs(said))
+    return (
+        _f1(singles.total(), len(gold), len(said)),
+        _f1(pairs.total(), len(gold) - 1, len(said) - 1),
+        _f1(common(gold, said), len(gold), len(said)),
+    )
+
+
+def common(a: Sequence[str], b: Sequence[str]) -> int:
+    """Length of the longest common subsequence; rows of the table as bits of one number (Hyyrö 2004)."""
+    where: dict[str, int] = {}
+    for place, word in enumerate(a):
+        where[word] = where.get(word, 0) | 1 << place
+    full = (1 << len(a)) - 1
+    row = full
+    for word in b:
+        hit = row & where.get(word, 0)
+        row = ((row + hit) | (row - hit)) & full
+    return len(a) - row.bit_count()
+
+
+def _pairs(words: Sequence[str]) -> list[tuple[str, str]]:
+    return list(pairwise(words))
+
+
+def _f1(both: int, gold: int, said: int) -> float:
+    return 2 * both / (gold + said) if both else 0.0
+
+
+def _values(sums: Floats) -> dict[str, Floats]:
+    return {name: 100 * ratio(sums[..., 1 + i], sums[..., 0]) for i, name in enumerate(NAMES)}
+
+
+def _stemmer() -> Callable[[str], list[str]]:
+    try:
+        from rouge_score.tokenizers import DefaultTokenizer
+    except ImportError:
+        raise ValueError("stem=True needs a package; run pip install 'multihead[scores]'") from None
+    stems: Callable[[str], list[str]] = DefaultTokenizer(use_stemmer=True).tokenize
+    return stems

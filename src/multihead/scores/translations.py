@@ -1,0 +1,135 @@
+"""BLEU and chrF as sacreBLEU counts them (Post 2018; Popović 2015), streaming and with intervals.
+
+sacreBLEU splits texts and counts n-grams, sentence by sentence; sums of these counts are all that either score
+needs. Its `signature` goes with every number: without it, two BLEU scores cannot be compared.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from multihead.scores.bootstrap import Bootstrap, percentile
+from multihead.scores.counts import ratio
+from multihead.scores.metric import Drawn, Floats, Score
+
+ORDERS, LETTERS, BETA = 4, 6, 2  # n-grams of words in BLEU, of characters in chrF; recall counts BETA times in chrF
+TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}  # by target language; others: 13a
+WIDTH = 2 + 2 * ORDERS
+
+
+class Translations:
+    """A sample is a sentence with one or several references. Percent.
+
+    language: of the target; it chooses how sacreBLEU splits words, unless tokenize says it ("none": the texts are
+    split already).  lowercase: both scores ignore case.
+    """
+
+    def __init__(
+        self,
+        language: str = "",
+        *,
+        tokenize: str | None = None,
+        lowercase: bool = False,
+        replicates: int = 1000,
+        seed: int = 0,
+    ) -> None:
+        self.tokenize = tokenize or TOKENIZERS.get(re.split(r"[-_]", language.lower())[0], "13a")
+        self.lowercase = lowercase
+        self._bleu, self._chrf = _counters(self.tokenize, lowercase)
+        self.bootstrap = Bootstrap(WIDTH + 3 * LETTERS, replicates, seed)
+        self.references: set[int] = set()  # how many a sentence had
+
+    @property
+    def drawn(self) -> Drawn:
+        return self.bootstrap.drawn
+
+    def add(
+        self, gold: Sequence[str | Sequence[str]], predicted: Sequence[str], index: ArrayLike | None = None
+    ) -> None:
+        """References of each sentence (one, or a list of them), and what was written."""
+        stats = np.zeros((len(gold), WIDTH + 3 * LETTERS))
+        for row, (references, said) in enumerate(zip(gold, predicted, strict=True)):
+            references = [references] if isinstance(references, str) else list(references)
+            if not references:
+                raise ValueError(f"sentence {row}: there is no reference to compare with")
+            self.references.add(len(references))
+            stats[row] = [*_statistics(self._bleu, references, said), *_statistics(self._chrf, references, said)]
+        self.bootstrap.add(stats, index)
+
+    def merge(self, other: "Translations") -> None:
+        if (self.tokenize, self.lowercase) != (other.tokenize, other.lowercase):
+            raise ValueError(f"one splits by {self.tokenize}, the other by {other.tokenize}, or one ignores case")
+        self.bootstrap.merge(other.bootstrap)
+        self.references |= other.references
+
+    def result(self) -> dict[str, Score]:
+        """bleu, chrf"""
+        values, drawn, signed = _values(self.bootstrap.total), self.replicates(), self._signatures()
+        return {
+            name: Score(
+                float(value),
+                "percent",
+                interval=percentile(drawn[name]) if drawn else None,
+                signature=signed[name],
+            )
+            for name, value in values.items()
+        }
+
+    def replicates(self) -> dict[str, Floats]:
+        return self.bootstrap.replicates(_values)
+
+    def _signatures(self) -> dict[str, str]:
+        found = {}
+        for name, counter in (("bleu", self._bleu), ("chrf", self._chrf)):
+            counter.num_refs = next(iter(self.references)) if len(self.references) == 1 else -1
+            found[name] = str(counter.get_signature())
+        return found
+
+
+def bleu(sums: Floats) -> Floats:
+    """sums [..., 10] (length, reference length, matches and n-grams of orders 1 to 4) -> percent [...]
+
+    No match of an order counts as 1/2, 1/4, … of one (sacreBLEU's "exp" smoothing); no match at all is 0.
+    """
+    length, wanted = sums[..., 0], sums[..., 1]
+    right, total = sums[..., 2 : 2 + ORDERS], sums[..., 2 + ORDERS :]
+    halvings = np.cumsum((right == 0) & (total > 0), axis=-1)
+    precisions = ratio(np.where(right == 0, 0.5**halvings, right), total)
+    defined = (total > 0).all(-1) & (right > 0).any(-1)
+    logs = np.log(np.where(precisions > 0, precisions, 1.0)).mean(-1)
+    brevity = np.exp(np.minimum(0.0, 1 - ratio(wanted, length)))
+    return np.where(defined, 100 * brevity * np.exp(logs), 0.0)
+
+
+def chrf(sums: Floats) -> Floats:
+    """sums [..., 18] (per order: n-grams written, in the reference, in both) -> percent [...]"""
+    written, wanted, both = np.moveaxis(sums.reshape(*sums.shape[:-1], LETTERS, 3), -1, 0)
+    there = (written > 0) & (wanted > 0)
+    orders = there.sum(-1)
+    precision = ratio(np.where(there, ratio(both, written), 0.0).sum(-1), orders)
+    recall = ratio(np.where(there, ratio(both, wanted), 0.0).sum(-1), orders)
+    return 100 * ratio((1 + BETA**2) * precision * recall, BETA**2 * precision + recall)
+
+
+def _values(sums: Floats) -> dict[str, Floats]:
+    return {"bleu": bleu(sums[..., :WIDTH]), "chrf": chrf(sums[..., WIDTH:])}
+
+
+def _statistics(counter: Any, references: Sequence[str], said: str) -> list[int]:
+    """One sentence's counts, by sacreBLEU's own functions."""
+    info = counter._extract_reference_info([counter._preprocess_segment(text) for text in references])
+    found: list[int] = counter._compute_segment_statistics(counter._preprocess_segment(said), info)
+    return found
+
+
+def _counters(tokenize: str, lowercase: bool) -> tuple[Any, Any]:
+    try:
+        from sacrebleu.metrics import BLEU, CHRF
+    except ImportError:
+        raise ValueError("BLEU and chrF need a package; run pip install 'multihead[scores]'") from None
+    if tokenize not in BLEU.TOKENIZERS:
+        raise ValueError(f"tokenize={tokenize!r} is none of sacreBLEU's: {', '.join(sorted(BLEU.TOKENIZERS))}")
+    return BLEU(tokenize=tokenize, lowercase=lowercase, force=True), CHRF(lowercase=lowercase)
