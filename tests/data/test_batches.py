@@ -122,3 +122,23 @@ def test_every_sample_on_exactly_one_rank(lengths: Lengths, world: int, budget: 
 def test_a_rank_outside_the_world(rank: int, world: int) -> None:
     with pytest.raises(ValueError, match="is not one of"):
         shard([], rank, world)
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=200), st.integers(0, 5))
+def test_pairs_have_two_rectangles_within_one_budget(pairs, epoch):
+    lengths = np.array(pairs)
+    batches = plan(lengths, 160, 3, epoch)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(len(pairs)))
+    assert all(len(batch) * lengths[batch].max(0).sum() <= 160 for batch in batches)
+
+
+def test_pairs_are_alike_on_both_sides():
+    """Pairs of equal sums may differ much on both sides: sorted by the sum, a fifth would be padding."""
+    random = np.random.default_rng(0)
+    source = random.integers(5, 40, 20_000)
+    lengths = np.stack([source, np.clip(source + random.integers(-6, 7, 20_000), 1, None)], axis=1)
+    good, bad = (waste(lengths, plan(sizes, 4096, 1, 0)) for sizes in (lengths, lengths.sum(1)))
+    assert good < 0.05
+    assert bad > 3 * good
+    with pytest.raises(ValueError, match="row 1 has 11 tokens, a batch may have 10"):
+        plan(np.array([[1, 2], [5, 6]]), 10, 1, 0)

@@ -238,8 +238,10 @@ def test_parallel_files_must_agree(tmp_path: Path) -> None:
     reading = records([source, target], format="parallel")
     assert [record.values["target"] for record in reading] == ["eins", "drei"]
     assert [(fault.line, fault.code) for fault in reading.rejected] == [(2, "empty target")]
-    with pytest.raises(ValueError, match="two files"):
+    with pytest.raises(ValueError, match="pairs of files, a source and its target; 1 given"):
         records([source], format="parallel")
+    twice = records([source, target] * 2, columns={"source": "source", "target": "target"})
+    assert len(list(twice)) == 4, "plain files of a task with two sides are parallel"
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multihead.data.split import fraction, is_valid, split
+from multihead.data.sides import kept_together
+from multihead.data.split import drawn, fraction, is_valid, last_of, split
 
 
 def test_about_a_tenth_and_pinned() -> None:
@@ -46,3 +47,33 @@ def test_order_and_company_do_not_matter() -> None:
 def test_a_share_outside(share: float) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
         split(["a"], share)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 50), max_size=40), st.integers(1, 20))
+def test_the_last_of_the_smallest(places: list[int], count: int) -> None:
+    unique = [place << 10 | number for number, place in enumerate(places)]
+    last = last_of(iter(unique), count)
+    taken = [place for place in unique if last is None or place <= last]
+    assert sorted(taken) == sorted(unique)[:count]
+
+
+def test_a_draw_is_of_all_rows_and_pinned() -> None:
+    places = [drawn(f"row {i}", i) for i in range(10_000)]
+    taken = [i for i, place in enumerate(places) if place <= (last_of(places, 1000) or 0)]
+    assert len(taken) == 1000
+    assert 4700 < np.mean(taken) < 5300
+    # Written down: another version or machine must draw the same rows.
+    assert [i for i, place in enumerate(places) if place <= (last_of(places, 5) or 0)] == [224, 2072, 3311, 4931, 8404]
+    assert drawn("Row  1", 7) >> 40 == drawn("row 1", 8) >> 40
+    held = sum(is_valid(f"row {i}") for i in taken)
+    assert 70 < held < 130  # drawing has nothing to do with holding out
+
+
+def test_what_stays_together() -> None:
+    assert kept_together({"tokens": ["a", "b"], "tags": ["O", "O"]}) == "a b"
+    assert kept_together({"question": "q", "context": "c", "answers": []}) == "c"
+    assert is_valid(kept_together({"text_a": "x", "text_b": "y"})) == is_valid("x\ny")
+    assert kept_together({"source": ["a", "b"], "target": "c"}) == "a b"
+    assert kept_together({"text": "t", "label": 3}) == "t"
+    assert kept_together({"messages": [{"role": "user"}]}) != kept_together({"messages": [{"role": "system"}]})

@@ -26,6 +26,7 @@ def plan(
 ) -> list[Indices]:
     """Row numbers of every batch; every row once. `multiple`: the width is padded up to a multiple of it.
 
+    lengths: [N]; or [N, 2] for pairs, whose batch is two rectangles: rows × (widest source + widest target) ≤ budget.
     `longest_first` puts the widest batch first and the fullest second, so that running out of memory shows at once.
     """
     sizes: Indices = np.asarray(lengths, dtype=np.int64)
@@ -33,15 +34,18 @@ def plan(
     if not len(sizes):
         return []
     random = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch])))
-    widths: Indices = -(-sizes // multiple) * multiple
+    widths: Indices = -(-(sizes[:, None] if sizes.ndim == 1 else sizes) // multiple) * multiple  # [N, sides]
     # Rows fall into buckets of similar length; within one their order is random. From the longest down, so that
-    # the batch that stays incomplete is a short one.
-    buckets = np.ceil(np.log(widths) / np.log(BUCKET)).astype(np.int64)
-    order = np.lexsort((random.permutation(len(sizes)), -buckets))
+    # the batch that stays incomplete is a short one. Pairs of one bucket are sorted by their other side, up and down
+    # in turns, so that neighbours across buckets are alike too (multi30k at 4k tokens: 2.4 % padding; sorted by the
+    # sum of both sides it would be 17 %).
+    buckets = np.ceil(np.log(widths) / np.log(BUCKET)).astype(np.int64).T
+    inner = [np.where(buckets[0] % 2 == 0, side, -side) for side in buckets[1:]]
+    order = np.lexsort((random.permutation(len(sizes)), *inner, -buckets[0]))
     batches = _fill(order, widths, budget)
     batches = [batches[i] for i in random.permutation(len(batches))]
     if longest_first:
-        width = [int(widths[batch].max()) for batch in batches]
+        width = [int(widths[batch].max(0).sum()) for batch in batches]
         ranked = sorted(range(len(batches)), key=lambda i: -width[i])
         fullest = max(ranked[1:], key=lambda i: width[i] * len(batches[i]), default=None)
         first = [ranked[0]] + ([fullest] if fullest is not None else [])
@@ -50,14 +54,16 @@ def plan(
 
 
 def _check(lengths: Indices, budget: int, multiple: int) -> None:
-    if lengths.ndim != 1 or multiple < 1:
-        raise ValueError(f"lengths are one number per row (here {lengths.ndim} axes), multiple is at least 1")
+    if lengths.ndim not in (1, 2) or multiple < 1:
+        raise ValueError(f"lengths are one or two numbers per row (here {lengths.ndim} axes), multiple is at least 1")
     if len(lengths) and lengths.min() < 1:
-        raise ValueError(f"row {int(lengths.argmin())} has length {lengths.min()}; empty rows do not make a batch")
-    longest = int(lengths.max()) if len(lengths) else 0
-    if -(-longest // multiple) * multiple > budget:
+        row = int(lengths.reshape(len(lengths), -1).min(1).argmin())
+        raise ValueError(f"row {row} has length {lengths.min()}; empty rows do not make a batch")
+    sides = lengths[:, None] if lengths.ndim == 1 else lengths
+    widths = (-(-sides // multiple) * multiple).sum(1)
+    if len(widths) and widths.max() > budget:
         raise ValueError(
-            f"row {int(lengths.argmax())} has {longest} tokens, a batch may have {budget}; "
+            f"row {int(widths.argmax())} has {sides[widths.argmax()].sum()} tokens, a batch may have {budget}; "
             "cut it into windows, or raise batch_tokens"
         )
 
@@ -67,10 +73,10 @@ def _fill(order: Indices, widths: Indices, budget: int) -> list[Indices]:
     sorted_widths = widths[order]
     batches, at = [], 0
     while at < len(order):
-        # At least this many fit: no row hereafter is wider than its bucket's upper edge, but a few may be wider
-        # than the first. So take a slice that surely ends the batch, and cut it where the budget is passed.
-        ahead = sorted_widths[at : at + budget // int(sorted_widths[at]) * 2 + 1]
-        area = np.maximum.accumulate(ahead) * np.arange(1, len(ahead) + 1)
+        # More rows as wide as the first do not fit: a slice that surely ends the batch, cut where the budget is passed.
+        sides = sorted_widths[at : at + budget // int(sorted_widths[at].sum()) + 1]
+        ahead = sides.sum(1)
+        area = np.maximum.accumulate(sides).sum(1) * np.arange(1, len(ahead) + 1)
         rows = int(np.searchsorted(area, budget, side="right"))  # area never falls
         # From half full on, a batch ends where the rows become much shorter: at the ends of the distribution, and
         # with few batches, this saves padding for a few more steps (conll2003 at 16k tokens: 11 % -> 6 %).
@@ -86,8 +92,9 @@ def _fill(order: Indices, widths: Indices, budget: int) -> list[Indices]:
 def waste(lengths: NDArray[np.integer], batches: Sequence[Indices]) -> float:
     """The share of the rectangles that is padding."""
     lengths = np.asarray(lengths, dtype=np.int64)
+    lengths = lengths[:, None] if lengths.ndim == 1 else lengths
     filled = sum(int(lengths[batch].sum()) for batch in batches)
-    area = sum(int(lengths[batch].max()) * len(batch) for batch in batches if len(batch))
+    area = sum(int(lengths[batch].max(0).sum()) * len(batch) for batch in batches if len(batch))
     return 1 - filled / area if area else 0.0
 
 

@@ -16,6 +16,8 @@ ENDINGS = {
     "bioes": "conll", "bmes": "conll",
 }  # fmt: skip
 
+FEWEST = 20  # lines before a form without a mark is believed
+
 
 def detect(path: Path, options: Options) -> str:
     """The name of the format in `read.FORMATS`."""
@@ -35,10 +37,16 @@ def detect(path: Path, options: Options) -> str:
         return _json(path, text)
     if _conll(text):
         return "conll"
+    label_wanted = options.columns is not None and "label" in options.columns
+    if ending not in ("tsv", "tab") and _label_first(text, label_wanted):
+        return "label-first"
     if "\t" in _first(text) or ending in ("tsv", "tab"):
         return "tsv"
-    label_wanted = options.columns is None or "label" in options.columns
-    return "labelled" if label_wanted and looks_at_labelled(path, options.encoding) else "text"
+    return (
+        "labelled"
+        if (label_wanted or options.columns is None) and looks_at_labelled(path, options.encoding)
+        else "text"
+    )
 
 
 def _first(text: str) -> str:
@@ -58,6 +66,17 @@ def _json(path: Path, text: str) -> str:
         f"{path}:1: one JSON object over several lines, neither SQuAD's nor rows; "
         "write an object per line, or an array of objects"
     )
+
+
+def _label_first(text: str, wanted: bool) -> bool:
+    """Every line begins with fastText's mark; or, where a label is wanted and so plain text would not do, with a label
+    of TREC's form (COARSE:fine), and the labels come again and again as those of a conversation (BOB:hello) do not."""
+    rows = [row for row in (text.split("\n")[:-1] or [text]) if row.strip()]
+    if all(re.match(r"__label__\S+\s+\S", row) for row in rows):
+        return bool(rows)
+    found = [re.match(r"[A-Z]{2,}:[a-z]+ \S", row) for row in rows] if wanted and len(rows) >= FEWEST else []
+    labels = {match[0][:-2] for match in found if match}
+    return bool(found) and all(found) and len(labels) <= len(rows) / 5
 
 
 def _conll(text: str) -> bool:

@@ -97,10 +97,10 @@ def _wide(encoding: str) -> bool:
         raise ValueError(f'there is no encoding {encoding!r}; try "utf-8", "latin-1" or "gb18030"') from None
 
 
-def lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    """(number from 1, text) of every line, without its \\n or \\r\\n and without a byte order mark."""
+def lines(path: Path, encoding: str = "utf-8", bare: bool = True) -> Iterator[tuple[int, str]]:
+    """(number from 1, text) of every line, without a byte order mark and, if bare, without its \\n or \\r\\n."""
     if _wide(encoding):
-        yield from _wide_lines(path, encoding)
+        yield from _wide_lines(path, encoding, bare)
         return
     with opened(path) as stream:
         number, offset = 0, 0
@@ -111,7 +111,7 @@ def lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
             except UnicodeDecodeError as error:
                 raise _undecodable(path, number, offset, error) from None
             offset += len(raw)
-            yield number, _bare(text, number)
+            yield number, _bare(text, number, bare)
 
 
 def _line(path: Path, stream: BinaryIO, number: int) -> bytes:
@@ -124,19 +124,19 @@ def _line(path: Path, stream: BinaryIO, number: int) -> bytes:
     return raw
 
 
-def _bare(text: str, number: int) -> str:
-    if text.endswith("\n"):
+def _bare(text: str, number: int, bare: bool = True) -> str:
+    if bare and text.endswith("\n"):
         text = text[:-2] if text.endswith("\r\n") else text[:-1]
     return text.removeprefix("\ufeff") if number == 1 else text
 
 
-def _wide_lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
+def _wide_lines(path: Path, encoding: str, bare: bool = True) -> Iterator[tuple[int, str]]:
     number = 0
     with opened(path) as stream:
         text = io.TextIOWrapper(stream, encoding=encoding, newline="\n")
         try:
             for number, line in enumerate(text, 1):
-                yield number, _bare(line, number)
+                yield number, _bare(line, number, bare)
         except UnicodeError as error:
             raise ValueError(f"{path}:{number + 1}: not {encoding}: {error}; check the encoding") from None
 

@@ -16,7 +16,8 @@
 | a quoted row over several lines; one of several SQuAD answers out of place (dropped) | used, told in `repaired` |
 | byte order mark, CRLF, U+2028, U+0085, form feed, no \\n at the end | used |
 
-A row is a line, a quoted CSV row, a JSON element, a Parquet row, a CoNLL sentence or a SQuAD question.
+A row is a line, a piece of a document, a quoted CSV row, a JSON element, a Parquet row, a CoNLL sentence or a SQuAD
+question.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Any
 from multihead.data.conll import conll
 from multihead.data.delimited import delimited
 from multihead.data.detect import detect
+from multihead.data.documents import document
 from multihead.data.jsons import array, jsonl
 from multihead.data.lines import head_of
 from multihead.data.parquet import parquet
@@ -47,6 +49,7 @@ FORMATS: dict[str, Reader] = {
     "parquet": parquet,
     "squad": squad,
     "text": plain,
+    "document": document,
     "pairs": pairs,
     "labelled": labelled,
     "label-first": label_first,
@@ -95,10 +98,17 @@ class Reading:
 
 
 def records(
-    path: Paths, *, format: str | None = None, columns: Mapping[str, str] | None = None, **options: Any
+    path: Paths,
+    *,
+    format: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    task: str = "",
+    **options: Any,
 ) -> Reading:
     """The records of a file or of several. `columns`: role -> the file's column by name, or by number from 1.
 
+    task: what plain text is for, where no format is given: one document for "generate"; for tasks with a source and a
+    target, several plain files are parallel; else a row a line.
     Options: `encoding`, `delimiter`, `header`, `quoting`, `scheme`; what is not given is seen in the file and told
     in `reading.found`. Faults of the whole file are raised here or when the first row is asked for.
     """
@@ -109,6 +119,8 @@ def records(
     files = [Path(path)] if isinstance(path, str | Path) else [Path(p) for p in path]
     if not files:
         raise ValueError("no file was given")
+    if format is None and columns is not None and "target" in columns and len(files) % 2 == 0:
+        format = "parallel" if all(detect(file, settings) == "text" for file in files) else None
     if format == "parallel":
         return _parallel(files, settings)
     if format is not None and format not in FORMATS:
@@ -118,6 +130,7 @@ def records(
     sources = []
     for file in files:
         found = format or detect(file, settings)
+        found = "document" if task == "generate" and format is None and found == "text" else found
         if (head_of(file, settings.encoding)[:4] == b"PAR1") != (found == "parquet"):
             what = "Parquet data" if found != "parquet" else "no Parquet data"
             raise ValueError(f"{file}:1: this is {what}, but format is {found!r}; leave the format out")
@@ -126,9 +139,11 @@ def records(
 
 
 def _parallel(files: list[Path], settings: Options) -> Reading:
-    if len(files) != 2:
-        raise ValueError(f'format "parallel" reads two files, the source and the target; {len(files)} given')
+    if len(files) % 2:
+        raise ValueError(
+            f'format "parallel" reads pairs of files, a source and its target; {len(files)} given: name both of each'
+        )
     for file in files:
         head_of(file, settings.encoding)
-    pair = (files[0], files[1])
-    return Reading([(str(files[0]), "parallel", partial(parallel, pair, settings))])
+    pairs = list(zip(files[::2], files[1::2], strict=True))
+    return Reading([(str(pair[0]), "parallel", partial(parallel, pair, settings)) for pair in pairs])

@@ -30,7 +30,9 @@ ROLES: dict[str, tuple[tuple[str, ...], str | None]] = {
     "summarize": (("source",), None),
     "generate": (("text",), None),
     "mask": (("text",), None),
+    "denoise": (("text",), None),
 }
+TOGETHER = (("tokens",), ("source",), ("context",), ("text",), ("text_a", "text_b"), ("messages",))
 MOST_LABELS = 10_000  # distinct ones that are counted
 # UTF-8 read as latin-1 or cp1252 ("Ã©", "â€™", "ä¸­"), and what GBK makes of U+FFFD
 MOJIBAKE = re.compile("[ÃÂ][\u0080-\u00bf]|â(?:€.|\u0080.)|ï¿½|[äåæçèé][\u0080-\u00bf]{2}|锟斤拷|烫烫烫|ï»¿")
@@ -41,6 +43,11 @@ def text_of(values: Mapping[str, Any], roles: Iterable[str]) -> str:
     """A row's input as one string."""
     parts = (values[role] for role in roles)
     return "\x1f".join(part if isinstance(part, str) else " ".join(map(str, part)) for part in parts)
+
+
+def kept_together(values: Mapping[str, Any]) -> str:
+    """What decides on which side of a split a row lies: equal inputs, or questions on one text, stay together."""
+    return text_of(values, next((roles for roles in TOGETHER if roles[0] in values), ()))
 
 
 def labels_of(value: Any, task: str) -> list[str]:

@@ -1,4 +1,5 @@
-"""Which rows are held out: a pure function of the text, so that equal texts never stand on both sides.
+"""Which rows are held out, and which are taken if not all are: pure functions of the text, so that equal texts never
+stand on both sides, and a choice is the same on every machine.
 
 Equal means equal but for case, white space and Unicode form: a row and its copy in capitals stay together.
 """
@@ -6,6 +7,7 @@ Equal means equal but for case, white space and Unicode form: a row and its copy
 from __future__ import annotations
 
 import hashlib
+import heapq
 import unicodedata
 from collections.abc import Iterable
 
@@ -29,6 +31,25 @@ def fraction(text: str) -> float:
 def is_valid(text: str, share: float = VALID) -> bool:
     """Does this text belong to the validation side?"""
     return fraction(text) < share
+
+
+def drawn(text: str, number: int) -> int:
+    """Sorts rows at random and always alike: by another hash of the folded text; copies by their numbers."""
+    digest = hashlib.sha256(b"drawn\0" + folded(text).encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:6], "big") << 40 | number
+
+
+def last_of(places: Iterable[int], count: int) -> int | None:
+    """The last of the `count` smallest; None if there are no more than that. Memory is of the count, not of all."""
+    largest: list[int] = []  # a heap of negatives: its first is the largest kept
+    more = False
+    for place in places:
+        if len(largest) < count:
+            heapq.heappush(largest, -place)
+        else:
+            more = True
+            heapq.heappushpop(largest, -place)
+    return -largest[0] if more else None
 
 
 def split(texts: Iterable[str], share: float = VALID) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -1,0 +1,41 @@
+"""A file of plain text as one document: line ends are kept; it comes in pieces, so that its size does not matter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from multihead.data.columns import pick
+from multihead.data.lines import lines
+from multihead.data.record import Found, Options, Record, Reject, Row
+from multihead.data.split import VALID
+
+PIECE = 1 << 16  # characters; cut at a line's end where there is one
+
+
+def document(path: Path, options: Options, found: Found) -> Iterator[Row]:
+    """Pieces with where they stand: `at` characters stand before one, the document has `of`.
+
+    One cut is where the last tenth begins, which is held out for validation where no file is given for it.
+    """
+    roles = pick(options.columns, ["text"], f"{path}:1")
+    total = sum(len(text) for _, text in lines(path, options.encoding, bare=False) if "\0" not in text)
+    border = int(total * (1 - VALID))
+    found.update(columns=roles, characters=total)
+    held, line, at = "", 1, 0
+
+    def record(text: str) -> Record:
+        return Record({**dict.fromkeys(roles, text), "at": at, "of": total}, str(path), line)
+
+    for number, text in lines(path, options.encoding, bare=False):
+        if "\0" in text:
+            yield Reject(str(path), number, "a NUL character in text", "NUL character")
+            continue
+        held += text
+        while len(held) >= PIECE or (at < border <= at + len(held)):
+            cut = border - at if at < border <= at + len(held) else len(held) if len(held) < 2 * PIECE else PIECE
+            if cut:
+                yield record(held[:cut])
+            held, at, line = held[cut:], at + cut, number + 1
+    if held:
+        yield record(held)
