@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import multihead as mh
 from multihead.build import create, join, load, save, with_readout
+from multihead.data.tokenizer import Tokenizer
 from multihead.models import ModelConfig
 
 transformers = pytest.importorskip("transformers")
@@ -319,3 +320,49 @@ def test_join(made: dict[str, Path], tmp_path: Path) -> None:
         join(load(made["bert"]), load(made["bert"]))
     with pytest.raises(ValueError, match="joining wants"):
         load({"encoder": made["bert"]})
+
+
+def test_a_new_vocabulary_readout_is_tied_to_the_body(made: dict[str, Path], tmp_path: Path) -> None:
+    masked = with_readout(load(made["bert"]), "ForMaskedLM")
+    assert masked.model.readout.weight is masked.model.body.stem.embedding.weight
+    save(masked, tmp_path)
+    theirs = transformers.BertForMaskedLM.from_pretrained(tmp_path).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(masked.model(TOKENS), theirs(TOKENS).logits, rtol=1e-4, atol=1e-4)
+
+
+def test_a_model_that_scores_tokens_is_ready_as_it_comes(tmp_path: Path) -> None:
+    """No task was trained here: its body says what it can do, its files how it writes."""
+    tokenizer = Tokenizer.train(["the cat sat on the mat"], "bpe", 300)
+    special = tokenizer.special
+    shape = ModelConfig(vocab=len(tokenizer), dim=16, layers=1, heads=2, max_length=24, positions="learned", pad=0)
+    bart = replace(shape, embed_norm=True, position_offset=2, activation="gelu")
+    told = {"bos_token_id": special["bos"], "eos_token_id": special["eos"], "pad_token_id": special["pad"]}
+    made = {
+        "generate": create(
+            "gpt2", "LMHeadModel", decoder=replace(shape, norm_first=True, activation="gelu_tanh"), config=told
+        ),
+        "translate": create(
+            "bart", "ForConditionalGeneration", encoder=bart, decoder=bart,
+            config=told | {"decoder_start_token_id": special["eos"], "forced_bos_token_id": special["bos"]},
+        ),
+        "mask": create(
+            "bert", "ForMaskedLM",
+            encoder=replace(shape, embed_norm=True, token_types=2, activation="gelu", norm_eps=1e-12), config=told,
+        ),
+    }  # fmt: skip
+    for name, loaded in made.items():
+        loaded.tokenizer = tokenizer
+        save(loaded, tmp_path / name)
+        opened = load(tmp_path / name)
+        task = opened.ready()
+        assert (task.name, task.size) == (name, 24)
+        (said,) = opened.predict(["the <mask> sat"])
+        assert {"generate": "text", "translate": "target", "mask": "candidates"}[name] in said
+    opened = load(tmp_path / "translate")
+    assert opened.ready().options["start"] == special["eos"]
+    assert opened.ready().options["first"] == [special["bos"]]
+    assert opened.ready().target("cat")[:2] == [special["eos"], special["bos"]], "as BART was taught"
+    opened.generation |= {"do_sample": True, "temperature": 0.5, "num_beams": 4, "max_new_tokens": 7}
+    decoding = {"sample": True, "temperature": 0.5, "beam": 1, "max_length": 7}
+    assert opened.ready().options["decode"] == decoding

@@ -50,6 +50,20 @@ def test_token_vectors(count: int) -> None:
 
 
 @torch.no_grad()
+def test_sentence_vectors() -> None:
+    """embed is the mean over tokens at length 1, as the model's own card says to make them."""
+    ours, theirs = mh.load(MINILM), transformers.AutoModel.from_pretrained(MINILM, attn_implementation="eager").eval()
+    texts = ["A man is playing a guitar.", "Someone plays guitar.", "The stock market fell.", *sentences(20)]
+    given = transformers.AutoTokenizer.from_pretrained(MINILM)(texts, padding=True, return_tensors="pt")
+    keep = given["attention_mask"][..., None]
+    want = torch.nn.functional.normalize((theirs(**given).last_hidden_state * keep).sum(1) / keep.sum(1))
+    got = ours.embed(texts)
+    assert abs(got - want.numpy()).max() < 1e-5
+    near, far = got[0] @ got[1], got[0] @ got[2]
+    assert near > 0.7 > 0.3 > far
+
+
+@torch.no_grad()
 def test_watch_shows_the_weights_that_the_eager_peer_builds() -> None:
     ours, theirs = mh.load(MINILM), transformers.AutoModel.from_pretrained(MINILM, attn_implementation="eager").eval()
     given = transformers.AutoTokenizer.from_pretrained(MINILM)(sentences(6), padding=True, return_tensors="pt")

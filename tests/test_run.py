@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from multihead.run import COLUMNS, RunFile, difference, of_task, read, template, write
 from multihead.run.faults import suggestion
-from multihead.run.file import SECTIONS
+from multihead.run.file import ONLY_PAIRS, PAIRS, SECTIONS, WRITERS
 from multihead.run.keys import ROLES, Section, Train
 from multihead.run.toml import line_of, toml
 
@@ -71,7 +71,7 @@ def tables(section: type[Section], without: tuple[str, ...] = ()) -> st.SearchSt
 def datas(draw: st.DrawFn, task: str) -> dict[str, Any]:
     others = tuple(role for role in ROLES if role not in COLUMNS[task])
     files = st.one_of(TEXTS, st.lists(TEXTS, min_size=1, max_size=2))
-    data = draw(tables(SECTIONS["data"], (*others, "train", "encoding"))) | {"train": draw(files)}
+    data = draw(tables(SECTIONS["data"], (*others, "train", "encoding", "weights"))) | {"train": draw(files)}
     assume("\0" not in "".join(name for side in ("train", "valid", "test") for name in data.get(side, "")))
     return data
 
@@ -83,12 +83,16 @@ def runs(draw: st.DrawFn) -> RunFile:
     sections: dict[str, Any] = {task: draw(tables(SECTIONS[task])), "data": draw(datas(task))}
     if scratch:
         heads, times = draw(st.integers(1, 8)), draw(st.integers(1, 8))
-        sections["tokenizer"] = draw(tables(SECTIONS["tokenizer"]))
-        sections["model"] = draw(tables(SECTIONS["model"], ("heads", "dim", "kv_heads", "max_length")))
+        hidden = {} if task in PAIRS else ONLY_PAIRS
+        sections["tokenizer"] = draw(tables(SECTIONS["tokenizer"], hidden.get("tokenizer", ())))
+        without = ("heads", "dim", "kv_heads", "max_length", *hidden.get("model", ()))
+        sections["model"] = draw(tables(SECTIONS["model"], without))
         sections["model"] |= {"heads": heads, "dim": heads * times}
     else:
         sections["from_"] = draw(TEXTS | st.fixed_dictionaries({"encoder": TEXTS, "decoder": TEXTS}))
         sections["window"] = {"size": 100, "overlap": draw(st.integers(0, 99))}
+    if task in WRITERS:
+        sections["decode"] = draw(tables(SECTIONS["decode"], ("beam", "nbest", "sample")))
     train = draw(tables(Train, ("keep",)))
     if train.get("steps") is None and train.get("epochs", 3) is None:
         del train["epochs"]
@@ -133,6 +137,14 @@ def test_overrides_fall_back_to_text() -> None:
     assert (run.data.tokens, run.ner.crf, run.train.freeze, run.window.size) == ("1", True, ("embeddings",), 128)
     assert read(NER, ["from="]).scratch
     assert read(NER, ["from={encoder='a', decoder='b'}"]).from_ == {"encoder": "a", "decoder": "b"}
+
+
+def test_a_model_that_is_typed_takes_the_place_of_a_new_one() -> None:
+    text = 'task = "ner"\n[data]\ntrain = "x"\n[tokenizer]\nvocab = 500\n[model]\ndim = 8\n'
+    assert read(text, ["from=m"]).from_ == "m"
+    assert read(text, ["from="]).model.dim == 8
+    with pytest.raises(ValueError, match="model is for training from scratch"):
+        read(text, ["from=m", "model.dim=16"])
 
 
 def test_steps_take_the_place_of_epochs() -> None:
@@ -422,11 +434,11 @@ def test_the_rooms_agree() -> None:
     def choices(table: type[Section], name: str) -> set[str]:
         return set(get_args(table.model_fields[name].annotation))
 
-    assert {name: (*task.inputs, *task.gold) for name, task in TASKS.items()} == COLUMNS
+    assert {name: task.columns() for name, task in TASKS.items()} == COLUMNS
     assert choices(SECTIONS["tokenizer"], "kind") == set(KINDS)
     assert choices(SECTIONS["ner"], "scheme") == {"auto", *SCHEMES}
     assert choices(SECTIONS["model"], "positions") == set(get_args(get_type_hints(ModelConfig)["positions"]))
-    assert set(SECTIONS["model"].model_fields) <= set(get_type_hints(ModelConfig))
+    assert set(SECTIONS["model"].model_fields) - {"decoder_layers"} <= set(get_type_hints(ModelConfig))
     assert [name for name in RunFile.model_fields if name not in ("task", "from_", "out", "device")] == [*SECTIONS]
 
 
@@ -449,12 +461,11 @@ def test_template(task: str, scratch: bool) -> None:
     for part in run.parts:
         given = getattr(whole, part).model_fields_set
         columns = set(ROLES) - set(COLUMNS[task]) if part == "data" else set()
+        columns |= set() if task in PAIRS else set(ONLY_PAIRS.get(part, ()))
         assert set(SECTIONS[part].model_fields) - given - columns - {"steps"} == set(), part
-    for key, now in {"limit": None, "valid": "", "test": "", "format": None}.items():
-        whole = whole.model_copy(update={"data": whole.data.model_copy(update={key: now})})
-    whole = whole.model_copy(update={"window": run.window})
-    if scratch:
-        whole = whole.model_copy(update={"model": whole.model.model_copy(update={"kv_heads": None, "inner": None})})
+    for part in run.parts:  # examples of what is unset
+        unset = {name: value for name, value in getattr(run, part) if value is None or value == ""}
+        whole = whole.model_copy(update={part: getattr(whole, part).model_copy(update=unset)})
     assert whole == run, "a key shown with # has its default, or is one of the unset ones"
 
 

@@ -8,12 +8,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from multihead.data.disk import read_json
 from multihead.data.tokenizer import Tokenizer
-from multihead.models import Decoder, Encoder, EncoderDecoder, Model, ModelConfig, manifest
+from multihead.models import (
+    Classes,
+    Decoder,
+    Encoder,
+    EncoderDecoder,
+    Model,
+    ModelConfig,
+    TokenStem,
+    Vocabulary,
+    manifest,
+)
+from multihead.models.crf import Chain
 from multihead.models.families import (
     FAMILIES,
     OWN,
@@ -38,7 +51,9 @@ from multihead.models.hollow import Hollow
 from multihead.models.hub import resolve
 from multihead.scores import Score
 from multihead.tasks import TASKS, Prediction, Task
+from multihead.tasks.bi import Embed
 from multihead.tasks.predict import evaluate, predictions
+from multihead.tasks.ready import longest, natural, usage
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +83,11 @@ class Loaded:
     task: str | None = None
     kept: dict[str, Tensor] = field(default_factory=dict)  # harmless tensors that the model does not need
     options: Json = field(default_factory=dict)  # of the task, and the window's size and overlap
+    pruned: Json = field(default_factory=dict)  # what heads/pruning.py wrote about the model that this was cut from
+
+    def __post_init__(self) -> None:
+        if self.tokenizer is not None and self.target_tokenizer is not None:
+            self.tokenizer.target = self.target_tokenizer
 
     @property
     def ignored(self) -> list[str]:
@@ -79,16 +99,35 @@ class Loaded:
         return str((self.config.get("architectures") or [""])[0])
 
     def ready(self) -> Task:
-        """The task that this model was trained for, to be used with it."""
-        if self.task is None or self.tokenizer is None:
+        """The task that this model was trained for, to be used with it; a model that scores tokens can write."""
+        if self.task is not None and self.tokenizer is not None:
+            return TASKS[self.task].variant(self.options)(self.tokenizer, self.labels, **self.options)
+        name = natural(self.model)
+        if name is None or self.tokenizer is None:
             raise ValueError(f"this {self.architecture} was not trained for a task here; train it: multihead init TASK")
-        return TASKS[self.task](self.tokenizer, self.labels, **self.options)
+        told = usage(self.model.body, self.tokenizer.target, self.generation)
+        return TASKS[name](self.tokenizer, [], longest(self.model.body), **told)
 
     def predict(self, inputs: Iterable[str | Json]) -> list[Prediction]:
         """One prediction for each text, or for each object with the task's columns."""
         task = self.ready()
         rows = (task.checked(given, f"input {number}") for number, given in enumerate(inputs))
         return [prediction for _, prediction in predictions(self.model, task, rows)]
+
+    def embed(self, texts: Iterable[str]) -> NDArray[np.float32]:
+        """A vector of length 1 for each text [n, dim], by a bi-encoder or the bare body of one; a product of two is
+        their cosine."""
+        body, tokenizer = self.model.body, self.tokenizer
+        bare = self.task is None or (self.task == "match" and self.options.get("kind") == "bi")
+        if not bare or not isinstance(body, Encoder) or tokenizer is None or isinstance(self.model.readout, Classes):
+            raise ValueError(f"this {self.architecture} gives no vectors; train one: match with kind = bi")
+        size = int(self.options.get("size", body.config.max_length))
+        task = Embed(tokenizer, [], size, min(int(self.options.get("overlap", 64)), size // 2))
+        if isinstance(texts, str):
+            raise ValueError("embed takes a list of texts; for one text: embed([text])[0]")
+        rows = (task.checked(text, f"input {number}") for number, text in enumerate(texts))
+        found = [prediction["vector"] for _, prediction in predictions(self.model, task, rows)]
+        return np.stack(found) if found else np.zeros((0, body.config.dim), dtype=np.float32)
 
     def evaluate(self, rows: Iterable[Json]) -> dict[str, Score]:
         """Scores, with intervals, on rows that hold the task's gold columns too."""
@@ -130,6 +169,7 @@ def load(
         task=told.get("task"),
         kept=kept,
         options=told.get("options", {}),
+        pruned=told.get("pruned", {}),
     )
 
 
@@ -139,12 +179,9 @@ def save(loaded: Loaded, directory: str | Path, *, family: bool = False) -> None
     family: refuse a model that is no family's, instead of writing it in our own layout.
     """
     directory = Path(directory)
-    config, plan, reason = _described(loaded)
+    config, tensors, reason = layout(loaded)
     if family and reason:
         raise ValueError(f"this model has no place in transformers: {reason}")
-    tensors = drain(plan, loaded.model)
-    if not reason:
-        tensors |= {name: tensor for name, tensor in loaded.kept.items() if name not in tensors}
     directory.mkdir(parents=True, exist_ok=True)
     manifest.begin(directory)
     for name in WEIGHTS[1:]:
@@ -159,7 +196,16 @@ def save(loaded: Loaded, directory: str | Path, *, family: bool = False) -> None
     write_tensors(directory / "model.safetensors", tensors)
     write_json(directory / "config.json", config)
     files = [path for path in directory.rglob("*") if path.is_file() and path.name != manifest.MANIFEST]
-    manifest.finish(directory, loaded.task, loaded.options, files)
+    manifest.finish(directory, loaded.task, loaded.options, files, loaded.pruned)
+
+
+def layout(loaded: Loaded) -> tuple[Json, dict[str, Tensor], str]:
+    """config.json and the tensors of a model as `save` writes them, and why they are no family's ("" if they are)."""
+    config, plan, reason = _described(loaded)
+    tensors = drain(plan, loaded.model)
+    if not reason:
+        tensors |= {name: tensor for name, tensor in loaded.kept.items() if name not in tensors}
+    return config, tensors, reason
 
 
 def create(
@@ -203,7 +249,12 @@ def with_readout(loaded: Loaded, suffix: str, labels: Sequence[str] = ()) -> Loa
             stored = loaded.kept.get(plan.place(f"readout.{name}", prefix, plan.shape).name)
             if stored is not None and stored.shape == parameter.shape:
                 parameter.data.copy_(stored)
-    model = Model(loaded.model.body, whole.readout)
+    body = loaded.model.body
+    model = Model(body, whole.readout)
+    stem = body.decoder.stem if isinstance(body, EncoderDecoder) else body.stem
+    tied = (plan.shape.decoder or plan.shape.encoder or ModelConfig()).tied
+    if isinstance(whole.readout, Vocabulary) and isinstance(stem, TokenStem) and tied:
+        whole.readout.weight = stem.embedding.weight
     return replace(loaded, model=model.eval(), config=config, labels=list(labels), task=None, kept={})
 
 
@@ -308,6 +359,8 @@ def _described(loaded: Loaded) -> tuple[Json, Plan, str]:
             reason = f"its readout is not {loaded.architecture}'s"
         else:
             reason = f"its shape is not {config['model_type']}'s: {difference(family, written, shape)}"
+    if isinstance(model.readout, Chain):
+        reason = "its readout is a conditional random field (ner.crf), which no family has"
     own = own_config(model) | label_fields(loaded.labels)
     return own, own_plan(own), reason
 

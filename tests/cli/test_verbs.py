@@ -38,7 +38,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "run.toml").write_text(
         'task = "classify"\nout = "runs/a"\n[data]\ntrain = "train.csv"\ntest = "test.csv"\ntext = "review"\n'
         'label = "verdict"\n[tokenizer]\nkind = "wordpiece"\nvocab = 300\n[model]\ndim = 16\nlayers = 1\nheads = 2\n'
-        "max_length = 32\n[train]\nsteps = 40\nlr = 5e-3\nbatch_tokens = 300\nthreads = 1\n"
+        "max_length = 32\n[train]\nsteps = 80\nlr = 5e-3\nbatch_tokens = 300\nthreads = 1\n"
     )
     done = multihead("train", "run.toml", "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -53,7 +53,7 @@ def test_a_run_leaves_what_it_promises(place: Path) -> None:
         assert (place / "runs/a" / name).is_file(), name
     again = multihead("train", "runs/a/run.toml", cwd=place)
     assert again.returncode == 0, again.stderr
-    assert "going on from step 40" in again.stdout
+    assert "going on from step 80" in again.stdout
 
 
 def test_predict_streams_text_and_json(place: Path) -> None:

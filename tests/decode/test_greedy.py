@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from multihead.decode import Steps, greedy, write
+from multihead.decode import greedy
 from multihead.models import Encoder, EncoderDecoder, LanguageModel, Model, ModelConfig, Vocabulary
 
 torch.set_num_threads(1)
@@ -104,14 +104,6 @@ def test_finished_rows_leave_the_batch() -> None:
     greedy(model, tokens, limit=6, stop={free[1][1]})
     assert sizes[0] == 3
     assert sizes[-1] < 3
-
-
-def test_another_rule() -> None:
-    model = language_model(positions="rotary")
-    tokens = torch.tensor([[5, 6], [7, 8]])
-    worst = write(Steps(model, tokens), lambda logits: logits.argmin(dim=-1), 3, set())
-    assert [len(row) for row in worst] == [3, 3]
-    assert worst != greedy(model, tokens, limit=3)
 
 
 def test_room_and_misuse() -> None:

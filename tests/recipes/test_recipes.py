@@ -1,9 +1,13 @@
 import hashlib
+import json
+import re
 from pathlib import Path
 
 import pytest
 
+from multihead.data.split import folded
 from multihead.recipes import recipe, shakespeare
+from multihead.recipes.benchmarks import reuters
 from multihead.run import read
 from multihead.train.setup import data_of
 
@@ -13,6 +17,10 @@ RECIPES = {  # rows of train, valid (0: held out of train by hash) and test
     "banking77": (10_003, 0, 3_080),
     "banking77_pairs": (6_000, 0, 1_500),
     "squad_small": (4_398, 0, 654),
+    "tatoeba_en_zh": (27_655, 500, 1_000),
+    "tatoeba_en_de": (59_940, 500, 1_000),
+    "scitldr": (1_992, 619, 618),
+    "shakespeare": (18, 0, 0),  # pieces of one document
 }
 
 
@@ -27,12 +35,45 @@ def test_shakespeare_is_the_known_text() -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_reads_and_says_whose_it_is(name: str) -> None:
     folder = recipe(name)
-    assert "Licence: Creative Commons" in (folder / "ATTRIBUTION.txt").read_text(encoding="utf-8")
+    beside = [path.read_text(encoding="utf-8") for path in folder.glob("*.txt")]
+    assert any(re.search("Licence: (Creative Commons|Apache)|in the public domain", text) for text in beside)
     assert (folder / "LICENSE.txt").is_file()
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 2_000_000
     readings, _ = data_of(read(folder / "run.toml"))
     counts = {side: sum(1 for _ in reading) for side, reading in readings.items()}
     assert tuple(counts.get(side, 0) for side in ("train", "valid", "test")) == RECIPES[name]
     assert all(reading.rejected.total == 0 for reading in readings.values())
+
+
+@pytest.mark.parametrize("name", ["tatoeba_en_zh", "tatoeba_en_de"])
+def test_no_sentence_stands_on_two_sides(name: str) -> None:
+    readings, _ = data_of(read(recipe(name) / "run.toml"))
+    for role in ("source", "target"):
+        sides = [{folded(record.values[role]) for record in reading} for reading in readings.values()]
+        assert not sides[0] & sides[1]
+        assert not (sides[0] | sides[1]) & sides[2]
+
+
+@pytest.mark.parametrize("path", sorted(recipe("benchmarks").glob("*.toml")), ids=lambda path: path.stem)
+def test_benchmarks_are_run_files(path: Path) -> None:
+    assert read(path).task in path.read_text(encoding="utf-8")
+
+
+def test_reuters_becomes_headlines_and_bodies(tmp_path: Path) -> None:
+    story = (
+        '<REUTERS TOPICS="YES" LEWISSPLIT="{}" NEWID="1">\n<TITLE>COCOA &lt;UP></TITLE>\n<BODY>Showers continued\n'
+        "in the zone, and prices rose by 3 pct.\n Reuter\n&#3;</BODY></TEXT>\n</REUTERS>\n"
+    )
+    text = story.format("TRAIN") + story.format("TEST") + story.format("NOT-USED")
+    (tmp_path / "a.sgm").write_text(text + '<REUTERS LEWISSPLIT="TRAIN"><TITLE>X</TITLE></REUTERS>', encoding="latin-1")
+    reuters.main(str(tmp_path), str(tmp_path / "out"))
+    (row,) = [json.loads(line) for line in (tmp_path / "out" / "train.jsonl").read_text().strip().split("\n")]
+    assert row == {
+        "source": "Showers continued in the zone, and prices rose by 3 pct.",
+        "target": "COCOA <UP>",
+    }
+    assert len((tmp_path / "out" / "bodies.txt").read_text().split("\n")) == 3
+    assert len((tmp_path / "out" / "abstracts.txt").read_text().split("\n")) == 1_993
 
 
 def test_no_recipe_is_forgotten() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from multihead.report import Confusion, Facts, Heads, Mistake, Mistakes, Span, page
+from multihead.report import Confusion, Facts, Heads, Mistake, Mistakes, Sample, Span, page
 from multihead.scores import Row, Table
 
 pytestmark = pytest.mark.slow
@@ -46,6 +46,18 @@ def test_english(browser: Any, english: Facts, tmp_path: Path) -> None:
     sections = browser.ask("[...document.querySelectorAll('main > section')].map((node) => node.id)")
     assert sections == ["scores", "classes", "mistakes", "training", "lengths", "heads", "origin"]
     assert browser.ask("document.querySelectorAll('#training svg').length") == 3
+    quiet(browser)
+
+
+def test_what_was_written(browser: Any, tmp_path: Path) -> None:
+    samples = tuple(Sample(f"{i} {NASTY}", f"gold {NASTY}", f"said {NASTY}", -0.5, f"a.tsv:{i}") for i in range(14))
+    opened(browser, Facts(title="t", task="translate", samples=samples), tmp_path)
+    visible = "[...document.querySelectorAll('.samples li')].filter((item) => item.offsetHeight).length"
+    assert browser.ask(visible) == 10
+    texts = browser.ask("[...document.querySelectorAll('.samples li:first-child dd')].map((node) => node.textContent)")
+    assert texts == [f"0 {NASTY}", f"gold {NASTY}", f"said {NASTY}"]
+    browser.click("#samples .more")
+    assert browser.ask(visible) == 14
     quiet(browser)
 
 

@@ -7,11 +7,13 @@ import pytest
 import torch
 
 from multihead.data.tokenizer import Tokenizer
-from multihead.models import Classes, Encoder, Model, ModelConfig
+from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig
 from multihead.tasks import TASKS
 from multihead.tasks.predict import evaluate, predictions
+from multihead.train.examples import Text
 from multihead.train.loop import Plan, fit
 from multihead.train.optimizer import adamw
+from multihead.train.scratch import with_vocabulary
 
 NAMES = ["Ada", "Bo", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal"]
 PLACES = ["Rome", "Oslo", "Lima", "Bonn", "Kyiv", "Bern", "Riga", "Cork"]
@@ -50,7 +52,34 @@ def answer(i: int) -> dict:
     }
 
 
-ROWS = {"ner": ner, "classify": classify, "match": match, "answer": answer}
+def translate(i: int) -> dict:
+    name, place = NAMES[i % 8], PLACES[i // 4 % 8]
+    if i % 4 == 3:
+        return {"source": f"{name} is in {place}", "target": f"我在北京见到了{CHINESE[i // 8 % 4][0]}"}
+    return {"source": f"{name} is in {place}", "target": f"{place} hat {name} gesehen"}
+
+
+def summarize(i: int) -> dict:
+    name, place = NAMES[i % 8], PLACES[i // 4 % 8]
+    return {
+        "source": [f"On Monday {name} flew to {place}.", "It was a long day.", "Nobody knew why."],
+        "target": [f"{name} flew to {place}", f"{name} in {place}"],
+    }
+
+
+def text(i: int) -> dict:
+    name, place = NAMES[i % 8], PLACES[i // 4 % 8]
+    return {"text": f"number {i}: {name} lives in {place}, and {place} likes {name}" + "很好" * (i % 4 == 3)}
+
+
+ROWS = {
+    "ner": ner, "classify": classify, "match": match, "answer": answer, "translate": translate,
+    "summarize": summarize, "generate": text, "mask": text, "denoise": text,
+}  # fmt: skip
+# What a model that has learnt its 32 rows by heart reaches, at least; of losses, at most: which row comes next nobody
+# can know, nor what stood in a gap that leaves too little.
+REACHED = {"answer": 99, "translate": 99, "summarize": 99, "generate": 0.6, "mask": 1.0, "denoise": 0.3}
+STEPS = {"translate": 200, "summarize": 200, "generate": 250, "mask": 400, "denoise": 200}
 
 
 def make(name: str, size: int = 48, **options):
@@ -58,16 +87,32 @@ def make(name: str, size: int = 48, **options):
     texts = [" ".join(v) if isinstance(v, list) else v for row in rows for v in row.values() if not _is_gold(v)]
     tokenizer = Tokenizer.train([str(t) for t in texts], "wordpiece", 400)
     kind = TASKS[name]
+    if kind.body != "encoder":
+        borders = {"start": tokenizer.special["cls"], "stop": [tokenizer.special["sep"]], "decode": {"max_length": 24}}
+        options = borders | options
     task = kind(tokenizer, kind.learn(rows, **options), size, 8, **options)
     torch.manual_seed(0)
     config = ModelConfig(
         vocab=len(tokenizer), dim=48, layers=2, heads=4, max_length=64, dropout=0.0, norm_first=True,
-        positions="learned", token_types=2, pad=tokenizer.special["pad"],
+        positions="learned", token_types=2 if kind.body == "encoder" else 0, pad=tokenizer.special["pad"],
     )  # fmt: skip
+    if task.readout.over == "vocabulary":
+        body = {"encoder": Encoder, "decoder": Decoder, "pair": EncoderDecoder}[kind.body](config)
+        return with_vocabulary(body, transform=kind.body == "encoder"), task, rows
     readout = Classes(48, task.classes(), task.readout.over, task.readout.hidden, dropout=0.0)
     model = Model(Encoder(config), readout)
     task.adapt(model)
     return model, task, rows
+
+
+def asked(task, rows: list[dict]) -> list[dict]:
+    """Rows as a user gives them."""
+    if task.name == "generate":
+        return [{"prompt": row["text"].partition(" lives")[0]} for row in rows]
+    if task.name in ("mask", "denoise"):
+        given = [row["text"].replace("lives", task.tokenizer.named["mask"]) for row in rows]
+        return [task.checked(one, "here") for one in given]
+    return rows
 
 
 def _is_gold(value) -> bool:
@@ -83,29 +128,41 @@ class Memory(list):
 def train(model, task, rows, steps=60, lr=3e-3, **plan):
     data = Memory(window for values in task.prepare(rows) for window in task.encode(values))
     options = Plan(**{"steps": steps, "batch_tokens": 800, "warmup": 5, **plan})
+    if task.running:
+        text = Text([np.concatenate([window["tokens"] for window in data])], task.size)
+        return list(fit(model, task, text, adamw(model, lr), options, order=text.order(options)))
     return list(fit(model, task, data, adamw(model, lr), options))
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_overfits_32_examples(name):
     model, task, rows = make(name)
-    train(model, task, rows, steps=120)
+    train(model, task, rows, steps=STEPS.get(name, 120))
     scorer = evaluate(model, task, rows, replicates=0)
-    assert scorer.result()[scorer.main].value >= (99 if name == "answer" else 0.99)
+    score = scorer.result()[scorer.main]
+    if score.better == "higher":
+        assert score.value >= REACHED.get(name, 0.99)
+    else:
+        assert score.value <= REACHED[name]
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_alone_in_a_batch_and_padded(name):
     """The same answer within 1e-4: a row alone and in a batch differ in the last bits of float32 only."""
     model, task, rows = make(name)
-    train(model, task, rows, steps=5)
+    train(model, task, rows, steps=5 if task.readout.over != "vocabulary" else 60)
+    rows = asked(task, rows)
     together = [p for _, p in predictions(model, task, rows, batch_tokens=10_000)]
     alone = [p for row in rows for _, p in predictions(model, task, [row])]
     few = [p for _, p in predictions(model, task, rows, batch_tokens=100, ahead=3)]
     for a, b, c in zip(together, alone, few, strict=True):
         for other in (b, c):
             assert a.keys() == other.keys()
-            assert a.get("label") == other.get("label")
+            assert [a.get(key) for key in ("label", "target", "text")] == [
+                other.get(key) for key in ("label", "target", "text")
+            ]
+            for gap, again in zip(a.get("candidates", []), other.get("candidates", []), strict=True):
+                assert [one["score"] for one in gap] == pytest.approx([one["score"] for one in again], abs=1e-4)
             assert [e["label"] for e in a.get("entities", [])] == [e["label"] for e in other.get("entities", [])]
             assert a.get("score", 0) == pytest.approx(other.get("score", 0), abs=1e-4)
 
@@ -126,7 +183,7 @@ def test_accumulation_changes_no_loss(name):
 @pytest.mark.parametrize("name", TASKS)
 def test_predictions_need_no_gold(name):
     model, task, rows = make(name)
-    bare = [{k: v for k, v in row.items() if k in task.inputs} for row in rows]
+    bare = [{k: v for k, v in row.items() if k in (*task.inputs, "fill")} for row in asked(task, rows)]
     found = [p for _, p in predictions(model, task, bare)]
     assert len(found) == 32
 

@@ -2,106 +2,76 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import random
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 import torch
 
-from multihead.run import read
 from multihead.train import checkpoints
 from multihead.train.lock import only_writer
 from multihead.train.loop import Step
 from multihead.train.training import Evaluated, Resumed, Saved, Training
 
-GOOD, BAD = ["fine", "lovely", "great", "warm", "很好"], ["dull", "cold", "poor", "slow", "很差"]
+WAYS = {
+    "plain": {},
+    "ema": {"average": "ema"},
+    "last": {"average": "last", "keep": 3},
+    "frozen": {"freeze": 1},
+    "low rank": {"lora": 2},
+    "low rank, averaged": {"lora": 2, "average": "ema"},
+    "smoothed": {"smoothing": 0.1},
+    "patient": {"patience": 1, "eval_every": 2},
+}
 
 
-@pytest.fixture
-def data(tmp_path):
-    pick = random.Random(0)
-    lines = ["text,label"]
-    for _ in range(120):
-        good = pick.random() < 0.5
-        words = pick.choices(GOOD if good else BAD, k=pick.randint(1, 3)) + pick.choices(["film", "plot", "end"], k=2)
-        pick.shuffle(words)
-        lines.append(f"{' '.join(words)},{'good' if good else 'bad'}")
-    file = tmp_path / "train.csv"
-    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return file
-
-
-def run_text(data: Path, out: Path, **train) -> str:
-    settings = {"steps": 24, "batch_tokens": 160, "lr": 3e-3, "save_every": 5, "eval_every": 8, "threads": 1} | train
-    lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
-    return (
-        f'task = "classify"\nout = "{out}"\n[data]\ntrain = "{data}"\n[tokenizer]\nkind = "wordpiece"\nvocab = 200\n'
-        "[model]\ndim = 16\nlayers = 2\nheads = 2\nmax_length = 32\n[train]\n" + "\n".join(lines)
-    )
-
-
-def training(data: Path, out: Path, fresh: bool = False, **train) -> Training:
-    return Training(read(run_text(data, out, **train)), fresh=fresh)
-
-
-def fingerprint(out: Path) -> str:
-    return hashlib.sha256((out / "model" / "model.safetensors").read_bytes()).hexdigest()
-
-
-def log(out: Path) -> list[dict]:
-    records = [json.loads(line) for line in (out / "log.jsonl").read_text().split("\n") if line]
-    return [{k: v for k, v in record.items() if k != "seconds"} for record in records]
-
-
-def whole(data: Path, out: Path, **train) -> str:
-    run = training(data, out, **train)
-    for _ in run:
-        pass
-    run.finish(replicates=0)
-    return fingerprint(out)
-
-
-@pytest.mark.parametrize("average", ["none", "ema"])
-def test_stopped_anywhere_it_goes_on_bit_for_bit(data, tmp_path, average):
-    want = whole(data, tmp_path / "whole", average=average)
+@pytest.mark.parametrize("way", WAYS)
+def test_stopped_anywhere_it_goes_on_bit_for_bit(runs, way):
+    settings = WAYS[way] | ({"start": runs.bert()} if "lora" in WAYS[way] else {})
+    want = runs.whole("whole", **settings)
     for stop_at in (1, 5, 7, 8, 23):
-        out = tmp_path / f"stopped-{stop_at}"
-        run = training(data, out, average=average)
+        out = f"stopped-{stop_at}"
+        run = runs.make(out, **settings)
         for event in run:
             if getattr(event, "step", 0) == stop_at and not isinstance(event, Saved | Evaluated):
                 break  # as a kill would: nothing more is written
         torch.manual_seed(stop_at)  # nothing may hang on the state of a generator
-        assert whole(data, out, average=average) == want
-        assert log(out) == log(tmp_path / "whole")
+        assert runs.whole(out, **settings) == want
+        assert runs.log(out) == runs.log("whole")
 
 
-def test_a_signal_saves_and_a_second_stop_in_between_is_no_harm(data, tmp_path):
-    want = whole(data, tmp_path / "whole")
-    out = tmp_path / "run"
-    for stop_at in (3, 4, 11):
-        run = training(data, out)
+@pytest.mark.parametrize("way", ["plain", "last"])
+def test_a_signal_saves_and_a_second_stop_in_between_is_no_harm(runs, way):
+    want = runs.whole("whole", **WAYS[way])
+    for stop_at in (3, 4, 11, 21, 22):
+        run = runs.make("run", **WAYS[way])
         for event in run:
             run.stop = getattr(event, "step", 0) >= stop_at
-        assert checkpoints.steps(out / "checkpoints")[-1] == stop_at
-    assert whole(data, out) == want
+        assert checkpoints.steps(run.out / "checkpoints")[-1] == stop_at
+    assert runs.whole("run", **WAYS[way]) == want
+    assert runs.log("run") == runs.log("whole")
 
 
-def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(data, tmp_path):
-    want = whole(data, tmp_path / "whole")
+def test_a_run_that_had_enough_takes_no_step_more(runs):
+    """Killed between its last checkpoint and the end, it used to take one."""
+    settings = {"patience": 1, "eval_every": 2, "steps": 100}
+    run = runs.make("run", **settings)
+    last = [event for event in run if isinstance(event, Step)][-1].step
+    assert last < 100
+    run = runs.make("run", **settings)
+    assert [event for event in run if isinstance(event, Step)] == []
+    run.finish(replicates=0)
+    assert runs.log("run")[-1]["step"] == last
+
+
+def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(runs):
+    want = runs.whole("whole")
     for damage in ("flip", "cut", "missing", "state"):
-        out = tmp_path / damage
-        run = training(data, out)
+        run = runs.make(damage)
         for event in run:
             if getattr(event, "step", 0) == 17:
                 break
-        newest = out / "checkpoints" / "step-15"
+        newest = run.out / "checkpoints" / "step-15"
         file = newest / ("state.json" if damage == "state" else "model.safetensors")
         raw = bytearray(file.read_bytes())
         raw[-9] ^= 4
@@ -109,18 +79,17 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(data, tmp_path)
             file.unlink()
         else:
             file.write_bytes(bytes(raw[:-20]) if damage == "cut" else bytes(raw))
-        run = training(data, out)
-        first = next(iter(run))
+        first = next(iter(runs.make(damage)))
         assert isinstance(first, Resumed)
         assert first.step == 10
         assert "step-15" in first.notes[0]
-        assert whole(data, out) == want
+        assert runs.whole(damage) == want
 
 
-def test_from_python(data, tmp_path):
+def test_from_python(runs, tmp_path):
     import multihead as mh
 
-    (tmp_path / "run.toml").write_text(run_text(data, tmp_path / "run"), encoding="utf-8")
+    (tmp_path / "run.toml").write_text(runs.text("run"), encoding="utf-8")
     run = mh.train(tmp_path / "run.toml", "train.steps=30")
     written = json.loads((run.out / "metrics.json").read_text(encoding="utf-8"))
     assert written["valid"]["accuracy"]["value"] == run.scores["valid"]["accuracy"].value
@@ -132,34 +101,41 @@ def test_from_python(data, tmp_path):
     assert seen[0].weights("encoder.1.self.1").shape[0] == len(seen[0].tokens)
 
 
-def test_other_settings_are_refused_but_more_steps_are_not(data, tmp_path):
-    out = tmp_path / "run"
-    whole(data, out, steps=8)
+def test_other_settings_are_refused_but_more_steps_are_not(runs):
+    runs.whole("run", steps=8)
     with pytest.raises(ValueError, match=r"train\.lr.*--fresh"):
-        training(data, out, steps=8, lr=1e-3)
-    training(data, out, steps=9)
-    run = training(data, out, lr=1e-3, fresh=True)
-    assert checkpoints.steps(out / "checkpoints") == []
+        runs.make("run", steps=8, lr=1e-3)
+    runs.make("run", steps=9)
+    run = runs.make("run", lr=1e-3, fresh=True)
+    assert checkpoints.steps(run.out / "checkpoints") == []
     assert run.order.steps == 24
 
 
-@pytest.mark.parametrize(
-    "key", ["train.lora=4", "train.freeze=1", "train.smoothing=0.1", "device=cuda", "train.compile=true"]
-)
-def test_keys_without_effect_are_refused(data, tmp_path, key):
+def test_keys_without_effect_are_refused(runs):
     with pytest.raises(ValueError, match="not built yet"):
-        Training(read(run_text(data, tmp_path / "run"), [key]))
+        runs.make("run", "device=cuda")
+    with pytest.raises(ValueError, match=r"train\.lora.*from scratch"):
+        runs.make("run", lora=4)
 
 
-def test_one_writer_per_directory(data, tmp_path):
-    out = tmp_path / "run"
-    with only_writer(out), pytest.raises(ValueError, match=f"process {os.getpid()} on"):
-        next(iter(training(data, out)))
-    next(iter(training(data, out)))
+def test_smoothing_beside_a_loss_without_classes_is_refused(tmp_path):
+    from multihead.run import read
+
+    file = tmp_path / "pairs.csv"
+    file.write_text("text_a,text_b,label\n" + "a,b,1.5\nc,d,2.5\n" * 20)
+    text = f'task = "match"\nout = "{tmp_path / "run"}"\n[data]\ntrain = "{file}"\n[match]\ntarget = "score"\n'
+    with pytest.raises(ValueError, match=r"train\.smoothing.*match\.target = score"):
+        Training(read(text, ["train.smoothing=0.1"]))
 
 
-def test_gradients_that_are_not_finite_teach_nothing_and_stop_the_run(data, tmp_path):
-    run = training(data, tmp_path / "run", steps=40, eval_every=100)
+def test_one_writer_per_directory(runs, tmp_path):
+    with only_writer(tmp_path / "run"), pytest.raises(ValueError, match=f"process {os.getpid()} on"):
+        next(iter(runs.make("run")))
+    next(iter(runs.make("run")))
+
+
+def test_gradients_that_are_not_finite_teach_nothing_and_stop_the_run(runs):
+    run = runs.make("run", steps=40, eval_every=100)
     steps, before = [], run.model.readout.scores.weight
 
     def go_on() -> None:
@@ -178,39 +154,11 @@ def test_gradients_that_are_not_finite_teach_nothing_and_stop_the_run(data, tmp_
     assert torch.equal(run.model.readout.scores.weight, before)
 
 
-def test_the_cache_of_tokens_is_used_again_and_follows_the_data(data, tmp_path):
-    out = tmp_path / "run"
-    training(data, out)
-    made = sorted((out / "cache").iterdir())
-    training(data, out)
-    assert sorted((out / "cache").iterdir()) == made
-    data.write_text(data.read_text() + "one more film,good\n")
-    training(data, out)
-    assert len(sorted((out / "cache").iterdir())) == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_kill_9_at_random_moments(data, tmp_path, seed):
-    """A process that is killed again and again ends with the bytes of one that was not."""
-    want = whole(data, tmp_path / "whole")
-    out = tmp_path / "killed"
-    (tmp_path / "run.toml").write_text(run_text(data, out))
-    code = (
-        "import sys\nfrom multihead.run import read\nfrom multihead.train.training import Training\n"
-        "from pathlib import Path\nrun = Training(read(Path(sys.argv[1])))\nprint('ready', flush=True)\n"
-        "for event in run: pass\nrun.finish(replicates=0)\n"
-    )
-    pick, kills = random.Random(seed), 0
-    while True:
-        process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "run.toml")], stdout=subprocess.PIPE)
-        process.stdout.readline()
-        if kills < 5:
-            time.sleep(pick.random() * 0.6)
-            process.send_signal(signal.SIGKILL)
-        if process.wait() == 0:
-            break
-        kills += 1
-    assert kills >= 1
-    assert fingerprint(out) == want
-    assert log(out) == log(tmp_path / "whole")
+def test_the_cache_of_tokens_is_used_again_and_follows_the_data(runs):
+    cache = runs.make("run").out / "cache"
+    made = sorted(cache.iterdir())
+    runs.make("run")
+    assert sorted(cache.iterdir()) == made
+    runs.data.write_text(runs.data.read_text(encoding="utf-8") + "one more film,good\n", encoding="utf-8")
+    runs.make("run")
+    assert sum(path.is_dir() for path in cache.iterdir()) == 2

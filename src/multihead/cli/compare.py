@@ -34,7 +34,7 @@ def compare(
     from multihead.build import load
     from multihead.cli.evaluate import reading_of
     from multihead.scores import flips, plain
-    from multihead.tasks.predict import predictions
+    from multihead.tasks.predict import answers
 
     console = Console(highlight=False, stderr=json)
     models = [load(first), load(second)]
@@ -47,7 +47,7 @@ def compare(
     with console.status(f"reading {data}"):
         both = zip(
             *(
-                predictions(m.model, task, (r.values for r in reading_of(tasks[0], data, columns or [])))
+                answers(m.model, task, (r.values for r in reading_of(tasks[0], data, columns or [])))
                 for m, task in zip(models, tasks, strict=True)
             ),
             strict=True,

@@ -21,7 +21,9 @@ app = verb()
 def evaluate(
     model: Annotated[str, typer.Argument(help="A model directory.")],
     data: Annotated[Path, typer.Argument(help="A file with gold labels.")],
-    columns: Annotated[list[str] | None, typer.Argument(help="Columns of other names: label=category")] = None,
+    columns: Annotated[
+        list[str] | None, typer.Argument(help="Columns of other names: label=category; more files; format=pairs")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Score a model on a file, with confidence intervals.
@@ -29,11 +31,13 @@ def evaluate(
     \b
     Example:
       multihead evaluate runs/intents/model test.csv label=category
+      multihead evaluate runs/translate/model test.en test.de
     """
     from rich.console import Console
 
     from multihead.build import load
     from multihead.report.console import scores_grid, table_views
+    from multihead.report.waiting import watched
     from multihead.scores import plain
     from multihead.tasks import predict
 
@@ -41,8 +45,8 @@ def evaluate(
     task = loaded.ready()
     console = Console(highlight=False, stderr=json)
     reading = reading_of(task, data, columns or [])
-    with console.status(f"reading {data}"):
-        scorer = predict.evaluate(loaded.model, task, (record.values for record in reading))
+    rows = watched((record.values for record in reading), f"scoring {data.name}", console)
+    scorer = predict.evaluate(loaded.model, task, rows)
     if json:
         print(jsons.dumps(plain(scorer.result())))
         return
@@ -53,11 +57,14 @@ def evaluate(
 
 
 def reading_of(task: Task, data: Path, columns: list[str]) -> Reading:
-    """The rows of a file by the task's columns; SQuAD and CoNLL files know theirs."""
+    """The rows of files by the task's columns; SQuAD and CoNLL files know theirs."""
     from multihead.data.read import records
 
-    if wrong := next((column for column in columns if "=" not in column), None):
-        raise typer.BadParameter(f"{wrong!r} is not of the form label=category")
-    named = dict(column.split("=", 1) for column in columns)
-    roles = {role: named.get(role, role) for role in (*task.inputs, *task.gold)}
-    return records(data, columns=roles if named or task.name not in ("ner", "answer") else None)
+    files = [data, *(Path(column) for column in columns if "=" not in column)]
+    named = dict(column.split("=", 1) for column in columns if "=" in column)
+    if wrong := next((file for file in files[1:] if not file.exists()), None):
+        raise typer.BadParameter(f"{str(wrong)!r} is no file, nor of the form label=category")
+    settings = {name: named.pop(name) for name in ("format", "encoding") if name in named}
+    roles = {role: named.get(role, role) for role in task.columns()}
+    known = task.name in ("ner", "answer") and not named
+    return records(files, columns=None if known else roles, task=task.name, **settings)

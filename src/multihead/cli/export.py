@@ -32,7 +32,11 @@ def export(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):  # before the import: answered at once
         raise ValueError(f"{out}: not an empty directory; give a new one")
     from multihead.build import load, save
+    from multihead.heads import padded
 
-    loaded = load(model, dtype=None)
+    pruned = load(model, dtype=None)
+    loaded = padded(pruned)
     save(loaded, out, family=True)
+    if loaded is not pruned:
+        print(f"{model}: transformers knows no pruned heads: zeros stand in their places, the answers are the same")
     print(f"{out}: {loaded.architecture}; open it with transformers.AutoModel.from_pretrained({str(out)!r})")

@@ -11,7 +11,9 @@ app = verb()
 
 @app.command()
 def init(
-    task: Annotated[str, typer.Argument(help="ner, classify, match or answer.")],
+    task: Annotated[
+        str, typer.Argument(help="ner, classify, match, answer, translate, summarize, generate, mask or denoise.")
+    ],
     from_: Annotated[str | None, typer.Option("--from", help="The model to start from: a path or hub:owner/name.")] = (
         None
     ),

@@ -22,6 +22,7 @@ VERBS = {
     "evaluate": ("multihead.cli.evaluate", "how good a model is on data"),
     "compare": ("multihead.cli.compare", "two models on the same data: what flipped, is it chance"),
     "predict": ("multihead.cli.predict", "JSONL or text in, JSONL out, streaming"),
+    "heads": ("multihead.cli.heads", "look into heads, rank them, cut them out, undo it"),
     "export": ("multihead.cli.export", "write a model so that another library opens it"),
     "bench": ("multihead.cli.bench", "our speed beside the peers', as ratios"),
     "doctor": ("multihead.cli.doctor", "what this machine can do, and what is missing"),

@@ -3,68 +3,178 @@
 from __future__ import annotations
 
 import json as jsons
+import os
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
 from multihead.cli.verb import verb
 
 if TYPE_CHECKING:
-    from multihead.tasks import Task, Values
+    from multihead.models import Model
+    from multihead.tasks import Generate, Task, Values
 
 app = verb()
+JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 
 
 @app.command()
 def predict(
     model: Annotated[str, typer.Argument(help="A model directory, or hub:owner/name.")],
-    file: Annotated[str, typer.Argument(help="JSONL or text, one input a line; - is stdin.")] = "-",
+    file: Annotated[str, typer.Argument(help="JSONL or text, one input a line, also .gz; - is stdin.")] = "-",
     interactive: Annotated[bool, typer.Option("-i", help="A prompt: one input a line, answered at once.")] = False,
 ) -> None:
-    """Write one JSON line per input.
+    """Write one JSON line per input, in their order. A line that cannot be read is answered with an error object and
+    the rest goes on; the exit code is then 1.
 
     \b
     Example:
       multihead predict runs/ner/model new.jsonl > out.jsonl
       echo "Angela Merkel visited Beijing." | multihead predict runs/ner/model
     """
+    from rich.console import Console
+
     from multihead.build import load
+    from multihead.report.waiting import watched
+    from multihead.tasks import Generate
     from multihead.tasks.predict import AHEAD, predictions
 
     loaded = load(model)
     task = loaded.ready()
-    source = prompted() if interactive else lines(file)
-    ahead = 1 if interactive or (file == "-" and sys.stdin.isatty()) else AHEAD
-    for _, prediction in predictions(loaded.model, task, inputs(source, task), ahead=ahead):
-        print(jsons.dumps(prediction, ensure_ascii=False), flush=ahead == 1)
-
-
-def lines(file: str) -> Iterator[str]:
-    """Lines without their ends; only \\n ends a line."""
-    if file == "-":
-        yield from (line.rstrip("\r\n") for line in sys.stdin)
+    if interactive and isinstance(task, Generate):
+        talk(loaded.model, task)
         return
-    with open(file, encoding="utf-8-sig", newline="\n") as opened:
-        yield from (line.rstrip("\r\n") for line in opened)
+    source = Source(file, interactive)
+    ahead = 1 if interactive or (file == "-" and sys.stdin.isatty()) else AHEAD
+    # A bar between the lines of an answer would be in the way.
+    console = Console(stderr=True, force_terminal=False if sys.stdout.isatty() else None)
+    refused, first, count = 0, "", 0
+    try:
+        answers = predictions(loaded.model, task, inputs(source, task), ahead=ahead, strict=False)
+        for count, (_, answer) in enumerate(watched(answers, "predicting", console, source.share), 1):
+            if "error" in answer:
+                refused, first = refused + 1, first or answer["error"]["message"]
+            print(jsons.dumps(answer, ensure_ascii=False), flush=count % ahead == 0)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has seen enough: `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
+    if refused:
+        what = f"{refused:,} of {count:,} inputs could not be read; the first: {first}"
+        print(f"multihead: {what}", file=sys.stderr)
+        raise typer.Exit(1)
 
 
-def prompted() -> Iterator[str]:
+def talk(model: Model, task: Generate) -> None:
+    """A conversation, or beginnings to go on with; what is written shows as it comes. /new forgets what was said."""
+    messages: list[dict[str, str]] = []
+    for turn, line in enumerate(prompted()):
+        said = line.decode(errors="replace").strip("\r\n")
+        if said.strip() == "/new":
+            messages = []
+        elif said.strip():
+            values = task.checked(said, "the prompt")
+            if "messages" in values:
+                messages += values["messages"]
+                values = {"messages": messages}
+            elif sys.stdout.isatty():
+                print(said, end="")
+            parts = []
+            for part in task.stream(model, values, seed=turn):
+                parts.append(part)
+                print(part, end="", flush=True)
+            print(flush=True)
+            messages.append({"role": "assistant", "content": "".join(parts).strip()})
+
+
+class Source:
+    """The lines of a file, of stdin or of a prompt, as bytes, and how far they have been read."""
+
+    def __init__(self, file: str, interactive: bool = False) -> None:
+        self.file, self.interactive = file, interactive
+        self.json = Path(file.removesuffix(".gz")).suffix.lower() in JSON_ENDINGS
+        self.read, self.size = 0, 0
+        self.share: Callable[[], float] | None = None
+        if file != "-" and not interactive:
+            self.size = self._checked(Path(file))
+            if not file.endswith(".gz"):  # how much is left of packed data nobody knows
+                self.share = lambda: self.read / max(self.size, 1)
+
+    @staticmethod
+    def _checked(path: Path) -> int:
+        from multihead.data.lines import head_of
+
+        if not path.is_file() or path.stat().st_size:  # an empty file has no inputs, and that is no fault
+            head_of(path)
+        return path.stat().st_size
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Only \\n ends a line. Of a line that is too long, so much is given that this can be seen."""
+        from multihead.data.lines import BROKEN_GZIP, LONGEST_LINE, opened
+
+        if self.interactive:
+            yield from prompted()
+            return
+        stream: BinaryIO
+        with nullcontext(sys.stdin.buffer) if self.file == "-" else opened(Path(self.file)) as stream:
+            try:
+                while line := stream.readline(LONGEST_LINE + 1):
+                    self.read += len(line)
+                    yield line
+                    while len(line) > LONGEST_LINE and not line.endswith(b"\n"):
+                        line = stream.readline(LONGEST_LINE)
+                        self.read += len(line)
+            except BROKEN_GZIP as error:
+                raise ValueError(f"{self.file}: broken gzip data ({error}); fetch it again") from None
+
+
+def prompted() -> Iterator[bytes]:
     while True:
         try:
-            yield input("> ")
+            yield input("> ").encode("utf-8", "surrogateescape")
         except EOFError:
             return
 
 
-def inputs(source: Iterator[str], task: Task) -> Iterator[Values]:
-    """A line that is a JSON object is taken as one; any other is the text."""
+def inputs(source: Source, task: Task) -> Iterator[Values]:
+    """A line that is a JSON object is taken as one, and any line of a .jsonl file is JSON; any other is the text.
+    Empty lines are no inputs."""
+    from multihead.data.lines import LONGEST_LINE
+    from multihead.tasks.predict import Refused
+
     for number, line in enumerate(source, 1):
-        if not line.strip():
+        bare = (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).rstrip(b"\r\n")
+        if not bare.strip():
+            continue
+        where = f"line {number}"
+        if len(line) > LONGEST_LINE:
+            yield Refused("too_long", f"{where}: more than {LONGEST_LINE >> 20} MiB in one line; is this text?")
             continue
         try:
-            given = jsons.loads(line) if line.lstrip().startswith("{") else line
+            yield {**task.checked(given(bare.decode(), source.json), where), "line": number}
+        except UnicodeDecodeError as error:
+            message = f"{where}: byte {bare[error.start]:#04x} at {error.start + 1} is not UTF-8; convert the input"
+            yield Refused("bad_encoding", message)
+        except Unreadable as error:
+            yield Refused("bad_json", f"{where}: {error}")
         except ValueError as error:
-            raise ValueError(f"line {number}: not JSON: {error}") from None
-        yield task.checked(given, f"line {number}")
+            yield Refused("bad_input", str(error))
+
+
+class Unreadable(ValueError):
+    """A line that is not the JSON it should be."""
+
+
+def given(text: str, json: bool) -> object:
+    from multihead.data.jsons import parse
+
+    if not json and not text.lstrip().startswith("{"):
+        return text
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise Unreadable(error) from None

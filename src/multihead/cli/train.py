@@ -24,7 +24,7 @@ app = verb()
 @app.command()
 def train(
     given: Annotated[list[str] | None, typer.Argument(help="A run file, and keys to change: train.lr=3e-5")] = None,
-    task: Annotated[str | None, typer.Option(help="Without a run file: ner, classify, match or answer.")] = None,
+    task: Annotated[str | None, typer.Option(help="Without a run file: ner, translate …")] = None,
     data: Annotated[str | None, typer.Option(help="Without a run file: the training file.")] = None,
     start: Annotated[str | None, typer.Option("--from", help="Without a run file: the model to start from.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over, even if there is something to resume.")] = False,
@@ -93,11 +93,24 @@ def announce(training: Training, console: object) -> None:
     for side, reading in training.setup.readings.items():
         if reading.rows:  # validation and test data are read when they are needed
             say(f"{side}: {reading}")
+    if training.examples.read and not training.setup.readings["train"].rows:  # all of it was in the token cache
+        say(f"train: {training.examples.read}")
+    for note in training.examples.notes:
+        say(f"train: {note}")
     sizes = training.examples.sizes
     say(
-        f"{len(training.task.labels)} labels, {len(sizes):,} windows, {sizes.sum():,} tokens, "
+        f"{about(training)}, {len(sizes):,} windows, {sizes.sum():,} tokens, "
         f"{training.order.steps:,} steps; about {seconds_left(training) / 60:.0f} min"
     )
+
+
+def about(training: Training) -> str:
+    """What is learnt: so many labels, or a vocabulary."""
+    task = training.task
+    if task.readout.over != "vocabulary":
+        return f"{len(task.labels)} labels"
+    both = dict.fromkeys((task.tokenizer, task.tokenizer.target))
+    return f"a vocabulary of {' and '.join(f'{len(one):,}' for one in both)}"
 
 
 def steps(training: Training, console: object) -> int:
@@ -105,7 +118,7 @@ def steps(training: Training, console: object) -> int:
     from multihead.machine.memory import resident
     from multihead.report.progress import Progress
     from multihead.train.loop import Step
-    from multihead.train.training import Evaluated, Resumed, Saved
+    from multihead.train.training import Evaluated, Note, Resumed, Saved
 
     caught = 0
 
@@ -128,7 +141,9 @@ def steps(training: Training, console: object) -> int:
                     line.say(f"going on from step {event.step}")
                 elif isinstance(event, Evaluated):
                     mark = ", the best so far" if event.best else ""
-                    line.say(f"step {event.step}: validation {event.main} {event.scores[event.main].value:.4f}{mark}")
+                    line.say(f"{event.what}: validation {event.main} {event.scores[event.main].value:.4f}{mark}")
+                elif isinstance(event, Note):
+                    line.say(event.text)
                 elif isinstance(event, Saved):
                     line.update(event.step, note="saved")
     finally:

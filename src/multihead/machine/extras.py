@@ -8,7 +8,7 @@ EXTRAS = {
     "gguf": ("gguf",),
     "tensorboard": ("tensorboard",),
     "scores": ("sacrebleu", "rouge_score", "jiwer", "torchmetrics"),
-    "bench": ("x_transformers", "transformers", "keras"),
+    "bench": ("x_transformers", "transformers", "accelerate", "keras", "ctranslate2"),
 }
 
 

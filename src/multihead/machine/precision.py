@@ -5,7 +5,7 @@ import math
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -42,30 +42,30 @@ class Finding:
         return f"works, {pace}" if self.good else f"works, but not faster: {pace}"
 
 
-def choose(wanted: str = "auto") -> Name:
+def choose(wanted: str = "auto", probe: Callable[[], Mapping[str, Finding]] | None = None) -> Name:
     """The precision to compute in; `auto` is bf16 where it is good and fp32 everywhere else.
 
     fp16 must be asked for by name: its range is small, so training needs loss scaling.
     """
     if wanted == "auto":
-        return "bf16" if measure().get("bf16", Finding("bf16")).good else "fp32"
+        return "bf16" if (probe or measure)().get("bf16", Finding("bf16")).good else "fp32"
     if wanted == "fp32":
         return "fp32"
     for half in HALVES:
         if wanted == half:
-            if (finding := measure()[half]).died or not finding.error <= AGREES:
+            if (finding := (probe or measure)()[half]).died or not finding.error <= AGREES:
                 raise ValueError(f"{half} on this machine {finding.verdict}; use fp32 or auto")
             return half
     raise ValueError(f"no precision {wanted!r}; one of auto, fp32, bf16, fp16")
 
 
 @cache
-def measure() -> dict[str, Finding]:
-    """Every half precision, probed in a child process; a few seconds, once per process."""
+def measure(halves: tuple[Name, ...] = HALVES) -> dict[str, Finding]:
+    """Half precisions, probed in a child process; a few seconds, once per process."""
     program = [sys.executable, "-m", "multihead.machine.probe"]
     findings: dict[str, Finding] = {}
     # One child answers for all, unless a precision kills it: then another goes on with the rest.
-    while left := [half for half in HALVES if half not in findings]:
+    while left := [half for half in halves if half not in findings]:
         found, died = _ask([*program, *left], PATIENCE)
         findings |= {finding.precision: finding for finding in found}
         if len(found) < len(left):

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from multihead.attention import Alibi, Cache, Mask, MultiHeadAttention, Position, RelativeBias, Rotary, Sight
+from multihead.attention import (
+    Alibi,
+    Cache,
+    Mask,
+    MultiHeadAttention,
+    Position,
+    RelativeBias,
+    Rotary,
+    Sight,
+    add_dropped,
+)
 from multihead.models.config import ModelConfig
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
@@ -24,12 +33,18 @@ def norm_of(config: ModelConfig, dim: int | None = None) -> nn.Module:
     return kind(dim or config.dim, eps=config.norm_eps)
 
 
-def attention_of(config: ModelConfig, memory_dim: int | None = None) -> MultiHeadAttention:
+def attention_of(
+    config: ModelConfig, memory_dim: int | None = None, kept: tuple[int, ...] | None = None
+) -> MultiHeadAttention:
+    """kept: the heads that pruning left; those that share keys stay together."""
+    heads, kv_heads = config.heads, config.kv_heads
+    if kept is not None:
+        heads, kv_heads = len(kept), None if kv_heads is None else len(kept) * kv_heads // heads
     return MultiHeadAttention(
         config.dim,
-        config.heads,
-        kv_heads=config.kv_heads,
-        key_dim=config.key_dim,
+        heads,
+        kv_heads=kv_heads,
+        key_dim=config.key_dim if kept is None else config.head_width,
         value_dim=config.value_dim,
         memory_dim=memory_dim,
         bias=config.attention_bias,
@@ -54,9 +69,9 @@ def position_of(config: ModelConfig, causal: bool) -> Position | None:
 class FeedForward(nn.Module):
     """down(activation(up(x))), or down(activation(gate(x)) * up(x))."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, inner: int | None = None) -> None:
         super().__init__()
-        inner = config.inner or 4 * config.dim
+        inner = inner or config.inner or 4 * config.dim
         self.up = nn.Linear(config.dim, inner, config.inner_bias)
         self.gate = nn.Linear(config.dim, inner, config.inner_bias) if config.gated else None
         self.down = nn.Linear(inner, config.dim, config.inner_bias)
@@ -77,13 +92,15 @@ class Block(nn.Module):
 
     address = ""  # stack and layer, as in `encoder.2`: its heads are watched, and its cache kept, under this name
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, layer: int = 0) -> None:
         super().__init__()
         self.norm_first, self.dropout = config.norm_first, config.dropout
-        self.attention, self.attention_norm = attention_of(config), norm_of(config)
-        self.cross = attention_of(config, config.memory_dim) if config.memory_dim else None
+        self.kept, self.cross_kept = (None if k is None else k[layer] for k in (config.kept, config.cross_kept))
+        self.attention, self.attention_norm = attention_of(config, kept=self.kept), norm_of(config)
+        self.cross = attention_of(config, config.memory_dim, self.cross_kept) if config.memory_dim else None
         self.cross_norm = norm_of(config) if config.memory_dim else None
-        self.feed_forward, self.feed_forward_norm = FeedForward(config), norm_of(config)
+        inner = None if config.inners is None else config.inners[layer]
+        self.feed_forward, self.feed_forward_norm = FeedForward(config, inner), norm_of(config)
         if config.norm_first:  # every block adds to one stream: small outputs at the start, so depth does not grow it
             outputs = [self.attention.out, self.feed_forward.down, *([] if self.cross is None else [self.cross.out])]
             for linear in outputs:
@@ -100,6 +117,8 @@ class Block(nn.Module):
     ) -> Tensor:
         """x [B, T, D] -> [B, T, D]"""
         own, other = (None, None) if cache is None else (cache[self.address], cache[self.address + ".cross"])
+        if self.kept is not None:
+            sight = sight.of(self.kept)
         y = self.attention(self._before(self.attention_norm, x), mask=sight, position=position, cache=own)
         x = self._after(self.attention_norm, x, y)
         if self.cross is not None and self.cross_norm is not None:
@@ -111,7 +130,7 @@ class Block(nn.Module):
         return norm(x) if self.norm_first else x
 
     def _after(self, norm: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        x = x + F.dropout(y, self.dropout, self.training)
+        x = add_dropped(x, y, self.dropout, self.training)
         return x if self.norm_first else norm(x)
 
 
@@ -123,7 +142,7 @@ class Stack(nn.Module):
     def __init__(self, config: ModelConfig, name: str, causal: bool) -> None:
         super().__init__()
         self.causal, self.window = causal, config.window
-        blocks = [Block(config) for _ in range(config.layers)]
+        blocks = [Block(config, layer) for layer in range(config.layers)]
         for layer, block in enumerate(blocks):
             block.address = f"{name}.{layer}"
         self.blocks = nn.ModuleList(blocks)

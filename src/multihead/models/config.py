@@ -43,6 +43,11 @@ class ModelConfig:
     attention_dropout: float = 0.0  # above 0, attention leaves the fused kernel on CPU while training
     window: int | None = None  # see only this many neighbours
 
+    # What pruning left, layer by layer; None: everything. Heads keep the numbers that they had.
+    kept: tuple[tuple[int, ...], ...] | None = None
+    cross_kept: tuple[tuple[int, ...], ...] | None = None
+    inners: tuple[int, ...] | None = None  # instead of `inner`
+
     # Where a token stands
     positions: Literal["none", "sinusoidal", "learned", "rotary", "alibi", "relative"] = "sinusoidal"
     position_offset: int = 0  # rows of the learned table before position 0 (RoBERTa, BART: 2)
@@ -61,6 +66,15 @@ class ModelConfig:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if self.key_dim is None and self.dim % self.heads:
             raise ValueError(f"dim={self.dim} is not a multiple of heads={self.heads}; change one, or give key_dim")
+        for name in ("kept", "cross_kept", "inners"):
+            if (left := getattr(self, name)) is not None and len(left) != self.layers:
+                raise ValueError(f"{name} speaks of {len(left)} layers, there are {self.layers}")
+        for numbers in (*(self.kept or ()), *(self.cross_kept or ())):
+            group = self.heads // (self.kv_heads or self.heads)
+            if not numbers or list(numbers) != sorted(set(numbers)) or not 0 <= numbers[0] <= numbers[-1] < self.heads:
+                raise ValueError(f"kept heads {list(numbers)}: one number or more, rising, below {self.heads}")
+            if {n for head in numbers for n in range(head - head % group, head - head % group + group)} != {*numbers}:
+                raise ValueError(f"kept heads {list(numbers)}: {group} heads share their keys and stay together")
 
     @property
     def head_width(self) -> int:

@@ -18,9 +18,16 @@ def begin(directory: Path) -> None:
     write_json(directory / MANIFEST, {"unfinished": True})
 
 
-def finish(directory: Path, task: str | None, options: dict[str, Any], files: list[Path]) -> None:
+def finish(
+    directory: Path,
+    task: str | None,
+    options: dict[str, Any],
+    files: list[Path],
+    pruned: dict[str, Any] | None = None,
+) -> None:
     sums = {path.relative_to(directory).as_posix(): sha256(path) for path in sorted(files)}
-    write_json(directory / MANIFEST, {"task": task, "options": options, "sha256": sums})
+    cut = {"pruned": pruned} if pruned else {}
+    write_json(directory / MANIFEST, {"task": task, "options": options, **cut, "sha256": sums})
 
 
 def check(directory: Path) -> dict[str, Any]:

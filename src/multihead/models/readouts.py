@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from multihead.attention import dropout as dropped
 from multihead.models.block import ACTIVATIONS, norm_of
 from multihead.models.bodies import Decoder, Encoder, EncoderDecoder
 from multihead.models.config import ModelConfig
@@ -67,7 +68,7 @@ class Classes(nn.Module):
         self.over, self.hidden = over, hidden
         self.dense = nn.Linear(dim, dim) if hidden else None
         self.activation = {"tanh": torch.tanh, "relu": torch.relu, "gelu": F.gelu, None: None}[hidden]
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = dropout
         self.scores = nn.Linear(dim, classes, bias)
         nn.init.normal_(self.scores.weight, std=0.02)
 
@@ -75,7 +76,7 @@ class Classes(nn.Module):
         pooled = self.pool(hidden, keep)
         if self.dense is not None and self.activation is not None:
             pooled = self.activation(self.dense(pooled))
-        return self.scores(self.dropout(pooled))
+        return self.scores(dropped(pooled, self.dropout, self.training))
 
     def pool(self, hidden: Tensor, keep: Tensor | None) -> Tensor:
         if self.over == "tokens":

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from multihead.attention import dropout
 from multihead.models.block import norm_of
 from multihead.models.config import ModelConfig
 
@@ -62,7 +63,7 @@ class TokenStem(nn.Module):
             x = x + (self.types.weight[0] if types is None else self.types(types))
         if self.positions is not None:
             x = x + self.positions(at)
-        return F.dropout(self.norm(x), self.dropout, self.training)
+        return dropout(self.norm(x), self.dropout, self.training)
 
     def check(self, length: int) -> None:
         """Refuse what reaches beyond the table of positions."""
@@ -94,7 +95,7 @@ class PatchStem(nn.Module):
         x = torch.cat((self.whole.expand(len(x), -1, -1), x), dim=1)
         if self.positions is not None:
             x = x + self.positions(slice(0, x.shape[1]))
-        return F.dropout(x, self.dropout, self.training)
+        return dropout(x, self.dropout, self.training)
 
 
 class AudioStem(nn.Module):
@@ -116,7 +117,7 @@ class AudioStem(nn.Module):
                     f"{x.shape[1]} frames are more than this model's {self.positions.length}; cut the sound"
                 )
             x = x + self.positions(slice(0, x.shape[1]))
-        return F.dropout(x, self.dropout, self.training)
+        return dropout(x, self.dropout, self.training)
 
 
 STEMS = {"tokens": TokenStem, "patches": PatchStem, "audio": AudioStem}

@@ -10,6 +10,7 @@ from multihead.report.facts import (
     Lengths,
     Mistake,
     Mistakes,
+    Sample,
     Span,
 )
 from multihead.report.page import page
@@ -25,6 +26,7 @@ __all__ = [
     "Mistake",
     "Mistakes",
     "Progress",
+    "Sample",
     "Span",
     "page",
     "show",

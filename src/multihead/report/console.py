@@ -14,7 +14,7 @@ from multihead.scores import Interval, Row, Score, Table, plain
 HEADINGS = {"tags": "By tag", "entities": "By entity", "classes": "By class", "labels": "By label"}
 ROOMY, TIGHT = 72, 46  # columns: below the first no intervals, below the second short headings
 HEADLINES = 6  # scores printed; `summary` has all
-PAGE_ONLY = ("curves", "best_step", "mistakes", "heads", "run_file")
+PAGE_ONLY = ("curves", "best_step", "mistakes", "samples", "heads", "run_file")
 
 
 def summary(facts: Facts) -> dict[str, Any]:

@@ -22,6 +22,14 @@ NAMES = {
     "auc": "area under ROC",
     "exact": "exact match",
     "mrr": "mean reciprocal rank",
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rougeL": "ROUGE-L",
+    **{f"lead.rouge{n}": f"ROUGE-{n} of the first sentence" for n in "12L"},
+    **{f"lead_short.rouge{n}": f"ROUGE-{n} of its first words" for n in "12L"},
+    "loss": "loss (nats per token)",
     "strict.f1": "entity F1",
     "strict.precision": "entity precision",
     "strict.recall": "entity recall",
@@ -97,6 +105,17 @@ class Mistakes:
 
 
 @dataclass(frozen=True, slots=True)
+class Sample:
+    """A text that was written, beside what it was written from and what was wanted. place: file:line."""
+
+    source: str
+    target: str
+    written: str
+    score: float | None = None
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Lengths:
     """How long the inputs are, and what became of them. counts[i]: inputs with edges[i] <= length < edges[i+1].
     Shares lie between 0 and 1; None: not measured."""
@@ -125,6 +144,8 @@ class Heads:
     stack: str = "encoder"
     kind: str = "self"
     note: str = ""  # measured on what
+    names: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what heads do -> addresses
+    alike: Sequence[Sequence[str]] = ()  # addresses of heads that look at the same
 
     def __post_init__(self) -> None:
         shapes = {np.shape(matrix) for matrix in self.statistics.values()}
@@ -160,6 +181,7 @@ class Facts:
     curves: tuple[Curve, ...] = ()
     best_step: float | None = None  # whose weights were kept
     mistakes: Mistakes | None = None
+    samples: tuple[Sample, ...] = ()  # of tasks that write text: the first ones, good or bad
     calibration: tuple[Bin, ...] = ()
     lengths: Lengths | None = None
     heads: tuple[Heads, ...] = ()

@@ -34,8 +34,8 @@ PAGE = """<!doctype html>
 <style>{style}</style>
 </head>
 <body>
-<noscript><p>This report draws itself with JavaScript, from the data inside this file; nothing is fetched. Please
-allow scripts for it, or read metrics.json beside it.</p></noscript>
+<noscript><p>This page draws itself with JavaScript, from the data inside this file; nothing is fetched. Please allow
+scripts for it{instead}.</p></noscript>
 <main id="report"></main>
 <script type="application/json" id="facts">{data}</script>
 <script type="module">{script}</script>
@@ -46,13 +46,20 @@ allow scripts for it, or read metrics.json beside it.</p></noscript>
 
 def page(facts: Facts) -> str:
     """The whole file; write it as UTF-8."""
-    style, script = (VIEWS / "style.css").read_text(encoding="utf-8"), bundle(MAIN)
+    return drawn(MAIN, facts.title, payload(facts), ", or read metrics.json beside it")
+
+
+def drawn(main: str, title: str, data: Any, instead: str = "") -> str:
+    """A page that one of the views draws from data. instead: what to do where scripts are forbidden."""
+    style, script = (VIEWS / "style.css").read_text(encoding="utf-8"), bundle(main)
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    title = html.escape("".join(letter if letter.isprintable() else " " for letter in facts.title))
-    return PAGE.format(policy=policy, title=title, style=style, data=embedded(payload(facts)), script=script)
+    shown = html.escape("".join(letter if letter.isprintable() else " " for letter in title))
+    return PAGE.format(
+        policy=policy, title=shown, style=style, data=embedded(data), script=script, instead=html.escape(instead)
+    )
 
 
 def embedded(data: Any) -> str:

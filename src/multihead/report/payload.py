@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.report.facts import Confusion, Curve, Facts, Heads, Lengths, Mistake, Mistakes, Span, called
+from multihead.report.facts import Confusion, Curve, Facts, Heads, Lengths, Mistake, Mistakes, Sample, Span, called
 from multihead.scores import Score, plain
 
 POINTS = 240  # of one curve; more become means with the range around them
 STILL = 0.05  # share of the curve's height that neighbours may differ by without a range drawn
 MISTAKES = 200
+SAMPLES = 60
 LETTERS = 1200  # of one text
 MARGIN = 200  # letters kept before the first mark of a clipped text
 CLASSES = 160  # of the confusion matrix
@@ -34,6 +35,7 @@ def payload(facts: Facts) -> dict[str, Any]:
         "curves": [thinned(curve) for curve in facts.curves],
         "best_step": plain(facts.best_step),
         "mistakes": None if mistakes is None else _mistakes(mistakes),
+        "samples": [_sample(sample) for sample in facts.samples[:SAMPLES]],
         "calibration": plain(facts.calibration),
         "lengths": None if lengths is None else _lengths(lengths),
         "heads": [_heads(heads) for heads in facts.heads],
@@ -54,7 +56,15 @@ def _lengths(lengths: Lengths) -> dict[str, Any]:
 
 def _heads(heads: Heads) -> dict[str, Any]:
     matrices = {name: [rounded(row) for row in np.asarray(matrix)] for name, matrix in heads.statistics.items()}
-    return {"stack": heads.stack, "kind": heads.kind, "note": heads.note, "statistics": matrices}
+    named = {name: list(addresses) for name, addresses in heads.names.items()}
+    return {
+        "stack": heads.stack,
+        "kind": heads.kind,
+        "note": heads.note,
+        "statistics": matrices,
+        "names": named,
+        "alike": [list(cluster) for cluster in heads.alike],
+    }
 
 
 def rounded(values: Any, digits: int = 5) -> list[float | None]:
@@ -116,6 +126,11 @@ def _most_wrong(wrong: NDArray[np.int64]) -> list[int]:
         return list(range(len(wrong)))
     errors = wrong.sum(0) + wrong.sum(1)
     return sorted(int(place) for place in np.argsort(-errors, kind="stable")[:CLASSES])
+
+
+def _sample(sample: Sample) -> dict[str, Any]:
+    texts = {name: clipped(getattr(sample, name)) for name in ("source", "target", "written")}
+    return {**texts, "score": plain(sample.score), "place": sample.place}
 
 
 def _mistakes(mistakes: Mistakes) -> dict[str, Any]:

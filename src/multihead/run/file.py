@@ -13,7 +13,6 @@ from multihead.run.keys import (
     Answer,
     Classify,
     Data,
-    Decode,
     Match,
     Model,
     Ner,
@@ -23,9 +22,22 @@ from multihead.run.keys import (
     Window,
     key,
 )
+from multihead.run.writing import Decode, Denoise, Generate, Mask, Summarize, Translate
 
-WRITERS: tuple[str, ...] = ()  # tasks that write text, and so have [decode]
+WRITERS = ("translate", "summarize", "generate", "denoise")  # tasks that write text, and so have [decode]
+PAIRS = ("translate", "summarize", "denoise")  # of these, the ones with an encoder and a decoder
 SCRATCH_LR = 5e-4
+# Where a task's defaults differ. A model from scratch has the shape of a public family: Marian's for pairs, Llama's
+# for generate (rotary, norm first), BERT's for mask.
+PAIR: dict[str, dict[str, Any]] = {"model": {"positions": "sinusoidal", "norm_first": False}}
+DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
+    "translate": {**PAIR, "train": {"smoothing": 0.1}},
+    "summarize": {**PAIR, "train": {"smoothing": 0.1}},
+    "denoise": PAIR,
+    "generate": {"decode": {"beam": 1, "sample": True, "temperature": 0.8, "top_p": 0.95}},
+    "mask": {"model": {"positions": "learned", "norm_first": False}},
+}
+ONLY_PAIRS = {"tokenizer": ("shared",), "model": ("decoder_layers",)}  # keys that speak of two sides
 
 
 def known(task: str) -> str:
@@ -78,6 +90,11 @@ class RunFile(Section):
     classify: Classify = Classify()
     match: Match = Match()
     answer: Answer = Answer()
+    translate: Translate = Translate()
+    summarize: Summarize = Summarize()
+    generate: Generate = Generate()
+    mask: Mask = Mask()
+    denoise: Denoise = Denoise()
     tasks: Annotated[tuple[Block, ...], Strict(False)] = ()
 
     @property
@@ -97,14 +114,21 @@ class RunFile(Section):
     @model_validator(mode="before")
     @classmethod
     def _filled(cls, given: Any) -> Any:
-        """Defaults that depend on other keys: columns and `out` on the task, the learning rate on `from`."""
+        """Defaults that depend on other keys: columns, shape and `out` on the task, the learning rate on `from`."""
         if not isinstance(given, Mapping):
             return given
         filled = _with_columns(given) if given.get("task") else dict(given)
-        train = filled.get("train", {})
-        train = train.model_dump(exclude_unset=True) if isinstance(train, Train) else train
-        if isinstance(train, Mapping) and not (filled.get("from") or filled.get("from_")):
-            filled["train"] = {"lr": SCRATCH_LR} | dict(train)
+        task, scratch = filled.get("task"), not (filled.get("from") or filled.get("from_"))
+        defaults = dict(DEFAULTS.get(task, {})) if isinstance(task, str) else {}
+        if scratch:
+            defaults["train"] = {"lr": SCRATCH_LR, **defaults.get("train", {})}
+        else:
+            defaults.pop("model", None)
+        for name, values in defaults.items():
+            section = filled.get(name, {})
+            section = section.model_dump(exclude_unset=True) if isinstance(section, Section) else section
+            if isinstance(section, Mapping):
+                filled[name] = values | _instead(name, section)
         if not filled.get("out") and isinstance(filled.get("task", ""), str):
             filled["out"] = f"runs/{filled.get('task') or 'several'}"
         return filled
@@ -121,6 +145,11 @@ class RunFile(Section):
             raise ValueError("from joins two models: {encoder = …, decoder = …}, both and nothing else")
         if self.task:
             _check_data(self.task, self.data)
+        for section, keys in ONLY_PAIRS.items():
+            part = getattr(self, section)
+            for name in keys:
+                if self.task not in PAIRS and getattr(part, name) != type(part).model_fields[name].default:
+                    raise ValueError(f"{section}.{name} is for tasks with two sides ({', '.join(PAIRS)}); remove it")
         names = [block.name for block in self.tasks]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"tasks has two blocks named {twice!r}; rename one")
@@ -150,8 +179,19 @@ SECTIONS: dict[str, type[Section]] = {
     "classify": Classify,
     "match": Match,
     "answer": Answer,
+    "translate": Translate,
+    "summarize": Summarize,
+    "generate": Generate,
+    "mask": Mask,
+    "denoise": Denoise,
     "tasks": Block,
 }
+
+
+def _instead(name: str, section: Mapping[str, Any]) -> dict[str, Any]:
+    """What a person gave; a beam means that nothing is drawn, whatever the task would do."""
+    drawn = {"sample": False} if name == "decode" and section.get("beam", 1) != 1 else {}
+    return drawn | dict(section)
 
 
 def _with_columns(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,3 +209,6 @@ def _check_data(task: str, data: Data) -> None:
         raise ValueError(f"data.{wrong} is no column of task = {task!r}, which has: {', '.join(COLUMNS[task])}")
     if not data.train:
         raise ValueError("data.train is missing; name the training file")
+    files = 1 if isinstance(data.train, str) else len(data.train) // (2 if data.format == "parallel" else 1)
+    if data.weights is not None and len(data.weights) != files:
+        raise ValueError(f"data.weights has {len(data.weights)} numbers for {files} training files; give one for each")

@@ -17,6 +17,11 @@ COLUMNS = {  # task -> the columns that its training data has
     "classify": ("text", "label"),
     "match": ("text_a", "text_b", "label"),
     "answer": ("question", "context", "answers"),
+    "translate": ("source", "target"),
+    "summarize": ("source", "target"),
+    "generate": ("text",),
+    "mask": ("text",),
+    "denoise": ("text",),
 }
 HOME = "~/"  # only this: "~name" is a file
 
@@ -40,6 +45,7 @@ def _encoding(name: str) -> str:
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
 Names = Annotated[tuple[str, ...], Strict(False)]  # TOML has lists only
 Files = Annotated[str | Names, AfterValidator(_absolute)]
 Name = Annotated[str, Field(min_length=1)]
@@ -63,7 +69,10 @@ class Data(Section):
     test: Files = key("", "unset: none; scored once, at the end")
     format: Name | None = key(None, "unset: seen from the file's ending and content")
     encoding: Annotated[str, AfterValidator(_encoding)] = key("utf-8", "of text files")
-    limit: Count | None = key(None, "unset: all rows; train on so many", 1000)
+    limit: Count | None = key(None, "unset: all rows; train on so many, drawn by a hash of the text", 1000)
+    weights: Annotated[tuple[Positive, ...], Strict(False)] | None = key(
+        None, "how often an epoch goes through each training file; unset: once", (1.0,)
+    )
     text: Column | None = key(None, "the column with the text: its name, or its number from 1")
     text_a: Column | None = key(None, "the column with the first text")
     text_b: Column | None = key(None, "the column with the second text")
@@ -82,21 +91,23 @@ class Data(Section):
         return {role: getattr(self, role) for role in ROLES if getattr(self, role) is not None}
 
 
-ROLES = tuple(Data.model_fields)[6:]
+ROLES = tuple(Data.model_fields)[tuple(Data.model_fields).index("text") :]
 
 
 class Tokenizer(Section):
     kind: Literal["bpe", "unigram", "wordpiece", "char"] = key("bpe", "bpe, unigram, wordpiece or char")
     vocab: Count = key(8000, "tokens at most")
     lowercase: bool = key(False, "fold capitals")
+    shared: bool = key(True, "source and target have one vocabulary; false: one each")
 
 
 class Model(Section):
     dim: Count = key(256, "width")
     layers: Count = key(4, "blocks")
+    decoder_layers: Count | None = key(None, "blocks of the side that writes; unset: as many as layers", 2)
     heads: Count = key(4, "attention heads per block; they divide dim")
     kv_heads: Count | None = key(None, "key/value heads; unset: as many as heads", 2)
-    inner: Count | None = key(None, "feed-forward width; unset: 4 * dim", 1024)
+    inner: Count | None = key(None, "feed-forward width; unset: 4 * dim (8/3 with a gate)", 1024)
     dropout: Share = key(0.1, "0 = off")
     positions: Literal["none", "sinusoidal", "learned", "rotary", "alibi", "relative"] = key(
         "rotary", "none, sinusoidal, learned, rotary, alibi or relative"
@@ -129,9 +140,11 @@ class Train(Section):
     steps: Count | None = key(None, "unset: epochs count; give one of the two", 1000)
     batch_tokens: Count = key(1024, "tokens per batch, padding included")
     lr: Annotated[float, Field(gt=0, le=1)] = key(1e-4, "highest learning rate; from scratch 5e-4 is a good start")
+    lr_end: Annotated[float, Field(ge=0, le=1)] = key(0.0, "learning rate that linear and cosine end at")
     schedule: Literal["linear", "cosine", "constant"] = key("linear", "after warmup: linear, cosine or constant")
     warmup: Whole | Annotated[float, Field(ge=0, le=1)] = key(0.1, "0.1 = a tenth of all steps, 100 = a hundred steps")
     weight_decay: Annotated[float, Field(ge=0)] = key(0.01, "0 = off")
+    beta2: Share = key(0.999, "AdamW's memory of squared gradients; 0.98 or 0.99 for short or noisy runs")
     clip: Annotated[float, Field(ge=0)] = key(1.0, "longest gradient; 0 = off")
     accumulate: Count = key(1, "batches per step")
     layer_decay: Annotated[float, Field(gt=0, le=1)] = key(1.0, "each layer down learns this much slower; 1 = off")
@@ -142,6 +155,7 @@ class Train(Section):
     smoothing: Share = key(0.0, "label smoothing; 0 = off")
     patience: Whole = key(0, "stop after so many evaluations without a gain; 0 = never")
     eval_every: Whole = key(0, "steps between evaluations; 0 = after each epoch")
+    eval_rows: Whole = key(0, "rows of valid, from its start, for evaluations while training; 0 = all")
     save_every: Count = key(500, "steps between checkpoints")
     keep: Count = key(2, "checkpoints on disk")
     seed: Annotated[int, Field(ge=0, lt=2**32)] = key(1, "decides order, dropout and new weights")
@@ -164,10 +178,6 @@ class Train(Section):
         return self
 
 
-class Decode(Section):
-    beam: Count = key(5, "candidates that are kept; 1 = greedy")
-
-
 class Ner(Section):
     crf: bool = key(False, "learn which tag may follow which")
     context: Whole = key(0, "words of the document that are shown on either side")
@@ -179,7 +189,7 @@ class Ner(Section):
 
 class Classify(Section):
     multi_label: bool = key(False, "a text may have several labels, or none")
-    class_weights: Literal["none", "balanced"] | dict[str, Annotated[float, Field(gt=0)]] = key(
+    class_weights: Literal["none", "balanced"] | dict[str, Positive] = key(
         "none", "none, balanced, or a table such as {rare = 5.0}"
     )
 
@@ -187,6 +197,8 @@ class Classify(Section):
 class Match(Section):
     kind: Literal["cross", "bi"] = key("cross", "cross (reads both texts together) or bi (a vector each)")
     target: Literal["classes", "score"] = key("classes", "the label is one of some classes, or a score (a number)")
+    positive: Name | None = key(None, "bi: the label of texts that belong together; unset: 1, yes, same …", "same")
+    temperature: Annotated[float, Field(gt=0, le=1)] = key(0.05, "bi: lower = the nearest wrong text counts more")
 
 
 class Answer(Section):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from multihead.run.file import known
+from multihead.run.file import ONLY_PAIRS, PAIRS, known
 from multihead.run.keys import ROLES, Section
 from multihead.run.text import of_task
 from multihead.run.toml import toml
@@ -14,17 +14,23 @@ EXAMPLES = {  # task -> a training file and its format
     "classify": ("train.csv", "csv"),
     "match": ("train.tsv", "tsv"),
     "answer": ("train.json", "squad"),
+    "translate": ("train.tsv", "pairs"),
+    "summarize": ("train.jsonl", "jsonl"),
+    "generate": ("train.txt", "document"),
+    "mask": ("train.txt", "text"),
+    "denoise": ("train.txt", "text"),
 }
 # What a person must look at; all other keys stand there as comments.
 LOOK = {
     "task", "from", "out", "data.train", *(f"data.{role}" for role in ROLES), "tokenizer.kind", "tokenizer.vocab",
     "model.dim", "model.layers", "model.heads", "train.epochs", "train.batch_tokens", "train.lr", "match.kind",
-    "match.target",
+    "match.target", "decode.beam", "translate.language", "summarize.by",
 }  # fmt: skip
 TITLES = {
     "tokenizer": "learnt from the training data",
     "model": "its shape",
     "window": "inputs longer than the model are read in overlapping windows",
+    "decode": "how text is written",
 }
 WIDTH = 34  # where the notes begin
 
@@ -43,12 +49,15 @@ def template(task: str, *, from_: str = "path/to/model", from_scratch: bool = Fa
     ]
     for part in run.parts:
         title = f"  # {TITLES[part]}" if part in TITLES else ""
-        lines += ["", f"[{part}]{title}", *_lines(f"{part}.", getattr(run, part), examples)]
+        hidden = () if task in PAIRS else ONLY_PAIRS.get(part, ())
+        lines += ["", f"[{part}]{title}", *_lines(f"{part}.", getattr(run, part), examples, hidden)]
     return "\n".join(lines) + "\n"
 
 
-def _lines(table: str, part: Section, examples: dict[str, str]) -> Iterator[str]:
+def _lines(table: str, part: Section, examples: dict[str, str], hidden: Sequence[str] = ()) -> Iterator[str]:
     for name, field in type(part).model_fields.items():
+        if name in hidden:
+            continue
         value = getattr(part, name)
         unset = value is None or value == ""
         if field.description is None or (table == "data." and name in ROLES and unset):  # a column of another task

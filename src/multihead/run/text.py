@@ -43,6 +43,9 @@ def read(source: str | Path, overrides: Sequence[str] = ()) -> RunFile:
         for train in _tables(raw.get("train")):
             train.pop("epochs", None)
             train.pop("steps", None)
+    if any(override.partition("=")[2] for override in overrides if override.partition("=")[0].strip() == "from"):
+        for section in ("tokenizer", "model"):  # likewise: a model that is typed brings its own
+            raw.pop(section, None)
     for override in overrides:
         _put(raw, override)
     return _validated(raw, file, text, overrides)

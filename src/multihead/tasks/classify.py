@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from multihead.models import Model
 from multihead.scores import Classes, MultiLabel, Score, Table
+from multihead.tasks.losses import class_loss, label_loss
 from multihead.tasks.task import Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window, arrays
+from multihead.tasks.together import Together
 
 
 class Classify(Task):
@@ -44,10 +45,10 @@ class Classify(Task):
         logits, label = self.logits(model, batch), batch["label"]
         count = torch.tensor(len(label))
         if self.options.get("multi_label"):
-            return F.binary_cross_entropy_with_logits(logits, label.to(logits.dtype), reduction="sum"), count
+            return label_loss(logits, label, self.smoothing), count
         weights = self.options.get("class_weights")
         weight = None if not weights else logits.new_tensor([weights.get(name, 1.0) for name in self.labels])
-        return F.cross_entropy(logits, label, weight=weight, reduction="sum"), count
+        return class_loss(logits, label, self.smoothing, weight), count
 
     def read(self, model: Model, batch: Batch) -> list[NDArray[Any]]:
         logits = self.logits(model, batch).float()
@@ -82,34 +83,35 @@ class Classify(Task):
 class ClassScorer(Scorer):
     def __init__(self, labels: Sequence[str], multi_label: bool, replicates: int, main: str = "accuracy") -> None:
         self.labels, self.numbers = list(labels), {label: i for i, label in enumerate(labels)}
-        self.one = None if multi_label else Classes(labels, replicates)
-        self.many = MultiLabel(labels, replicates) if multi_label else None
+        self.metric = MultiLabel(labels, replicates) if multi_label else Classes(labels, replicates)
+        self.rows = Together(self.metric.add)
         self.main = "micro_f1" if multi_label else main
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
         gold = named(values["label"])
-        if self.many is not None:
+        if isinstance(self.metric, MultiLabel):
             said = set(prediction["labels"])
-            table = np.array([[[name in names for name in self.labels]] for names in (gold, said)])
-            self.many.add(table[0], table[1], index=[index])
+            self.rows.add(*([name in names for name in self.labels] for names in (gold, said)), index)
             return set(gold) == said
-        assert self.one is not None
         if gold[0] not in self.numbers:
             raise ValueError(f"the label {gold[0]!r} is not one of the model's: {', '.join(self.labels)}")
-        chances = np.array([[prediction["scores"][name] for name in self.labels]])
-        chances = chances / chances.sum()
-        self.one.add([self.numbers[gold[0]]], [self.numbers[prediction["label"]]], chances, [index])
+        chances = np.array([prediction["scores"][name] for name in self.labels])
+        self.rows.add(self.numbers[gold[0]], self.numbers[prediction["label"]], chances / chances.sum(), index)
         return bool(gold[0] == prediction["label"])
 
+    @property
+    def one(self) -> Classes | None:
+        """The score of one label a text, with its confusions and calibration."""
+        self.rows.flush()
+        return self.metric if isinstance(self.metric, Classes) else None
+
     def result(self) -> dict[str, Score]:
-        metric = self.one if self.one is not None else self.many
-        assert metric is not None
-        return metric.result()
+        self.rows.flush()
+        return self.metric.result()
 
     def tables(self) -> list[Table]:
-        metric = self.one if self.one is not None else self.many
-        assert metric is not None
-        return [metric.table()]
+        self.rows.flush()
+        return [self.metric.table()]
 
 
 def named(label: Any) -> list[str]:

@@ -1,8 +1,10 @@
-"""match: how two texts belong together: a class (paraphrase or not), or a score (how similar)."""
+"""match: how two texts belong together: a class (paraphrase or not), or a score (how similar).
+
+Here both are read together; tasks/bi.py makes a vector of each (kind = "bi")."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from multihead.models import Model
-from multihead.scores import Pearson, Score, Spearman
+from multihead.tasks.bi import Bi
 from multihead.tasks.classify import Classify, ClassScorer
-from multihead.tasks.task import Batch, Prediction, Scorer, Values, Window
+from multihead.tasks.similarity import SimilarityScorer, share_of
+from multihead.tasks.task import Batch, Prediction, Scorer, Task, Values, Window
 
 
 class Match(Classify):
@@ -26,6 +29,10 @@ class Match(Classify):
     name = "match"
     inputs = ("text_a", "text_b")
     gold = ("label",)
+
+    @classmethod
+    def variant(cls, options: Mapping[str, Any]) -> type[Task]:
+        return Bi.variant(options) if options.get("kind") == "bi" else cls
 
     @classmethod
     def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
@@ -61,27 +68,4 @@ class Match(Classify):
     def _target(self, label: Any) -> NDArray[Any]:
         if not self.options.get("score"):
             return super()._target(label)
-        low, high = self.options["score"]
-        try:
-            share = (float(label) - low) / (high - low)
-        except ValueError:
-            raise ValueError(f"the score {label!r} is no number") from None
-        if not 0 <= share <= 1:
-            raise ValueError(f"the score {label} lies outside {low} to {high}; set match.score to its ends")
-        return np.array(share, dtype=np.float32)
-
-
-class SimilarityScorer(Scorer):
-    main = "spearman"
-
-    def __init__(self, replicates: int) -> None:
-        self.parts = (Spearman(replicates=replicates), Pearson(replicates=replicates))
-
-    def add(self, values: Values, prediction: Prediction, index: int) -> bool:
-        gold, said = float(values["label"]), prediction["score"]
-        for part in self.parts:
-            part.add([gold], [said], [index])
-        return abs(gold - said) < 0.5
-
-    def result(self) -> dict[str, Score]:
-        return {name: score for part in self.parts for name, score in part.result().items()}
+        return np.array(share_of(label, *self.options["score"]), dtype=np.float32)

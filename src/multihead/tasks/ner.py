@@ -2,43 +2,47 @@
 
 Every subword learns a tag (the pieces behind a word's first one continue its entity), so that text which nobody cut
 into words, Chinese above all, can be tagged as well; the tag of a word is that of its first piece.
+
+With `crf`, the tags of a sentence's words are learnt and found as one sequence (a conditional random field) in which
+only sequences that BIO allows exist, in training as in prediction; the other pieces learn theirs as without it.
 """
 
 from __future__ import annotations
 
-import re
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from multihead.data.tokenizer import Tokenizer
 from multihead.data.windows import owned, windows
-from multihead.models import Encoder, Model, TokenStem
+from multihead.models import Classes, Encoder, Model, TokenStem
+from multihead.models.crf import Chain, surprise
 from multihead.scores import Score, Spans, Table, Tags, spans
+from multihead.tasks.losses import class_loss
+from multihead.tasks.paths import Chances, Moves, best_legal, best_path, legal
 from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window, frame
-
-# A word of raw text: letters and digits together, any other sign and every Han, kana or hangul character alone.
-HAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-WORDS = re.compile(rf"[^\W{HAN}]+|\S")
-# How a word is written, as a token type. Type 0 stands for lower case, so that nothing changes for such words; type 1
-# is BERT's second sentence.
-CAPITAL, CAPITALS, MIXED, DIGITS = 2, 3, 4, 5
+from multihead.tasks.together import Together
+from multihead.tasks.words import DIGITS, joined, laid_out, neighbours, word_of, written
 
 
 class Ner(Task):
     """options: context: words of the document to show on either side; case: tell an uncased body how words are
-    written (through its token types)."""
+    written (through its token types); crf: learn which tag follows which."""
 
     name = "ner"
     inputs = ("tokens",)
     gold = ("tags",)
     readout = ReadoutKind("ForTokenClassification", "tokens")
+
+    def __init__(self, tokenizer: Tokenizer, labels: Sequence[str], size: int = 512, overlap: int = 64, **options: Any):
+        super().__init__(tokenizer, labels, size, overlap, **options)
+        self.rules = legal(self.labels)
+        self.moves = self.rules  # with a crf, `read` adds what the model has learnt
 
     @classmethod
     def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
@@ -51,7 +55,10 @@ class Ner(Task):
         return neighbours(rows, self.options["context"]) if self.options.get("context") else rows
 
     def adapt(self, model: Model) -> None:
-        """More token types for the cases; they start as type 0, so nothing changes before training."""
+        """More token types for the cases; they start as type 0, so nothing changes before training. A readout that
+        knows neighbours, for the crf."""
+        if self.options.get("crf") and isinstance(model.readout, Classes) and not isinstance(model.readout, Chain):
+            model.readout = Chain.on(model.readout)
         body = model.body
         if not self.options.get("case") or not isinstance(body, Encoder) or not isinstance(body.stem, TokenStem):
             return
@@ -62,15 +69,15 @@ class Ner(Task):
             body.config = replace(body.config, token_types=len(table))
 
     def checked(self, given: Any, where: str) -> Values:
-        """Text, or words in `tokens`."""
+        """Text, or words in `tokens`; of no document, unless it is named: inputs are not each other's context."""
         if isinstance(given, dict) and "tokens" in given:
             if not isinstance(given["tokens"], list) or not all(isinstance(word, str) for word in given["tokens"]):
                 raise ValueError(f"{where}: 'tokens' is a list of words")
-            return given
+            return {"document": None, **given}
         text = given.get("text") if isinstance(given, dict) else given
         if not isinstance(text, str):
             raise ValueError(f"{where}: ner takes a text, {{text: …}} or {{tokens: […]}}")
-        return {"text": text}
+        return {"text": text, "document": None}
 
     def encode(self, values: Values) -> list[Window]:
         words, text, places = laid_out(values)
@@ -83,12 +90,12 @@ class Ner(Task):
         first, last = frame(encoding.special)
         owner = word_of(encoding.offsets[first:last], places)
         starts = np.concatenate(([True], owner[1:] != owner[:-1])) & (owner >= 0)
-        labels = self._labels(values.get("tags"), owner, starts)
+        labels = self._labels(self._mended(values.get("tags")), owner, starts)
         kinds = self._kinds(words, owner)
         head, tail = encoding.ids[:first], encoding.ids[last:]
         room = self.size - len(head) - len(tail)
         cuts = self._cuts(owner, room)
-        found = []
+        found: list[Window] = []
         for (start, stop), (own_start, own_stop) in zip(cuts, owned(cuts), strict=True):
             inside = slice(start, stop)
             mine = np.zeros(stop - start, dtype=bool)
@@ -101,18 +108,51 @@ class Ner(Task):
                 window["labels"] = self._framed(np.where(mine, labels[inside], IGNORE), head, tail, IGNORE)
             if kinds is not None:
                 window["types"] = self._framed(kinds[inside], head, tail, 0)
+            if self.options.get("crf"):  # does the sentence begin in this window, and end?
+                window["ends"] = np.array([not found, (start, stop) == cuts[-1]], dtype=np.int32)
             found.append(window)
         return found
 
     def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Summed over all labelled pieces. A sentence of n words in a crf counts n: its −log p(tags) is the sum of
+        −log p(tag | the tags before it), so that losses with and without the crf are on one scale."""
         logits = self.logits(model, batch)
         labels = batch["labels"]
-        total = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORE, reduction="sum")
-        return total, (labels != IGNORE).sum()
+        count = (labels != IGNORE).sum()
+        if not isinstance(model.readout, Chain):
+            return class_loss(logits.flatten(0, 1), labels.flatten(), self.smoothing), count
+        inner = labels.masked_fill(batch["word"] >= 0, IGNORE)
+        pieces = class_loss(logits.flatten(0, 1), inner.flatten(), self.smoothing)
+        return self._chain_loss(model.readout, logits, batch) + pieces, count
+
+    def _chain_loss(self, chain: Chain, logits: Tensor, batch: Batch) -> Tensor:
+        """−log p(tags of the words), summed; words stand apart from each other in logits [B, T, C]. (Labels of a
+        sequence are not smoothed.)"""
+        first = batch["word"] >= 0
+        lengths = first.sum(1)
+        order = first.byte().argsort(dim=1, descending=True, stable=True)[:, : max(int(lengths.max()), 1)]
+        emissions = logits.gather(1, order[..., None].expand(-1, -1, logits.shape[-1]))
+        tags = batch["labels"].gather(1, order).clamp(min=0)
+        start, _, step = (torch.as_tensor(part, dtype=torch.float32, device=logits.device) for part in self.rules)
+        begins, ends = batch["ends"].to(logits.dtype).unbind(1)
+        lost = surprise(
+            emissions,
+            tags,
+            lengths,
+            (chain.start + start) * begins[:, None],
+            chain.end * ends[:, None],
+            chain.step + step,
+        )
+        return lost.sum()
 
     def read(self, model: Model, batch: Batch) -> list[NDArray[Any]]:
-        scores = self.logits(model, batch).float().log_softmax(-1).numpy()
-        return [row[word >= 0] for row, word in zip(scores, batch["word"].numpy(), strict=True)]
+        scores = self.logits(model, batch).float()
+        chain = model.readout
+        if isinstance(chain, Chain):
+            self.moves = self.rules + Moves(*(part.float().numpy() for part in (chain.start, chain.end, chain.step)))
+        else:
+            scores = scores.log_softmax(-1)
+        return [row[word >= 0] for row, word in zip(scores.numpy(), batch["word"].numpy(), strict=True)]
 
     def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
         words, text, places = laid_out(values)
@@ -120,15 +160,20 @@ class Ner(Task):
         scores[:, self.numbers.get("O", 0)] = 0.0  # a word of which the tokenizer sees nothing is no entity
         for window, rows in zip(windows, said, strict=True):
             scores[window["word"][window["word"] >= 0]] = rows
-        path = best_path(scores, self.labels)
+        crf = bool(self.options.get("crf"))
+        path = best_path(scores, self.moves) if crf else best_legal(scores, self.rules)
         tags = [self.labels[i] for i in path]
-        chances = np.exp(scores[np.arange(len(path)), path])
+        found = spans(tags, "conlleval") if all(tag == "O" or tag[1:2] == "-" for tag in self.labels) else []
+        # How sure: the chance of the entity's tags as a whole with a crf, the mean of its words' without.
+        sequence = Chances(scores, self.moves) if crf and found else None
         entities = []
-        if all(tag == "O" or tag[1:2] == "-" for tag in self.labels):
-            for label, start, stop in spans(tags, "conlleval"):
-                a, b = places[start][0], places[stop - 1][1]
-                score = float(chances[start:stop].mean())
-                entities.append({"start": a, "end": b, "label": label, "text": text[a:b], "score": round(score, 6)})
+        for label, start, stop in found:
+            a, b = places[start][0], places[stop - 1][1]
+            if sequence is not None:
+                score = sequence.of(path, start, stop)
+            else:
+                score = float(np.exp(scores[np.arange(start, stop), path[start:stop]]).mean())
+            entities.append({"start": a, "end": b, "label": label, "text": text[a:b], "score": round(score, 6)})
         prediction: Prediction = {"entities": entities}
         if "tokens" in values:
             prediction["tags"] = tags
@@ -136,6 +181,14 @@ class Ner(Task):
 
     def scorer(self, replicates: int = 1000) -> Scorer:
         return TagScorer(self.labels, replicates)
+
+    def _mended(self, tags: Sequence[str] | None) -> Sequence[str] | None:
+        """A crf knows no I-X that continues nothing: as conlleval reads it, it opens an entity."""
+        if tags is None or not self.options.get("crf"):
+            return tags
+        pairs = zip(["O", *tags], tags, strict=False)  # the last tag has no follower
+        opened = [f"B-{tag[2:]}" if tag.startswith("I-") and last[1:] != tag[1:] else tag for last, tag in pairs]
+        return [new if new in self.numbers else tag for new, tag in zip(opened, tags, strict=True)]
 
     def _labels(self, tags: Sequence[str] | None, owner: NDArray[Any], starts: NDArray[Any]) -> NDArray[Any] | None:
         if tags is None:
@@ -184,114 +237,25 @@ class TagScorer(Scorer):
         self.tags = Tags(replicates)
         self.entities = Spans(replicates) if all(tag == "O" or tag[1:2] == "-" for tag in labels) else None
         self.main = "strict.f1" if self.entities is not None else "accuracy"
+        self.rows = Together(self._give)
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
         gold, said = list(values["tags"]), list(prediction["tags"])
-        self.tags.add([gold], [said], [index])
-        if self.entities is not None:
-            self.entities.add([gold], [said], [index])
+        self.rows.add(gold, said, index)
         return gold == said
 
+    def _give(self, gold: list[list[str]], said: list[list[str]], index: list[int]) -> None:
+        self.tags.add(gold, said, index)
+        if self.entities is not None:
+            self.entities.add(gold, said, index)
+
     def result(self) -> dict[str, Score]:
+        self.rows.flush()
         found = ({} if self.entities is None else self.entities.result()) | self.tags.result()
         first = ("strict.f1", "strict.precision", "strict.recall", "conlleval.f1", "accuracy", "macro_f1")
         return {name: found[name] for name in first if name in found} | found
 
     def tables(self) -> list[Table]:
+        self.rows.flush()
         entities = [] if self.entities is None else [self.entities.table("strict"), self.entities.table("conlleval")]
         return [self.tags.table(), *entities]
-
-
-def laid_out(values: Values) -> tuple[list[str], str, list[tuple[int, int]]]:
-    """Words, the text, and where in it each word stands. Raw text is cut into words, words are joined to text."""
-    if "tokens" in values:
-        words = list(values["tokens"])
-        text, places = joined(words)
-        return words, text, places
-    text = values["text"]
-    found = list(WORDS.finditer(text))
-    return [m.group() for m in found], text, [m.span() for m in found]
-
-
-def joined(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
-    """Words with a space between them, but none between two Chinese or Japanese ones."""
-    text, places = "", []
-    for word in words:
-        if text and not (re.match(f"[{HAN}]", word) and re.match(f"[{HAN}]", text[-1])):
-            text += " "
-        places.append((len(text), len(text) + len(word)))
-        text += word
-    return text, places
-
-
-def word_of(offsets: Sequence[tuple[int, int]], places: Sequence[tuple[int, int]]) -> NDArray[Any]:
-    """The word that each token stands in, -1: none."""
-    if not places or not offsets:
-        return np.full(len(offsets), -1)
-    starts, ends = (np.array(side) for side in zip(*places, strict=True))
-    # The middle of a token: some tokenizers count the space before a word as part of its first token.
-    last = np.array([max(b - 1, a) for a, b in offsets])
-    word = np.searchsorted(starts, last, side="right") - 1
-    return np.where((word >= 0) & (last < ends[word]), word, -1)
-
-
-def written(word: str) -> int:
-    if any(c.isdigit() for c in word):
-        return DIGITS
-    if word.lower() == word:
-        return 0
-    if word.upper() == word and len(word) > 1:
-        return CAPITALS
-    return CAPITAL if word[0].isupper() and word[1:] == word[1:].lower() else MIXED
-
-
-def neighbours(rows: Iterable[Values], count: int) -> Iterator[Values]:
-    """Each sentence with up to `count` words of its document before and after it."""
-    past: list[str] = []
-    waiting: deque[tuple[Values, list[str]]] = deque()
-    ahead, document = 0, object()
-
-    def ready(everything: bool) -> Iterator[Values]:
-        nonlocal ahead
-        while waiting and (everything or ahead - len(waiting[0][0]["tokens"]) >= count):
-            values, before = waiting.popleft()
-            ahead -= len(values["tokens"])
-            after: list[str] = []
-            for later, _ in waiting:
-                after += later["tokens"]
-                if len(after) >= count:
-                    break
-            yield {**values, "before": before, "after": after[:count]}
-
-    for values in rows:
-        if values.get("document") != document:
-            yield from ready(True)
-            past, document = [], values.get("document")
-        waiting.append((values, past[-count:]))
-        past = (past + list(values["tokens"]))[-count:]
-        ahead += len(values["tokens"])
-        yield from ready(False)
-    yield from ready(True)
-
-
-def best_path(scores: NDArray[Any], labels: Sequence[str]) -> NDArray[Any]:
-    """The most likely sequence of tags in which no I-X follows anything but B-X or I-X (Viterbi)."""
-    T, C = scores.shape
-    if T == 0:
-        return np.zeros(0, dtype=np.int64)
-    greedy = scores.argmax(1)
-    allowed = np.array([[not b.startswith("I-") or a[1:] == b[1:] for b in labels] for a in labels])
-    begin = np.array([not b.startswith("I-") for b in labels])
-    if begin[greedy[0]] and allowed[greedy[:-1], greedy[1:]].all():
-        return greedy  # mostly so: nothing to mend
-    step = np.where(allowed, 0.0, -1e9)
-    best, back = np.where(begin, scores[0], -1e9), np.zeros((T, C), dtype=np.int64)
-    for t in range(1, T):
-        ways = best[:, None] + step
-        back[t] = ways.argmax(0)
-        best = ways.max(0) + scores[t]
-    path = np.empty(T, dtype=np.int64)
-    path[-1] = best.argmax()
-    for t in range(T - 1, 0, -1):
-        path[t - 1] = back[t, path[t]]
-    return path

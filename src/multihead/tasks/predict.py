@@ -2,46 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from multihead.data.batches import plan
 from multihead.models import Model
-from multihead.tasks.task import Prediction, Scorer, Task, Values
+from multihead.tasks.task import Prediction, Scorer, Task, Values, Window
 
 AHEAD = 1024  # rows that are read before the first of them is answered: enough to find neighbours of equal length
 
 
+class Refused(dict[str, Any]):
+    """An input that cannot be answered: a row that keeps its place among the others and is its own prediction."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(error={"code": code, "message": message})
+
+
 @torch.inference_mode()
 def predictions(
-    model: Model, task: Task, rows: Iterable[Values], batch_tokens: int = 4096, ahead: int = AHEAD
+    model: Model,
+    task: Task,
+    rows: Iterable[Values],
+    batch_tokens: int = 4096,
+    ahead: int = AHEAD,
+    strict: bool = True,
 ) -> Iterator[tuple[Values, Prediction]]:
-    """Each row with its prediction, which says in `receipt` when the row did not fit the model in one piece."""
+    """Each row with its prediction, which says in `receipt` when the row did not fit the model in one piece.
+
+    strict: a row that the task cannot read is raised; otherwise it is answered with {error: {code, message}}.
+    """
     model.eval()
     source = iter(task.prepare(rows))
     while block := list(islice(source, ahead)):
-        encoded = [task.encode(values) for values in block]
-        windows = [window for several in encoded for window in several]
-        sizes = np.array([len(window["tokens"]) for window in windows])
-        said: list[NDArray[Any] | None] = [None] * len(windows)
-        for numbers in plan(sizes, max(batch_tokens, int(sizes.max())), 0, 0):
-            batch = task.collate([windows[i] for i in numbers])
-            for i, one in zip(numbers.tolist(), task.read(model, batch), strict=True):
-                said[i] = one
-        place = 0
+        encoded: list[list[Window] | Refused] = [_encoded(task, values, strict) for values in block]
+        windows = [window for several in encoded if not isinstance(several, Refused) for window in several]
+        said = iter(read(model, task, windows, batch_tokens))
         for values, several in zip(block, encoded, strict=True):
-            mine = [one for one in said[place : place + len(several)] if one is not None]
-            place += len(several)
-            prediction = task.answer(values, several, mine)
+            if isinstance(several, Refused):
+                yield values, several
+                continue
+            prediction = task.answer(values, several, list(islice(said, len(several))))
             unknown = sum(int((window["tokens"] == task.tokenizer.special.get("unk", -1)).sum()) for window in several)
-            if len(several) > 1 or unknown:
-                prediction["receipt"] = {"windows": len(several), "truncated": 0, "unknown": unknown}
+            lost = sum(int(window.get("cut", 0)) for window in several)  # tokens that no window holds
+            if len(several) > 1 or unknown or lost:
+                prediction["receipt"] = {"windows": len(several), "truncated": lost, "unknown": unknown}
             yield values, prediction
+
+
+def read(model: Model, task: Task, windows: Sequence[Window], batch_tokens: int = 4096) -> list[Any]:
+    """What the model says of each window, in their order; windows of similar length are read together."""
+    sizes = np.array([len(window["tokens"]) for window in windows], dtype=np.int64)
+    said: dict[int, Any] = {}
+    for numbers in plan(sizes, max(batch_tokens, int(sizes.max(initial=1))), 0, 0):
+        batch = task.collate([windows[i] for i in numbers])
+        said.update(zip(numbers.tolist(), task.read(model, batch), strict=True))
+    return [said[i] for i in range(len(windows))]
+
+
+def answers(model: Model, task: Task, rows: Iterable[Values]) -> Iterable[tuple[Values, Prediction]]:
+    """What is scored: predictions, or how well the rows were foretold."""
+    judged = task.judged(model, rows)
+    return predictions(model, task, rows) if judged is None else judged
 
 
 def evaluate(
@@ -53,8 +79,20 @@ def evaluate(
 ) -> Scorer:
     """All rows, scored. `told` hears of every row, its prediction, and whether that is right."""
     scorer = task.scorer(replicates)
-    for index, (values, prediction) in enumerate(predictions(model, task, rows)):
+    for index, (values, prediction) in enumerate(answers(model, task, rows)):
         right = scorer.add(values, prediction, index)
         if told is not None:
             told(values, prediction, right)
     return scorer
+
+
+def _encoded(task: Task, values: Values, strict: bool) -> list[Window] | Refused:
+    if isinstance(values, Refused):
+        return values
+    try:
+        return task.encode(values)
+    except ValueError as error:
+        if strict:
+            raise
+        place = f"line {values['line']}: " if "line" in values else ""
+        return Refused("bad_input", f"{place}{error}")

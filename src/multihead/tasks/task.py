@@ -22,7 +22,7 @@ from multihead.models import Model
 from multihead.scores import Score, Table
 
 IGNORE = -100  # a label that does not count
-WHOLE = ("label", "span")  # fields that speak of the whole window: stacked in a batch, where all others are padded
+WHOLE = ("label", "span", "ends", "cut")  # fields of the whole window: stacked in a batch, where others are padded
 
 Values = Mapping[str, Any]
 Window = dict[str, NDArray[Any]]  # "tokens" [T], and more
@@ -34,8 +34,9 @@ class ReadoutKind(NamedTuple):
     """What sits on the body: the family architecture it is saved as, or the same outside a family."""
 
     architecture: str
-    over: Literal["tokens", "first", "last", "mean"]
+    over: Literal["tokens", "first", "last", "mean", "vocabulary", "none"]
     hidden: Literal["tanh"] | None = None
+    other: str = ""  # what Marian and GPT-2 call it
 
 
 class Scorer(ABC):
@@ -61,12 +62,25 @@ class Task(ABC):
     inputs: ClassVar[tuple[str, ...]]  # columns that a prediction needs
     gold: ClassVar[tuple[str, ...]]  # columns that training needs on top
     readout: ReadoutKind
+    body: ClassVar[Literal["encoder", "decoder", "pair"]] = "encoder"  # what it sits on; pair: encoder and decoder
+    running: ClassVar[bool] = False  # trained on running text: all rows one after the other, cut into equal windows
+    smoothing: float = 0.0  # of labels, while training
 
     def __init__(self, tokenizer: Tokenizer, labels: Sequence[str], size: int = 512, overlap: int = 64, **options: Any):
         self.tokenizer, self.labels, self.size, self.overlap = tokenizer, list(labels), size, overlap
         self.numbers = {label: i for i, label in enumerate(labels)}
         self.options = options
         self.pad = tokenizer.special.get("pad", 0)
+
+    @classmethod
+    def variant(cls, options: Mapping[str, Any]) -> type[Task]:
+        """The class that does it, where one task has several ways."""
+        return cls
+
+    @classmethod
+    def columns(cls) -> tuple[str, ...]:
+        """The columns that training data has."""
+        return (*cls.inputs, *cls.gold)
 
     @classmethod
     @abstractmethod
@@ -82,11 +96,11 @@ class Task(ABC):
         """The sum of the losses, and over how many."""
 
     @abstractmethod
-    def read(self, model: Model, batch: Batch) -> list[NDArray[Any]]:
-        """What the model says of each window; one array each, padding cut off."""
+    def read(self, model: Model, batch: Batch) -> list[Any]:
+        """What the model says of each window: an array with the padding cut off, or what it wrote."""
 
     @abstractmethod
-    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
+    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[Any]) -> Prediction:
         """What was said of an example's windows -> the prediction object."""
 
     @abstractmethod
@@ -100,6 +114,14 @@ class Task(ABC):
         """Rows that need their neighbours get them here."""
         return rows
 
+    def fault(self, windows: Sequence[Window]) -> str:
+        """Why an encoded row cannot be learnt from; it is left out of training then, counted and told."""
+        return ""
+
+    def judged(self, model: Model, rows: Iterable[Values]) -> Iterable[tuple[Values, Prediction]] | None:
+        """What is scored, where that is not a prediction for each row: how well a text was foretold."""
+        return None
+
     def adapt(self, model: Model) -> None:  # noqa: B027 - most tasks take a body as it is
         """Changes that the task makes to a body before training."""
 
@@ -110,7 +132,8 @@ class Task(ABC):
         batch: Batch = {"keep": torch.arange(width)[None] < lengths[:, None]}
         for name, first in windows[0].items():
             if name in WHOLE:
-                batch[name] = torch.from_numpy(np.stack([window[name] for window in windows]))
+                table = np.stack([window[name] for window in windows])
+                batch[name] = torch.from_numpy(table if table.dtype.kind == "f" else table.astype(np.int64))
                 continue
             filler = {"tokens": self.pad, "labels": IGNORE, "word": -1}.get(name, 0)
             table = np.full((len(windows), width, *first.shape[1:]), filler, dtype=np.int64)
@@ -122,7 +145,7 @@ class Task(ABC):
     def checked(self, given: Any, where: str) -> Values:
         """A user's input as the task's columns; a bare text stands for the only one."""
         if isinstance(given, str) and len(self.inputs) == 1:
-            return {"text": given}
+            return {self.inputs[0]: given}
         if not isinstance(given, dict):
             raise ValueError(f"{where}: {self.name} takes an object with {' and '.join(self.inputs)}")
         wrong = next((name for name in self.inputs if not isinstance(given.get(name), str)), None)
@@ -144,13 +167,13 @@ class Task(ABC):
         room = self.size - sum(whole.special)
         if pair is None:
             return [
-                _part(whole, {0: span}) for span in windows(len(whole) - sum(whole.special), room, self._shared(room))
+                part_of(whole, {0: span}) for span in windows(len(whole) - sum(whole.special), room, self._shared(room))
             ]
         lengths = [whole.sequences.count(side) for side in (0, 1)]
         half = max(room // 2, room - lengths[1])
         firsts = windows(lengths[0], half, self._shared(half))
         rest = room - min(lengths[0], half)
-        return [_part(whole, {0: a, 1: b}) for a in firsts for b in windows(lengths[1], rest, self._shared(rest))]
+        return [part_of(whole, {0: a, 1: b}) for a in firsts for b in windows(lengths[1], rest, self._shared(rest))]
 
     def _shared(self, room: int) -> int:
         return min(self.overlap, room // 2)
@@ -168,7 +191,7 @@ def arrays(encoding: Encoding) -> Window:
     return window | {"types": np.array(encoding.types, dtype=np.int32)} if any(encoding.types) else window
 
 
-def _part(whole: Encoding, spans: Mapping[int, tuple[int, int]]) -> Encoding:
+def part_of(whole: Encoding, spans: Mapping[int, tuple[int, int]]) -> Encoding:
     """The tokens of each text that lie in its span, and every special token."""
     counts, chosen = {0: 0, 1: 0}, []
     for i, side in enumerate(whole.sequences):

@@ -32,9 +32,14 @@ class Kept:
 
 
 def save(
-    directory: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any], keep: int = 2
+    directory: Path,
+    step: int,
+    tensors: Mapping[str, Mapping[str, Tensor]],
+    state: Mapping[str, Any],
+    keep: int = 2,
+    every: int = 1,
 ) -> Path:
-    """Write directory/step-N; of the older ones, the newest `keep - 1` stay."""
+    """Write directory/step-N; of the older ones, the newest `keep - 1` stay, and as many on a multiple of `every`."""
     directory.mkdir(parents=True, exist_ok=True)
     aside, final = directory / f".step-{step}.partial", directory / f"step-{step}"
     shutil.rmtree(aside, ignore_errors=True)
@@ -49,8 +54,12 @@ def save(
         shutil.rmtree(final)
     os.rename(aside, final)
     sync(directory)
-    for old in steps(directory)[:-keep]:
-        remove(directory / f"step-{old}")
+    older = [old for old in steps(directory) if old < step]
+    due = [old for old in older if old % every == 0]
+    stay = {old for group in (older, due) for old in group[len(group) - min(keep - 1, len(group)) :]}
+    for old in older:
+        if old not in stay:
+            remove(directory / f"step-{old}")
     return final
 
 

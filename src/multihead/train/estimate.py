@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-import numpy as np
-
 from multihead.train.loop import accumulated
 from multihead.train.training import Training
 
@@ -14,14 +12,12 @@ TRIED = 3  # the first try also warms up
 
 def seconds_left(training: Training) -> float:
     """For all steps; evaluations come on top."""
-    sizes = training.examples.sizes
-    middle = np.argsort(sizes)[len(sizes) // 2 :]
-    rows = middle[: max(1, training.plan.batch_tokens // int(sizes[middle[0]]))]
+    _, batches = training.order[training.order.steps // 2]  # any but the first, which holds the longest rows
     training.model.train()
     best = float("inf")
     for _ in range(TRIED):
         began = time.perf_counter()
-        accumulated(training.model, training.task, training.examples, [rows])
+        accumulated(training.stepping, training.task, training.examples, batches, training.plan.precision)
         best = min(best, time.perf_counter() - began)
     training.model.zero_grad(set_to_none=True)
-    return best * training.order.steps * training.plan.accumulate
+    return best * training.order.steps

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multihead.data import store
+from multihead.data.corpus import Corpus
+from multihead.data.disk import read_json, write_json
 from multihead.data.read import Reading
-from multihead.data.split import is_valid
+from multihead.data.sides import kept_together
+from multihead.data.split import VALID, drawn, is_valid, last_of
 from multihead.tasks import Task, Values, Window
+from multihead.tasks.task import WHOLE
+from multihead.train.loop import Order, Plan
+from multihead.train.running import Running
 
 DTYPES = {
     "tokens": np.int32,
@@ -24,6 +29,7 @@ DTYPES = {
     "labels": np.int16,
     "offsets": np.int32,
     "span": np.int32,
+    "target": np.int32,
 }
 
 
@@ -33,6 +39,8 @@ class Examples:
 
     kept: store.Store
     shapes: dict[str, tuple[int, ...]]  # -1: as long as the window
+    notes: tuple[str, ...] = ()  # rows that were left out, and why
+    read: str = ""  # what was read when the cache was filled
 
     def __len__(self) -> int:
         return len(self.kept)
@@ -41,28 +49,118 @@ class Examples:
         return {name: values.reshape(self.shapes[name]) for name, values in self.kept[row].items()}
 
     @property
+    def lengths(self) -> NDArray[np.int64]:
+        """[N], or of pairs [N, 2]: source and target."""
+        sides = [self.kept.lengths(name) for name in ("tokens", "target") if name in self.shapes]
+        return sides[0] if len(sides) == 1 else np.stack(sides, axis=1)
+
+    @property
     def sizes(self) -> NDArray[np.int64]:
-        return self.kept.lengths("tokens")
+        """The tokens of each window; of pairs, both sides together."""
+        return self.lengths if self.lengths.ndim == 1 else self.lengths.sum(1)
+
+    def order(self, plan: Plan) -> Order:
+        return Order(self.lengths, plan)
 
 
-def encoded(task: Task, rows: Callable[[], Iterable[Values]], cache: Path, key: str) -> Examples:
-    """The windows of all rows, from the cache if it has them."""
-    first = next((window for values in task.prepare(rows()) for window in task.encode(values)), None)
-    if first is None:
-        raise ValueError("there is nothing to train on: no row was usable")
-    # One axis is as long as the window (-1), unless the field speaks of the whole window.
-    shapes = {
-        name: array.shape if array.ndim == 0 or len(array) != len(first["tokens"]) else (-1, *array.shape[1:])
-        for name, array in first.items()
-    }
-    fields = {name: DTYPES.get(name, array.dtype) for name, array in first.items()}
+class Mixed:
+    """Several sets of windows, each gone through as often an epoch as its weight says."""
+
+    def __init__(self, parts: Sequence[Examples], weights: Sequence[float]) -> None:
+        self.parts = parts
+        self.starts = np.cumsum([0, *map(len, parts)])
+        self.lengths = np.concatenate([part.lengths for part in parts])
+        self.sizes = self.lengths if self.lengths.ndim == 1 else self.lengths.sum(1)
+        self.weights = np.repeat(np.asarray(weights, dtype=np.float64), [len(part) for part in parts])
+        self.notes = tuple(note for part in parts for note in part.notes)
+        self.read = "\n".join(part.read for part in parts)
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def __getitem__(self, row: int) -> Window:
+        part = int(np.searchsorted(self.starts, row, side="right")) - 1
+        return self.parts[part][row - int(self.starts[part])]
+
+    def order(self, plan: Plan) -> Order:
+        return Order(self.lengths, plan, self.weights)
+
+
+class Text(Corpus):
+    """Running text of the token cache."""
+
+    notes: tuple[str, ...] = ()
+    read = ""
+
+    def order(self, plan: Plan) -> Running:
+        return Running(self, plan)
+
+
+Data = Examples | Mixed | Text
+
+
+def examples_of(
+    task: Task, train: Side, cache: Path, files: Sequence[Path], weights: Sequence[float] | None = None
+) -> Data:
+    """All that is trained on, from the cache if it has it. weights: one for each training file."""
+    parts = [train] if weights is None else train.parts()
+    if weights is not None and len(weights) != len(parts):
+        raise ValueError(f"data.weights has {len(weights)} numbers for {len(parts)} sources; give one for each")
+    keys = [cache_key(files, task, f"{train.side} {train.limit} {number}/{len(parts)}") for number in range(len(parts))]
+    if task.running:
+        stores = [running(task, part, cache, key) for part, key in zip(parts, keys, strict=True)]
+        return Text([kept.values["tokens"] for kept in stores], task.size, weights)
+    found = [encoded(task, part, cache, key) for part, key in zip(parts, keys, strict=True)]
+    return found[0] if weights is None else Mixed(found, weights)
+
+
+def running(task: Task, rows: Side, cache: Path, key: str) -> store.Store:
+    """Documents as tokens, one after the other; small vocabularies take two bytes a token."""
+    dtype = np.uint16 if len(task.tokenizer) <= 1 << 16 else np.int32
 
     def build() -> Iterator[dict[str, Any]]:
         for values in task.prepare(rows()):
-            for window in task.encode(values):
-                yield {name: array.reshape(-1) for name, array in window.items()}
+            yield {"tokens": task.encode(values)[0]["tokens"]}
 
-    return Examples(store.cached(cache, key, fields, build), shapes)
+    return store.cached(cache, key, {"tokens": dtype}, build)
+
+
+def encoded(task: Task, rows: Side, cache: Path, key: str) -> Examples:
+    """The windows of all rows, from the cache if it has them. Rows of no use to training are left out, and told."""
+    beside = cache / f"{key}.json"  # what the cache does not say of itself
+    told = read_json(beside) if beside.exists() else _looked(task, rows)
+
+    def build() -> Iterator[dict[str, Any]]:
+        left: dict[str, list[Any]] = {}  # reason -> how many, and where the first one stands
+        for values in task.prepare(rows()):
+            windows = task.encode(values)
+            if reason := task.fault(windows):
+                left.setdefault(reason, [0, f"{values.get('file', 'row')}:{values.get('line', '?')}"])[0] += 1
+                continue
+            for window in windows:
+                yield {name: array.reshape(-1) for name, array in window.items()}
+        told.update(left=left, read=str(rows.reading))
+        write_json(beside, told)
+
+    kept = store.cached(cache, key, {name: np.dtype(dtype) for name, dtype in told["fields"].items()}, build)
+    notes = [f"{count:,} rows are not used: {why}; first: {place}" for why, (count, place) in told["left"].items()]
+    shapes = {name: tuple(shape) for name, shape in told["shapes"].items()}
+    return Examples(kept, shapes, tuple(notes), told["read"])
+
+
+def _looked(task: Task, rows: Side) -> dict[str, Any]:
+    """The fields of a window, by the first one that is of use."""
+    found = (task.encode(values) for values in task.prepare(rows()))
+    first = next((windows[0] for windows in found if windows and not task.fault(windows)), None)
+    if first is None:
+        raise ValueError(f"there is nothing to train on: no row was usable\n{rows.reading}")
+    return {
+        # One axis is as long as the window (-1), unless the field speaks of the whole window.
+        "shapes": {name: array.shape if name in WHOLE else (-1, *array.shape[1:]) for name, array in first.items()},
+        "fields": {name: np.dtype(DTYPES.get(name, array.dtype)).str for name, array in first.items()},
+        "left": {},
+        "read": "",
+    }
 
 
 def cache_key(files: Iterable[Path], task: Task, side: str) -> str:
@@ -72,29 +170,54 @@ def cache_key(files: Iterable[Path], task: Task, side: str) -> str:
         "labels": task.labels,
         "size": task.size,
         "overlap": task.overlap,
-        "options": json.loads(json.dumps(task.options, default=str)),
+        "options": json.loads(json.dumps({k: v for k, v in task.options.items() if k != "decode"}, default=str)),
         "side": side,
     }
-    return store.key(files, task.tokenizer.inner.to_str().encode(), options)
+    both = dict.fromkeys((task.tokenizer, task.tokenizer.target))
+    return store.key(files, "\n".join(tokenizer.inner.to_str() for tokenizer in both).encode(), options)
 
 
 class Side:
-    """The rows of a file that lie on one side of the split; a new loop reads anew."""
+    """The rows of a file that lie on one side of the split; a new loop reads anew.
 
-    def __init__(self, reading: Reading, side: str = "all", limit: int | None = None) -> None:
-        self.reading, self.side, self.limit = reading, side, limit
+    limit: no more than so many, drawn by a hash of their text, so that a smaller limit takes a part of a larger one's
+    rows. documents: whole documents are drawn, since sentences are shown with their neighbours.
+    """
+
+    def __init__(self, reading: Reading, side: str = "all", limit: int | None = None, documents: bool = False) -> None:
+        self.reading, self.side, self.limit, self.documents = reading, side, limit, documents
+        self.last: int | None = None
+        self.looked = False
 
     def __call__(self) -> Iterator[Values]:
-        return islice(self._rows(), self.limit)
+        if self.limit is None:
+            return self._rows()
+        if not self.looked:  # once: what a run trains on does not change
+            places = (self._place(number, values) for number, values in enumerate(self._rows()))
+            self.last, self.looked = last_of(places, self.limit), True
+        last = self.last
+        numbered = enumerate(self._rows())
+        return (values for number, values in numbered if last is None or self._place(number, values) <= last)
+
+    def _place(self, number: int, values: Values) -> int:
+        """Rows with the lowest are taken; of a long running text, that is its beginning."""
+        if "of" in values:
+            return number
+        document = f"{values['file']}\n{values.get('document')}"
+        return drawn(document if self.documents else kept_together(values), number)
+
+    def parts(self) -> list[Side]:
+        """One for each file of the reading (or pair of files)."""
+        return [Side(Reading([source]), self.side, self.limit, self.documents) for source in self.reading.sources]
 
     def _rows(self) -> Iterator[Values]:
         for record in self.reading:
-            if self.side == "all" or is_valid(text_of(record.values)) == (self.side == "valid"):
+            if self.side == "all" or held_out(record.values) == (self.side == "valid"):
                 yield {**record.values, "file": record.file, "line": record.line}
 
 
-def text_of(values: Values) -> str:
-    """What decides on which side of the split a row lies: equal inputs, or questions on one text, stay together."""
-    if "tokens" in values:
-        return " ".join(values["tokens"])
-    return str(values.get("context") or values.get("text") or f"{values.get('text_a')}\n{values.get('text_b')}")
+def held_out(values: Values) -> bool:
+    """Is a row of train kept for validation? Of one long document it is the end, else a tenth of the rows by hash."""
+    if "of" in values:
+        return int(values["at"]) >= int(values["of"] * (1 - VALID))
+    return is_valid(kept_together(values))

@@ -42,8 +42,10 @@ class Plan:
     accumulate: int = 1
     schedule: str = "linear"
     warmup: float = 0.1  # a share of all steps; 1 or more: steps
+    floor: float = 0.0  # the share of the learning rate that is left at the end
     clip: float = 1.0
     seed: int = 1
+    precision: str = "fp32"  # or bf16
 
 
 @dataclass(frozen=True)
@@ -61,13 +63,26 @@ class Step:
     skipped: bool  # the gradient was not finite; nothing was learnt
 
 
-class Order:
-    """Which windows make which step, without a state: epoch after epoch, batches of similar lengths."""
+class Schedule(Protocol):
+    """What a step is made of: the epoch it lies in, as a fraction, and its micro-batches."""
 
-    def __init__(self, sizes: NDArray[np.int64], plan_: Plan) -> None:
+    steps: int
+
+    @property
+    def warmup(self) -> int: ...
+    def __getitem__(self, step: int, /) -> tuple[float, list[NDArray[np.int64]]]: ...
+
+
+class Order:
+    """Which windows make which step, without a state: epoch after epoch, batches of similar lengths.
+
+    sizes: [N], or [N, 2] for pairs; weights: how often an epoch shows each window.
+    """
+
+    def __init__(self, sizes: NDArray[np.int64], plan_: Plan, weights: NDArray[np.float64] | None = None) -> None:
         if not len(sizes):
             raise ValueError("there is nothing to train on: no row was usable")
-        self.sizes, self.plan = sizes, plan_
+        self.sizes, self.plan, self.weights = sizes, plan_, weights
         self.epochs: dict[int, list[list[NDArray[np.int64]]]] = {}
         self.per_epoch = [0]  # steps before each epoch
         if plan_.steps is not None:
@@ -97,30 +112,45 @@ class Order:
 
     def _groups(self, epoch: int) -> list[list[NDArray[np.int64]]]:
         if epoch not in self.epochs:
-            batches = plan(self.sizes, self.plan.batch_tokens, self.plan.seed, epoch, longest_first=epoch == 0)
+            rows = self._shown(epoch)
+            sizes = self.sizes if rows is None else self.sizes[rows]
+            batches = plan(sizes, self.plan.batch_tokens, self.plan.seed, epoch, longest_first=epoch == 0)
+            batches = batches if rows is None else [rows[batch] for batch in batches]
             n = self.plan.accumulate
             self.epochs = {epoch: [batches[i : i + n] for i in range(0, len(batches), n)]}
         return self.epochs[epoch]
 
+    def _shown(self, epoch: int) -> NDArray[np.int64] | None:
+        """The windows of an epoch: of a weight of 2.3, all of them twice and three tenths once more, drawn anew."""
+        if self.weights is None:
+            return None
+        draws = np.random.Generator(np.random.PCG64([self.plan.seed, epoch, 1])).random(len(self.weights))
+        return np.repeat(np.arange(len(self.weights)), (self.weights + draws).astype(np.int64))
+
 
 def fit(
-    model: Model, task: Task, data: Windows, optimizer: torch.optim.Optimizer, plan_: Plan, start: int = 0
+    model: Model,
+    task: Task,
+    data: Windows,
+    optimizer: torch.optim.Optimizer,
+    plan_: Plan,
+    start: int = 0,
+    order: Schedule | None = None,
 ) -> Iterator[Step]:
     """Train from step `start` to the end, yielding a record after each step."""
-    order = Order(data.sizes, plan_)
-    parameters = [p for p in model.parameters() if p.requires_grad]
+    order = order or Order(data.sizes, plan_)
     bad = 0
     for step in range(start, order.steps):
         began = time.perf_counter()
         epoch, batches = order[step]
-        share = rate(step, order.steps, order.warmup, plan_.schedule)
+        share = rate(step, order.steps, order.warmup, plan_.schedule, plan_.floor)
         for group in optimizer.param_groups:
             group["lr"] = group.get("factor", 1.0) * group["base"] * share
         model.train()
         optimizer.zero_grad(set_to_none=True)
         torch.manual_seed(mixed(plan_.seed, step))
-        loss, count, real, padded = accumulated(model, task, data, batches)
-        norm, finite = gathered(parameters, max(count, 1.0), plan_.clip)
+        loss, count, real, padded = accumulated(model, task, data, batches, plan_.precision)
+        norm, finite = gathered(optimizer, max(count, 1.0), plan_.clip)
         bad = 0 if finite else bad + 1
         if finite:
             optimizer.step()
@@ -130,21 +160,23 @@ def fit(
                 "checkpoint is kept: lower train.lr, or look for broken rows with `multihead check`"
             )
         seconds = time.perf_counter() - began
-        lr = max(group["lr"] for group in optimizer.param_groups)
+        lr = max(group["lr"] / group.get("factor", 1.0) for group in optimizer.param_groups)
         yield Step(step + 1, epoch, loss / max(count, 1.0), lr, norm, real, padded, seconds, not finite)
 
 
 def accumulated(
-    model: Model, task: Task, data: Windows, batches: Sequence[NDArray[np.int64]]
+    model: Model, task: Task, data: Windows, batches: Sequence[NDArray[np.int64]], precision: str = "fp32"
 ) -> tuple[float, float, int, int]:
     """Gradients of the summed loss over all micro-batches; the sum, the count, and tokens real and padded."""
     loss, count, real, padded = 0.0, 0.0, 0, 0
     for rows in batches:
         batch = task.collate([data[int(row)] for row in rows])
-        total, number = task.loss(model, batch)
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            total, number = task.loss(model, batch)
         total.backward()
         loss, count = loss + float(total.detach()), count + float(number)
-        real, padded = real + int(batch["keep"].sum()), padded + batch["keep"].numel()
+        keeps = [batch[name] for name in ("keep", "target_keep") if name in batch]
+        real, padded = real + sum(int(keep.sum()) for keep in keeps), padded + sum(keep.numel() for keep in keeps)
     return loss, count, real, padded
 
 

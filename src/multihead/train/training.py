@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +19,22 @@ from torch import Tensor
 
 from multihead.build import Loaded, save
 from multihead.data.disk import write_bytes, write_json
+from multihead.machine import memory
 from multihead.machine.threads import processors
 from multihead.run import RunFile, difference, read, write
 from multihead.scores import Score, plain
 from multihead.tasks import Prediction, Scorer, Values
 from multihead.tasks.predict import evaluate
 from multihead.train import checkpoints
-from multihead.train.examples import Examples, cache_key, encoded
+from multihead.train.average import averaged, blend, copied, mean, wearing
+from multihead.train.curves import Curves, points
+from multihead.train.examples import Data, examples_of
 from multihead.train.lock import only_writer
-from multihead.train.loop import Order, Plan, Step, fit
+from multihead.train.loop import Plan, Step, fit
+from multihead.train.lora import merge_updates
 from multihead.train.optimizer import adamw
 from multihead.train.setup import Setup, set_up
+from multihead.train.speed import kept_precision, precision_of, stepping
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,11 @@ class Evaluated:
     scores: dict[str, Score]
     main: str
     best: bool
+    mean_of: tuple[int, ...] = ()  # not the weights of this step, but the mean of these steps' checkpoints
+
+    @property
+    def what(self) -> str:
+        return f"mean of steps {', '.join(map(str, self.mean_of))}" if self.mean_of else f"step {self.step}"
 
 
 @dataclass(frozen=True)
@@ -50,7 +62,14 @@ class Saved:
     path: Path
 
 
-Event = Step | Resumed | Evaluated | Saved
+@dataclass(frozen=True)
+class Note:
+    """Something that the machine or the files decided, said once."""
+
+    text: str
+
+
+Event = Step | Resumed | Evaluated | Saved | Note
 
 
 class Training:
@@ -59,15 +78,16 @@ class Training:
     def __init__(self, run: RunFile, fresh: bool = False) -> None:
         self.run, self.out = run, Path(run.out)
         self._claim(fresh)
+        memory.keep_freed()
         torch.set_num_threads(processors() if run.train.threads == "auto" else int(run.train.threads))
         self.setup: Setup = set_up(run)
         self.task, self.model = self.setup.task, self.setup.loaded.model
         train = run.data.train
         files = [Path(f) for f in ([train] if isinstance(train, str) else train)]
         side = self.setup.sides["train"]
-        key = cache_key(files, self.task, f"{side.side} {side.limit}")
-        self.examples: Examples = encoded(self.task, side, self.out / "cache", key)
+        self.examples: Data = examples_of(self.task, side, self.out / "cache", files, run.data.weights)
         options = run.train
+        precision, self.note = precision_of(kept_precision(self.out / "checkpoints") or options.precision)
         self.plan = Plan(
             epochs=options.epochs or 1,
             steps=options.steps,
@@ -75,19 +95,27 @@ class Training:
             accumulate=options.accumulate,
             schedule=options.schedule,
             warmup=float(options.warmup),
+            floor=min(1.0, options.lr_end / options.lr),
             clip=options.clip,
             seed=options.seed,
+            precision=precision,
         )
-        self.order = Order(self.examples.sizes, self.plan)
+        self.stepping = stepping(self.model, options.compile)
+        self.order = self.examples.order(self.plan)
         self.best: dict[str, Any] = {}
-        self.average: dict[str, Tensor] | None = None
+        self.average: dict[str, Tensor] | None = None  # of the steps so far (ema)
+        self.mean: dict[str, Tensor] = {}  # of the last checkpoints, once it is found to be best
+        self.mean_of: list[int] = []
+        self.curves = Curves(self.out / "tensorboard")
         self.scores: dict[str, dict[str, Score]] = {}  # of the best model, by side
         self.stop = False  # set from outside: save at the next step, and leave
+        # Only now, when nothing is wrong with it: a run file with a fault must not hold its directory.
+        write_bytes(self.out / "run.toml", write(run).encode())
 
     def _claim(self, fresh: bool) -> None:
         """A directory of another run is not overwritten: the difference is shown."""
         if fresh and self.out.exists():
-            for name in ("checkpoints", "best", "model", "log.jsonl", "metrics.json", "run.toml"):
+            for name in ("checkpoints", "best", "model", "tensorboard", "log.jsonl", "metrics.json", "run.toml"):
                 path = self.out / name
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         self.out.mkdir(parents=True, exist_ok=True)
@@ -97,19 +125,20 @@ class Training:
                 f"{self.out} holds a run with other settings ({'; '.join(changed)}); "
                 "choose another out, or start over with --fresh"
             )
-        write_bytes(written, write(self.run).encode())
 
     def __iter__(self) -> Iterator[Event]:
-        with only_writer(self.out):
+        with only_writer(self.out), closing(self.curves):
             yield from self._events()
 
     def _events(self) -> Iterator[Event]:
         options = self.run.train
-        optimizer = adamw(self.model, options.lr, options.weight_decay, options.layer_decay)
+        optimizer = adamw(self.model, options.lr, options.weight_decay, options.layer_decay, options.beta2)
         kept, wrong = checkpoints.latest(self.out / "checkpoints")
         start = 0
         if options.average == "ema":
-            self.average = {name: tensor.clone() for name, tensor in checkpoints.weights(self.model).items()}
+            self.average = copied(self.model)
+        if self.note:
+            yield Note(self.note)
         if kept is not None:
             start, self.best = kept.step, kept.state["best"]
             checkpoints.restore(self.model, kept.tensors["model"])
@@ -121,35 +150,48 @@ class Training:
             yield Resumed(0, wrong)
         self._cut_log(start)
         per_epoch = options.eval_every or max(1, round(self.order.steps / max(1, round(self.plan.epochs))))
-        for step in fit(self.model, self.task, self.examples, optimizer, self.plan, start):
+        self.curves.begin(start)
+        steps = fit(self.stepping, self.task, self.examples, optimizer, self.plan, start, self.order)
+        for step in () if self._enough() else steps:
             self._log(asdict(step))
+            self.curves.add(step.step, points(step))
             if self.average is not None:
-                self._blend(min(options.ema_decay, (1 + step.step) / (10 + step.step)))
+                blend(self.average, self.model, min(options.ema_decay, (1 + step.step) / (10 + step.step)))
             yield step
             last = step.step == self.order.steps
             if step.step % per_epoch == 0 or last:
                 yield self._evaluate(step.step)
-            enough = 0 < options.patience <= self.best.get("stale", 0)
-            if step.step % options.save_every == 0 or last or self.stop or enough:
+            if step.step % options.save_every == 0 or last or self.stop or self._enough():
                 path = self._save(step.step, optimizer)
                 yield Saved(step.step, path)
-            if self.stop or enough:
+            if self.stop:
                 return
+            if self._enough():
+                break
+        if options.average == "last":
+            yield from self._mean()
+
+    def _enough(self) -> bool:
+        return 0 < self.run.train.patience <= self.best.get("stale", 0)
 
     def finish(
         self, replicates: int = 1000, told: Mapping[str, Callable[[Values, Prediction, bool], None]] | None = None
     ) -> dict[str, Scorer]:
         """The best weights, scored on validation and test data, and written as a model directory."""
-        if self.best:
+        if self.mean:
+            checkpoints.restore(self.model, self.mean)
+        elif self.best:
             kept = checkpoints.opened(self.out / "best" / f"step-{self.best['step']}")
             checkpoints.restore(self.model, kept.tensors["model"])
+        merge_updates(self.model)
         scorers: dict[str, Scorer] = {
             side: evaluate(self.model, self.task, self.setup.sides[side](), replicates, (told or {}).get(side))
             for side in ("valid", "test")
             if side in self.setup.sides
         }
         self.scores = {side: scorer.result() for side, scorer in scorers.items()}
-        write_json(self.out / "metrics.json", {"step": self.best.get("step"), **plain(self.scores)})
+        of = {"mean_of": self.mean_of} if self.mean else {"step": self.best.get("step")}
+        write_json(self.out / "metrics.json", {**of, **plain(self.scores)})
         save(self.loaded, self.out / "model")
         return scorers
 
@@ -157,35 +199,58 @@ class Training:
     def loaded(self) -> Loaded:
         return self.setup.loaded
 
+    def _valid(self) -> Iterator[Values]:
+        """What is scored while training: the rows, the ways and the numbers of the end, or the first rows of them."""
+        return islice(self.setup.sides["valid"](), self.run.train.eval_rows or None)
+
     def _evaluate(self, step: int) -> Evaluated:
-        held = None
-        if self.average is not None:
-            held = {name: tensor.clone() for name, tensor in checkpoints.weights(self.model).items()}
-            checkpoints.restore(self.model, self.average)
-        scorer = evaluate(self.model, self.task, self.setup.sides["valid"](), replicates=0)
-        scores = scorer.result()
-        value = scores[scorer.main].value
-        best = not self.best or value > self.best["score"]
-        self.best["stale"] = 0 if best else self.best["stale"] + 1  # evaluations since the best one
-        if best:
-            self.best |= {"step": step, "score": value}
-            checkpoints.save(self.out / "best", step, {"model": checkpoints.weights(self.model)}, self.best, keep=1)
-        if held is not None:
-            checkpoints.restore(self.model, held)
-        self._log({"step": step, "valid": {name: score.value for name, score in scores.items()}})
+        with wearing(self.model, self.average):
+            scorer = evaluate(self.model, self.task, self._valid(), replicates=0)
+            scores = scorer.result()
+            value = scores[scorer.main].value
+            best = not self.best or above(scores[scorer.main], self.best["score"])
+            self.best["stale"] = 0 if best else self.best["stale"] + 1  # evaluations since the best one
+            if best:
+                self.best |= {"step": step, "score": value}
+                checkpoints.save(self.out / "best", step, {"model": checkpoints.weights(self.model)}, self.best, keep=1)
+        found = {name: score.value for name, score in scores.items()}
+        self._log({"step": step, "valid": found})
+        self.curves.add(step, {f"valid/{name}": value for name, value in found.items()})
         return Evaluated(step, scores, scorer.main, best)
+
+    def _mean(self) -> Iterator[Event]:
+        """The mean of the last checkpoints, against the best weights so far; it is taken if it scores no lower.
+
+        It follows from the files alone, so a run that is taken up again after its last step finds the same.
+        """
+        options, directory = self.run.train, self.out / "checkpoints"
+        chosen = averaged(checkpoints.steps(directory), options.keep, options.save_every)
+        tensors, chosen, wrong = mean(directory, chosen)
+        yield from (Note(f"left out of the mean: {fault}") for fault in wrong)
+        with wearing(self.model, tensors):
+            scorer = evaluate(self.model, self.task, self._valid(), replicates=0)
+        scores = scorer.result()
+        best = above(scores[scorer.main], self.best["score"]) or scores[scorer.main].value == self.best["score"]
+        if best:
+            self.mean, self.mean_of = tensors, chosen
+        found = {name: score.value for name, score in scores.items()}
+        self._log({"step": chosen[-1], "mean_of": chosen, "mean": found})
+        yield Evaluated(chosen[-1], scores, scorer.main, best, tuple(chosen))
 
     def _save(self, step: int, optimizer: torch.optim.Optimizer) -> Path:
         tensors = {"model": checkpoints.weights(self.model), "optimizer": checkpoints.optimizer_tensors(optimizer)}
         if self.average is not None:
             tensors["average"] = self.average
-        state = {"best": self.best, "threads": torch.get_num_threads(), "torch": torch.__version__}
-        return checkpoints.save(self.out / "checkpoints", step, tensors, state, self.run.train.keep)
-
-    def _blend(self, decay: float) -> None:
-        assert self.average is not None
-        now = checkpoints.weights(self.model)
-        torch._foreach_lerp_(list(self.average.values()), [now[name] for name in self.average], 1 - decay)
+        state = {
+            "best": self.best,
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "precision": self.plan.precision,
+        }
+        self.curves.flush()
+        options = self.run.train
+        every = options.save_every if options.average == "last" else 1
+        return checkpoints.save(self.out / "checkpoints", step, tensors, state, options.keep, every)
 
     def _log(self, record: dict[str, Any]) -> None:
         with open(self.out / "log.jsonl", "a", encoding="utf-8") as file:
@@ -200,9 +265,15 @@ class Training:
             write_bytes(path, "".join(line + "\n" for line in keep).encode())
 
 
+def above(score: Score, best: float) -> bool:
+    """Is a score better than the best so far? Of a loss, the lower one is."""
+    return score.value > best if score.better == "higher" else score.value < best
+
+
 def _step_of(line: str) -> int:
-    """The step of a line of the log; -1 for one that was cut off."""
+    """The step of a line of the log; -1 for one that was cut off, or that the end of the run writes anew."""
     try:
-        return int(json.loads(line)["step"])
+        record = json.loads(line)
+        return -1 if "mean_of" in record else int(record["step"])
     except (ValueError, KeyError, TypeError):
         return -1

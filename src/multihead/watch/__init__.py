@@ -1,8 +1,8 @@
 """Watching: see what every head does, and what changes without it."""
 
-from multihead.watch.address import Address, attentions, locate
+from multihead.watch.address import Address, attentions, locate, numbers
 from multihead.watch.seen import Input, Seen
 from multihead.watch.statistics import Statistics, rowwise
 from multihead.watch.watching import ablate, watch
 
-__all__ = ["Address", "Input", "Seen", "Statistics", "ablate", "attentions", "locate", "rowwise", "watch"]
+__all__ = ["Address", "Input", "Seen", "Statistics", "ablate", "attentions", "locate", "numbers", "rowwise", "watch"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from torch import nn
 
 from multihead.attention import MultiHeadAttention
@@ -30,8 +32,20 @@ def attentions(model: nn.Module) -> dict[str, MultiHeadAttention]:
     return found
 
 
-def locate(address: Address, names: dict[str, int]) -> tuple[str, int]:
-    """An address -> the attention's name and the head's number. `names`: attention -> how many heads it has.
+def numbers(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    """The numbers of every attention's heads: 0, 1, 2 …, or those that pruning left."""
+    kept = {
+        f"{block.address}.{kind}": left
+        for block in model.modules()
+        if isinstance(block, Block)
+        for kind, left in (("self", block.kept), ("cross", block.cross_kept))
+        if left is not None
+    }
+    return {name: kept.get(name, tuple(range(found.heads))) for name, found in attentions(model).items()}
+
+
+def locate(address: Address, names: Mapping[str, Sequence[int]]) -> tuple[str, int]:
+    """An address -> the attention's name and the head's place in it. `names`: attention -> its heads' numbers.
 
     (layer, head) is short for the self-attention of a model with one stack.
     """
@@ -43,7 +57,9 @@ def locate(address: Address, names: dict[str, int]) -> tuple[str, int]:
             )
         address = f"{stacks[0]}.{address[0]}.self.{address[1]}"
     name, _, head = address.rpartition(".")
-    if name not in names or not head.isdigit() or int(head) >= names[name]:
-        known = f"{next(iter(names))}.0 … {list(names)[-1]}.{list(names.values())[-1] - 1}"
-        raise ValueError(f"there is no head {address!r}; an address is stack.layer.kind.head, here {known}")
-    return name, int(head)
+    if name not in names or not head.isdigit() or int(head) not in names[name]:
+        every = [f"{one}.{number}" for one, mine in names.items() for number in mine]
+        gone = name in names and head.isdigit() and int(head) < max(names[name])
+        what = "was cut out" if gone else f"is none; an address is stack.layer.kind.head, here {every[0]} … {every[-1]}"
+        raise ValueError(f"there is no head {address!r}: it {what}")
+    return name, names[name].index(int(head))

@@ -18,9 +18,10 @@ class Seen:
     Steps of decoding with a cache belong to the input they continue.
     """
 
-    def __init__(self, heads: dict[str, int]) -> None:
-        self.heads = heads
-        self.passes: dict[str, list[Attended]] = {name: [] for name in heads}
+    def __init__(self, numbers: dict[str, tuple[int, ...]]) -> None:
+        self.numbers = numbers  # of the heads that each attention has: where some were cut out, with gaps
+        self.heads = {name: len(mine) for name, mine in numbers.items()}
+        self.passes: dict[str, list[Attended]] = {name: [] for name in numbers}
         self.tokens: dict[str, list[Tensor]] = {}
 
     def __len__(self) -> int:
@@ -94,7 +95,7 @@ class Input:
     @torch.no_grad()
     def weights(self, address: Address, rows: Sequence[int] | slice | None = None) -> Tensor:
         """The attention weights of one head, exact: [rows, keys]. `rows` are query positions; None: all."""
-        name, head = locate(address, self.seen.heads)
+        name, head = locate(address, self.seen.numbers)
         run, b = self._run(name)
         real_rows, real_keys = self._real(name, run, b)
         chosen = real_rows if rows is None else real_rows[rows if isinstance(rows, slice) else list(rows)]

@@ -163,7 +163,7 @@ def summary(seen: Seen, separators: Sequence[int], offset: bool) -> Statistics:
             for name in names:
                 line = found.get(name, torch.full_like(found["entropy"], torch.nan))
                 total[name] += torch.where(keep[:, None], line.double(), 0.0).sum((0, 2))
-        addresses += [f"{attention}.{head}" for head in range(heads)]
+        addresses += [f"{attention}.{head}" for head in seen.numbers[attention]]
         counts += [rows] * heads
         for name in names:
             columns[name].append(total[name] / max(rows, 1))

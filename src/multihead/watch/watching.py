@@ -12,7 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from multihead.attention import Attended
 from multihead.models import Decoder, Encoder, TokenStem
-from multihead.watch.address import Address, attentions, locate
+from multihead.watch.address import Address, attentions, locate, numbers
 from multihead.watch.seen import Seen, own
 
 
@@ -24,7 +24,8 @@ def watch(model: nn.Module, only: Sequence[str] = ()) -> Iterator[Seen]:
         raise ValueError(f"there is no attention {unknown[0]!r}; there are: {', '.join(found)}")
     wanted = {own(name) for name in only} | set(only)  # the self-attention beside a cross-attention knows its rows
     found = {name: attention for name, attention in found.items() if not only or name in wanted}
-    seen = Seen({name: attention.heads for name, attention in found.items()})
+    known = numbers(model)
+    seen = Seen({name: known[name] for name in found})
     taps = {name: _reader(seen.passes[name]) for name in found}
     handles = _read_tokens(model, seen)
     for name, attention in found.items():
@@ -43,8 +44,9 @@ def ablate(model: nn.Module, heads: Sequence[Address]) -> Iterator[None]:
     """Switch heads off: what they mix becomes 0. The others keep every bit."""
     found = attentions(model)
     off = {name: torch.zeros(attention.heads, dtype=torch.bool) for name, attention in found.items()}
+    known = numbers(model)
     for address in heads:
-        name, head = locate(address, {name: attention.heads for name, attention in found.items()})
+        name, head = locate(address, known)
         off[name][head] = True
     taps = {name: _silencer(silent) for name, silent in off.items() if silent.any()}
     for name, tap in taps.items():

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from multihead.models.config import ModelConfig
+from multihead.models.crf import Chain
 from multihead.models.families.table import Json, Part, Readout, Shape
 from multihead.models.families.weights import Plan, shape_of
 from multihead.models.readouts import Classes, Model, Vocabulary
@@ -15,6 +16,7 @@ from multihead.models.readouts import Classes, Model, Vocabulary
 OWN = "multihead"  # model_type
 KINDS: dict[str, type[Classes] | type[Vocabulary] | None] = {
     "classes": Classes,
+    "chain": Chain,
     "vocabulary": Vocabulary,
     "none": None,
 }
@@ -45,6 +47,8 @@ def own_plan(config: Json) -> Plan:
 
 def readout_options(readout: nn.Module) -> Json:
     """The kind of a readout and what it was built with."""
+    if isinstance(readout, Chain):
+        return {"kind": "chain", "bias": readout.scores.bias is not None}
     if isinstance(readout, Classes):
         bias = readout.scores.bias is not None
         return {"kind": "classes", "over": readout.over, "hidden": readout.hidden, "bias": bias}
@@ -57,13 +61,18 @@ def readout_options(readout: nn.Module) -> Json:
         }
     if isinstance(readout, nn.Identity):
         return {"kind": "none"}
-    raise ValueError(f"a {type(readout).__name__} is no readout that can be saved; known: Classes, Vocabulary")
+    raise ValueError(f"a {type(readout).__name__} is no readout that can be saved; known: Classes, Chain, Vocabulary")
 
 
 def _model_config(fields: Any) -> ModelConfig | None:
     if fields is None:
         return None
     try:
-        return ModelConfig(**{**fields, "image": tuple(fields.get("image", (224, 224)))})
+        return ModelConfig(**{name: _tuples(value) for name, value in fields.items()})
     except (TypeError, AttributeError) as error:
         raise ValueError(f"encoder or decoder is not one of ours: {error}") from error
+
+
+def _tuples(value: Any) -> Any:
+    """JSON has lists where a frozen record has tuples."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

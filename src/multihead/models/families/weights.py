@@ -76,10 +76,9 @@ def construct(plan: Plan, classes: int = 0) -> Model:
     if plan.readout.kind is Vocabulary:
         table = cast(TokenStem, last.stem).embedding.weight if last.config.tied else None
         return Model(body, Vocabulary(last.config, cast(nn.Parameter | None, table), **given))
-    if plan.readout.kind is Classes:
-        return Model(
-            body, Classes(last.config.dim, plan.readout.classes or classes, dropout=last.config.dropout, **given)
-        )
+    if plan.readout.kind is not None and issubclass(plan.readout.kind, Classes):
+        kind = plan.readout.kind
+        return Model(body, kind(last.config.dim, plan.readout.classes or classes, dropout=last.config.dropout, **given))
     return Model(body, nn.Identity())
 
 
@@ -188,7 +187,7 @@ def _untied(plan: Plan, prefix: str, tensors: Mapping[str, Tensor]) -> Plan:
 
 def _classes(plan: Plan, prefix: str, known: Mapping[str, str], tensors: Mapping[str, Tensor], where: str) -> int:
     """How many classes the file has scores for."""
-    if plan.readout.kind is not Classes:
+    if plan.readout.kind is None or not issubclass(plan.readout.kind, Classes):
         return 0
     name = plan.place("readout.scores.weight", prefix, plan.shape).name
     if name not in known:

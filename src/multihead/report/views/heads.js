@@ -11,10 +11,15 @@ const SAID = {
   next: "Share on the token after.",
   first: "Share on the first token.",
   separator: "Share on separators.",
+  spread: "Entropy as a share of the largest that is possible: 1 is even.",
+  distance: "How many tokens away a head looks on average.",
+  punctuation: "Share on punctuation.",
+  same: "Share on the same word elsewhere, over the words that stand twice.",
+  after: "Share on what followed the same word elsewhere, over the words that stand twice.",
   offset: "How many tokens ahead (or, with a minus, behind) a head looks on average; colour by size.",
 };
 
-const isShare = (name) => !["entropy", "distance", "offset"].includes(name);
+const isShare = (name) => !["entropy", "distance", "offset", "spread"].includes(name);
 const told = (name, value) => (isShare(name) ? percent(value) : short(value));
 
 function most(matrix) {
@@ -66,7 +71,8 @@ function large(heads, name, room) {
     const head = Math.min(columns - 1, Math.max(0, Math.floor((event.clientX - box.left) / size.width)));
     const address = `${heads.stack}.${layer}.${heads.kind}.${head}`;
     if ((matrix[layer][head] ?? null) === null) return [address, "cut out"];
-    return [address, ...Object.entries(heads.statistics).map(([other, values]) => `${other} ${told(other, values[layer][head])}`)];
+    const does = Object.entries(heads.names ?? {}).find(([, addresses]) => addresses.includes(address));
+    return [does ? `${address}: ${does[0]}` : address, ...Object.entries(heads.statistics).map(([other, values]) => `${other} ${told(other, values[layer][head])}`)];
   });
   return root;
 }
@@ -88,7 +94,22 @@ function one(heads) {
   choose(chosen);
   fit(place, (width) => large(heads, chosen, width));
   return el("div", {},
-    el("div", { class: "smalls", role: "group", "aria-label": "Statistic" }, buttons), said, place);
+    el("div", { class: "smalls", role: "group", "aria-label": "Statistic" }, buttons), said, place, named(heads));
+}
+
+// What the heads do in words; sorted so that those without a name of their own come last.
+function named(heads) {
+  const plain = (name) => Number(/^(mixed|broad|near)$/.test(name)) + Number(/^partly/.test(name)) / 2;
+  const names = Object.entries(heads.names ?? {}).sort((a, b) => plain(a[0]) - plain(b[0]) || b[1].length - a[1].length);
+  const bare = (address) => address.split(".").filter((_, place) => place % 2).join(".");
+  if (!names.length) return null;
+  return el("div", {},
+    el("h3", { class: "spaced" }, "Named by rules"),
+    el("p", { class: "note" }, "By the place that gets at least half of a head’s attention (from three tenths on, “partly”); layer.head."),
+    el("dl", { class: "origin" }, names.flatMap(([name, addresses]) => [
+      el("dt", {}, name), el("dd", {}, addresses.map(bare).join(", "))])),
+    heads.alike.length > 0 && el("details", {}, el("summary", {}, "Heads that look at the same"),
+      el("ul", {}, heads.alike.map((cluster) => el("li", {}, cluster.map(bare).join(", "))))));
 }
 
 export function headsView(every) {

@@ -6,6 +6,7 @@ import { tablesView } from "./tables.js";
 import { confusionView } from "./confusion.js";
 import { curvesView } from "./curves.js";
 import { mistakesView } from "./mistakes.js";
+import { samplesView } from "./samples.js";
 import { calibrationView } from "./calibration.js";
 import { lengthsView } from "./lengths.js";
 import { headsView } from "./heads.js";
@@ -19,6 +20,7 @@ const SECTIONS = [
   ["classes", "In detail", facts.tables.length ? () => tablesView(facts.tables) : null],
   ["confusion", "Confusion", facts.confusion && facts.confusion.labels.length ? () => confusionView(facts.confusion) : null],
   ["mistakes", "Worst mistakes", facts.mistakes ? () => mistakesView(facts.mistakes) : null],
+  ["samples", "What it writes", facts.samples.length ? () => samplesView(facts.samples) : null],
   ["calibration", "Calibration", facts.calibration.some((bin) => bin.count) ? () => calibrationView(facts.calibration) : null],
   ["training", "Training", facts.curves.length ? () => curvesView(facts.curves, facts.best_step) : null],
   ["lengths", "Lengths and windows", facts.lengths ? () => lengthsView(facts.lengths) : null],

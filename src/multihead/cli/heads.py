@@ -1,0 +1,322 @@
+"""`multihead heads`: see what every head does, ask what a task loses without it, cut out what it can spare."""
+
+from __future__ import annotations
+
+import json as jsons
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from multihead.cli.verb import verb
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from multihead.build import Loaded
+    from multihead.heads.choose import Point
+
+app = verb()
+
+Model = Annotated[str, typer.Argument(help="A model directory, or hub:owner/name.")]
+Data = Annotated[Path, typer.Argument(help="Any file that `train` reads.")]
+Columns = Annotated[list[str] | None, typer.Argument(help="Columns of other names: text=review label=verdict")]
+Limit = Annotated[int | None, typer.Option(help="Read only so many rows.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+@app.callback()
+def heads() -> None:
+    """Look into a model's heads, rank them, cut them out.
+
+    A head's address is stack.layer.kind.head: encoder.2.self.3, decoder.0.cross.5.
+
+    \b
+    Example:
+      multihead heads show runs/ner/model "Angela Merkel visited Beijing." --html heads.html
+      multihead heads stats runs/ner/model test.txt
+      multihead heads rank runs/ner/model valid.txt --early
+      multihead heads prune runs/ner/model valid.txt --budget "f1 -0.5" --out runs/ner/small
+      multihead heads undo runs/ner/small --out runs/ner/whole
+    """
+
+
+@app.command(short_help="what the heads look at in a text: terminal, PNG, HTML page")
+def show(
+    model: Model,
+    text: Annotated[str, typer.Argument(help="A sentence; - reads it from stdin, @FILE from a file.")],
+    head: Annotated[str | None, typer.Option(help="One head, by its address: encoder.2.self.3")] = None,
+    second: Annotated[str | None, typer.Option(help="The second text of a pair; of a translation, the target.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Write a picture.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page that opens in any browser, on its own.")] = None,
+    rows: Annotated[
+        str | None, typer.Option(help="Of a long text: words whose exact rows the page has, 100:150")
+    ] = None,
+    window: Annotated[int | None, typer.Option(help="Which part of a text that is longer than the model.")] = None,
+) -> None:
+    """Show what the heads look at in a text: in the terminal, as a picture, as a page.
+
+    Pieces of words are joined to words. Of more than 256 words, maps are coarse and rows exact: some of every head,
+    those of --rows, or all of one --head.
+
+    \b
+    Example:
+      multihead heads show runs/ner/model "Angela Merkel visited Beijing." --head encoder.2.self.3
+      multihead heads show runs/ner/model @article.txt --html heads.html
+    """
+    from rich.console import Console
+
+    from multihead.build import load
+    from multihead.data.disk import write_bytes
+    from multihead.heads.picture import picture
+    from multihead.report.attention_map import draw_png, show_map
+    from multihead.report.attention_page import attention_page
+
+    console = Console(highlight=False)
+    given = text_of(text)
+    loaded = load(model)
+    with console.status("reading the text"):
+        drawn = picture(
+            loaded, given, second, window=window, head=head, rows=span(rows), title=Path(model).resolve().parent.name
+        )
+    if png is not None:
+        draw_png(drawn, png, head)
+    if html is not None:
+        write_bytes(html, attention_page(drawn, head).encode())
+    for path in (png, html):
+        if path is not None:
+            console.print(f"written: {path}")
+    if png is None and html is None:
+        show_map(drawn, console, head)
+
+
+@app.command(short_help="what every head does over a file, with a name for it")
+def stats(
+    model: Model,
+    data: Data,
+    columns: Columns = None,
+    limit: Limit = None,
+    json: Json = False,
+) -> None:
+    """What every head does over a file: where it looks, how widely, which heads do the same, and a name for it.
+
+    The model may be one without a task. Names follow rules: a head that gives at least half of its attention to one
+    kind of place is named for it, from three tenths on "partly"; "broad" is nearly even, "near" within two tokens.
+
+    \b
+    Example:
+      multihead heads stats runs/ner/model test.txt --limit 500
+    """
+    from rich.console import Console
+
+    from multihead.build import load
+    from multihead.heads import stats as measured
+    from multihead.report.heads import print_profile
+    from multihead.scores import plain
+
+    console = Console(highlight=False, stderr=json)
+    loaded = load(model)
+    with console.status(f"reading {data}") as status:
+        found = measured(
+            loaded,
+            rows_of(loaded, data, columns, limit, gold=False),
+            told=lambda inputs: status.update(f"reading {data}: {inputs:,} inputs"),
+        )
+    if json:
+        lines = {a: {"name": n, **plain(found[a])} for a, n in zip(found.addresses, found.names, strict=True)}
+        told = {"inputs": found.inputs, "tokens": found.tokens, "heads": lines, "clusters": found.clusters}
+        print(jsons.dumps(told | {"similarity": plain(found.similarity), "rollout": found.rollout}))
+        return
+    print_profile(found, console)
+
+
+@app.command(short_help="how much the model's task needs each head")
+def rank(
+    model: Model,
+    data: Data,
+    columns: Columns = None,
+    by: Annotated[str, typer.Option(help="ablation, gradient or both.")] = "both",
+    metric: Annotated[str | None, typer.Option(help="The score to look at, if not the task's main one.")] = None,
+    early: Annotated[bool, typer.Option("--early", help="Stop measuring heads that are clear: half the cost.")] = False,
+    limit: Limit = None,
+    json: Json = False,
+) -> None:
+    """How much the model's task needs each head.
+
+    By ablation: every head is switched off in turn, and the loss of the score is given with its paired interval. Only
+    the layers behind the head are computed again. By gradient: mean |d loss / d gate| of a gate on each head.
+
+    \b
+    Example:
+      multihead heads rank runs/ner/model valid.txt --limit 500
+    """
+    from rich.console import Console
+
+    from multihead.build import load
+    from multihead.heads import rank as ranked
+    from multihead.report.heads import print_ranking
+    from multihead.scores import plain
+
+    if by not in ("ablation", "gradient", "both"):
+        raise typer.BadParameter(f"{by!r} is none of ablation, gradient, both")
+    console = Console(highlight=False, stderr=json)
+    loaded = load(model)
+    loaded.ready()
+    with bar(console, "heads off, one by one") as told:
+        found = ranked(
+            loaded,
+            rows_of(loaded, data, columns, limit, gold=True),
+            ("ablation", "gradient") if by == "both" else (by,),
+            metric=metric,
+            early=early,
+            told=told,
+        )
+    if json:
+        print(jsons.dumps(plain(found)))
+        return
+    print_ranking(found, console)
+
+
+@app.command(short_help="cut heads out into a smaller model, with a bill")
+def prune(
+    model: Model,
+    data: Data,
+    columns: Columns = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write; it must be new or empty.")] = None,
+    budget: Annotated[str | None, typer.Option(help='What may be lost, in points of 100: "f1 -0.5".')] = None,
+    keep: Annotated[
+        str | None, typer.Option(help="How much stays: 60% of the heads; with --ffn, of the FLOPs.")
+    ] = None,
+    ffn: Annotated[bool, typer.Option("--ffn", help="Cut out feed-forward units too.")] = False,
+    check: Annotated[Path | None, typer.Option(help="A file that judges; else half of DATA does.")] = None,
+    recover: Annotated[Path | None, typer.Option(help="A run file to train the pruned model on, shortly.")] = None,
+    limit: Limit = None,
+    json: Json = False,
+) -> None:
+    """Cut heads out of a model, into a smaller dense one, and print the bill.
+
+    Half of DATA chooses what goes, the other half judges it. Every attention keeps at least one head, and heads keep
+    their numbers. If the budget is broken on the rows that judge, nothing is written and the exit code is 1.
+
+    \b
+    Example:
+      multihead heads prune runs/ner/model valid.txt --budget "f1 -0.5" --ffn --out runs/ner/small
+    """
+    from rich.console import Console
+
+    from multihead.build import load
+    from multihead.heads import Budget
+    from multihead.heads import prune as pruned
+    from multihead.report.heads import print_bill
+    from multihead.scores import plain
+
+    allowed = Budget.read(budget, keep)
+    if out is None:
+        raise typer.BadParameter("say where to write: --out runs/ner/small")
+    console = Console(highlight=False, stderr=json)
+    loaded = load(model)
+    loaded.ready()
+    with console.status("choosing what goes") as status:
+
+        def told(point: Point) -> None:
+            status.update(
+                f"choosing: {point.heads:.0%} of heads, {point.flops:.0%} of FLOPs left: {point.score.value:.4f}"
+            )
+
+        rows = list(rows_of(loaded, data, columns, limit, gold=True))
+        judging = None if check is None else rows_of(loaded, check, columns, limit, gold=True)
+        done = pruned(model, rows, out, allowed, check=judging, ffn=ffn, told=told)
+    if json:
+        curve = [
+            {"heads": p.heads, "flops": p.flops, "score": plain(p.score), "loss": plain(p.loss)} for p in done.curve
+        ]
+        print(jsons.dumps({**plain(done), "curve": curve}))
+    else:
+        print_bill(done, console)
+    if done.held == "broken":
+        console.print(f"[red]the budget is broken on rows that chose nothing[/red]: {out} was not written")
+        raise typer.Exit(1)
+    console.print(f"written: {out}; undo with: multihead heads undo {out} --out FOLDER")
+    if recover is not None:
+        recovered(out, recover, console)
+
+
+@app.command(short_help="make a pruned model's parent again, byte for byte")
+def undo(
+    model: Annotated[Path, typer.Argument(help="A directory that `heads prune` wrote.")],
+    out: Annotated[Path, typer.Option(help="Folder to write; it must be new or empty.")],
+) -> None:
+    """Make a pruned model's parent again, byte for byte; the parent itself is not needed.
+
+    \b
+    Example:
+      multihead heads undo runs/ner/small --out runs/ner/whole
+    """
+    from multihead.heads import undo as undone
+
+    files = undone(model, out)
+    print(f"{out}: {len(files)} files, every one with the sha256 that the parent's had")
+
+
+def text_of(given: str) -> str:
+    """The text itself, or where to read it."""
+    import sys
+
+    from multihead.data.disk import read_text
+
+    if given == "-":
+        return sys.stdin.read().strip()
+    return read_text(Path(given[1:])).strip() if given.startswith("@") else given
+
+
+def span(rows: str | None) -> range:
+    """100:150, or 7"""
+    if rows is None:
+        return range(0)
+    first, _, last = rows.partition(":")
+    if not first.isdigit() or (last and not last.isdigit()):
+        raise typer.BadParameter(f"{rows!r} is not of the form 100:150")
+    return range(int(first), int(last) if last else int(first) + 1)
+
+
+def rows_of(loaded: Loaded, data: Path, columns: list[str] | None, limit: int | None, gold: bool) -> Any:
+    """Rows of a file, as many as wanted."""
+    from multihead.heads.feed import reading
+
+    if wrong := next((column for column in columns or [] if "=" not in column), None):
+        raise typer.BadParameter(f"{wrong!r} is not of the form text=review")
+    named = dict(column.split("=", 1) for column in columns or [])
+    rows = (record.values for record in reading(loaded, data, named, gold))
+    return islice(rows, limit)
+
+
+def bar(console: Console, what: str) -> Any:
+    """`with bar(…) as told: told(0.3)`"""
+    from contextlib import contextmanager
+
+    from rich.progress import Progress
+
+    @contextmanager
+    def shown() -> Any:
+        with Progress(console=console, transient=True) as progress:
+            line = progress.add_task(what, total=1.0)
+            yield lambda share: progress.update(line, completed=share)
+
+    return shown()
+
+
+def recovered(pruned: Path, run: Path, console: Console) -> None:
+    """Train on, and say how good it then is."""
+    from multihead.heads import recovery
+    from multihead.report import Progress
+    from multihead.train.loop import Step
+
+    training = recovery(pruned, run)
+    with Progress(training.order.steps, console=console) as line:
+        for event in training:
+            if isinstance(event, Step):
+                line.update(event.step, loss=event.loss, tokens=event.tokens, places=event.padded)
+    for side, scorer in training.finish().items():
+        console.print(f"recovered, {side}: {scorer.main} {scorer.result()[scorer.main]:.4f}")
+    console.print(f"written: {training.out / 'model'}; it was trained after pruning, so it cannot be undone")

@@ -1,0 +1,55 @@
+"""Which source piece each target piece looked at: the cross-attention's weights over a finished text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from multihead.attention import Attended
+from multihead.models import EncoderDecoder, Model
+
+
+@torch.no_grad()
+def alignment(
+    model: Model,
+    tokens: Tensor,
+    memory: Tensor,
+    memory_keep: Tensor | None = None,
+    *,
+    layers: Sequence[int] | None = None,
+) -> Tensor:
+    """tokens [B, T], the start token and the text -> weights [B, T - 1, S]: rows of sum 1, one per written token.
+
+    Row t is what the model looked at while it chose tokens[:, t + 1]: the mean over all heads of `layers`, by default
+    the last but one, whose heads follow the words best (Garg et al. 2019). Padding of tokens stands behind the text.
+    """
+    if not isinstance(model.body, EncoderDecoder):
+        raise ValueError(f"a {type(model.body).__name__} looks at no source; alignment wants an EncoderDecoder")
+    blocks: list[Any] = list(model.body.decoder.stack.blocks)
+    chosen = [max(0, len(blocks) - 2)] if layers is None else [range(len(blocks))[layer] for layer in layers]
+    seen: list[Tensor] = []
+
+    def tap(attended: Attended) -> Tensor:
+        seen.append(_mean(attended))
+        return attended.mixed
+
+    for layer in chosen:
+        blocks[layer].cross.taps.append(tap)
+    try:
+        model.body.decoder(tokens[:, :-1], memory=memory, memory_keep=memory_keep)
+    finally:
+        for layer in chosen:
+            blocks[layer].cross.taps.remove(tap)
+    return torch.stack(seen).mean(dim=0)
+
+
+def _mean(attended: Attended) -> Tensor:
+    """The weights' mean over the heads, [B, T, S]."""
+    q, k = attended.q, attended.k
+    k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
+    scores = q @ k.transpose(-1, -2) * attended.scale
+    add = attended.sight.table()
+    return torch.softmax(scores if add is None else scores + add, dim=-1).mean(dim=1)

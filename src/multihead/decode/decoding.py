@@ -1,0 +1,151 @@
+"""The ways in: `decode` for a batch, `greedy` for its plainest case, `stream` for one input, token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+
+from torch import Tensor
+
+from multihead.decode.beam import Beam
+from multihead.decode.choose import Draws
+from multihead.decode.lean import Lean
+from multihead.decode.parts import fits
+from multihead.decode.rules import Rules
+from multihead.decode.settings import Decoding, Hypothesis
+from multihead.decode.single import Single
+from multihead.decode.steps import Prompt, Reader, Steps
+from multihead.models import Model
+
+PLAIN = Decoding()
+
+
+def decode(
+    model: Model,
+    tokens: Tensor,
+    settings: Decoding = PLAIN,
+    *,
+    keep: Tensor | None = None,
+    memory: Tensor | None = None,
+    memory_keep: Tensor | None = None,
+    limit: int | Sequence[int],
+    stop: Set[int] = frozenset(),
+    prefix: Sequence[Sequence[int]] | None = None,
+    seed: int = 0,
+    rows: Sequence[int] | None = None,
+) -> list[list[Hypothesis]]:
+    """tokens [B, T] -> for every row `settings.nbest` hypotheses, best first; B rows in one batch, with a cache.
+
+    tokens: prompts, padded at either side, keep [B, T] True = a real token; an encoder-decoder takes memory
+    [B, S, D] and memory_keep [B, S] from its encoder, and the start token alone as prompt.
+    limit: new tokens at most, for all rows or one number per row.  stop: tokens that end a text.
+    prefix: tokens with which each row's new text must begin; they count for length and score.
+    seed, rows: draws are a pure function of (seed, rows[i], which of the n-best, position); rows are the inputs'
+    numbers, 0.. by default, so that an input gets the same text alone and in any batch.
+    """
+    prompt = Prompt(model, tokens, keep, memory, memory_keep)
+    B = len(tokens)
+    limits = [limit] * B if isinstance(limit, int) else list(limit)
+    _check(prompt, limits, prefix, rows)
+    if settings.beam > 1:
+        rules = _rules(settings, prompt, stop, prefix)
+        found = Beam(reader_of(prompt), rules, settings, limits, stop).run()
+    else:
+        n = settings.nbest
+        prompt.repeat(n)
+        rules = _rules(settings, prompt, stop, None if prefix is None else [one for one in prefix for _ in range(n)])
+        draws = Draws(seed, range(B) if rows is None else rows, n) if settings.sample else None
+        single = Single(reader_of(prompt), rules, draws, settings)
+        texts = _collect(single, [one for one in limits for _ in range(n)], stop, settings.length_penalty)
+        found = [sorted(texts[i : i + n], key=lambda one: -one.score) for i in range(0, B * n, n)]
+    if any(one.score != one.score for several in found for one in several):
+        raise ValueError("the model's scores are not numbers (nan); its weights are broken")
+    return found
+
+
+def stream(
+    model: Model,
+    tokens: Tensor,
+    settings: Decoding = PLAIN,
+    *,
+    memory: Tensor | None = None,
+    limit: int,
+    stop: Set[int] = frozenset(),
+    prefix: Sequence[int] = (),
+    seed: int = 0,
+    row: int = 0,
+) -> Iterator[int]:
+    """One prompt, tokens [1, T]: the same tokens as `decode`, each as soon as it is chosen (beam=1 only)."""
+    if settings.beam > 1 or settings.nbest > 1:
+        raise ValueError(f"beam={settings.beam}, nbest={settings.nbest}: only one text can be streamed; set both to 1")
+    if len(tokens) != 1:
+        raise ValueError(f"{len(tokens)} prompts: only one can be streamed; use decode")
+    prompt = Prompt(model, tokens, None, memory)
+    prefixes = [prefix] if prefix else None
+    _check(prompt, [limit], prefixes, None)
+    draws = Draws(seed, [row], 1) if settings.sample else None
+    single = Single(reader_of(prompt), _rules(settings, prompt, stop, prefixes), draws, settings, scored=False)
+    return (token for chosen in single.run([limit], stop) for token in chosen.tokens)
+
+
+def greedy(
+    model: Model,
+    tokens: Tensor,
+    *,
+    keep: Tensor | None = None,
+    memory: Tensor | None = None,
+    memory_keep: Tensor | None = None,
+    limit: int,
+    stop: Set[int] = frozenset(),
+) -> list[list[int]]:
+    """tokens [B, T] -> for every row the likeliest next tokens, one by one; the stop token is included.
+
+    What `decode` does without settings, but for the scores, which take time too.
+
+    An encoder-decoder takes memory [B, S, D] (and memory_keep [B, S]) from its encoder; tokens are the
+    target's first.
+    """
+    prompt = Prompt(model, tokens, keep, memory, memory_keep)
+    limits = [limit] * len(tokens)
+    _check(prompt, limits, None, None)
+    written: list[list[int]] = [[] for _ in range(len(tokens))]
+    single = Single(reader_of(prompt), None, None, PLAIN, scored=False)
+    for chosen in single.run(limits, stop):
+        for row, token in zip(chosen.rows, chosen.tokens, strict=True):
+            written[row].append(token)
+    return written
+
+
+def reader_of(prompt: Prompt) -> Reader:
+    """The lean one where it knows every part of the model, else the model's own forward pass."""
+    return Lean(prompt) if fits(prompt) else Steps(prompt)
+
+
+def _check(
+    prompt: Prompt, limits: Sequence[int], prefix: Sequence[Sequence[int]] | None, rows: Sequence[int] | None
+) -> None:
+    B = len(prompt.tokens)
+    for name, given in (("limit", limits), ("prefix", prefix), ("rows", rows)):
+        if given is not None and len(given) != B:
+            raise ValueError(f"{name} speaks of {len(given)} rows, there are {B}")
+    if min(limits, default=1) < 1:
+        raise ValueError(f"limit={min(limits)} leaves nothing to write; it must be at least 1")
+    for number, (one, most) in enumerate(zip(prefix or (), limits, strict=False)):
+        if len(one) > most:
+            raise ValueError(f"row {number}: a prefix of {len(one)} tokens is longer than the limit of {most}")
+    prompt.check(max(limits, default=1))
+
+
+def _rules(settings: Decoding, prompt: Prompt, stop: Set[int], prefix: Sequence[Sequence[int]] | None) -> Rules | None:
+    first = None if prompt.keep is None else (~prompt.keep).sum(1, keepdim=True)
+    rules = Rules(settings, prompt.tokens, first, stop, prefix)
+    return rules if rules.looks_back or rules.forbids else None
+
+
+def _collect(single: Single, limits: Sequence[int], stop: Set[int], penalty: float) -> list[Hypothesis]:
+    texts: list[list[int]] = [[] for _ in limits]
+    sums = [0.0] * len(limits)
+    for chosen in single.run(limits, stop):
+        for row, token, score in zip(*chosen, strict=True):
+            texts[row].append(token)
+            sums[row] += score
+    return [Hypothesis(text, total / max(1, len(text)) ** penalty) for text, total in zip(texts, sums, strict=True)]

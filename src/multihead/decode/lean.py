@@ -1,0 +1,255 @@
+"""One step of decoding in as few operations as can be: the same sums as the model's own forward pass.
+
+A step reads one token per text, so its cost is the count of operations, not their size: queries, keys and values come
+from one product; a text has no time axis; plain products and a softmax are faster here than the fused kernel, which
+is made for many queries.
+
+The n texts of one input share one pool of keys and values, and a table says which of them each text sees: those of
+its own past. So beams that change places move rows of that table, never keys; and what is read first (the prompt, the
+encoder's memory) is there once, not n times. From time to time, keys that no text sees any more are dropped.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from multihead.attention import Cache, MultiHeadAttention, Position
+from multihead.decode.parts import layer_of, norm_of, readout_of
+from multihead.decode.steps import Prompt
+
+ROOM = 32  # new tokens that fit before the pool must grow or be tidied
+
+
+class Lean:
+    """A `Reader`. Shapes: B inputs, n texts each, G key/value heads of R queries, L layers, S keys in the pool."""
+
+    def __init__(self, prompt: Prompt) -> None:
+        decoder, self.prompt = prompt.decoder, prompt
+        self.readout, self.stem, self.position = readout_of(prompt.readout), decoder.stem, decoder.stack.position
+        self.window, self.norm = decoder.stack.window, norm_of(decoder.stack.norm)
+        stem: Any = decoder.stem
+        self.table, self.stem_norm = stem.embedding.weight, norm_of(stem.norm)
+        self.types = None if stem.types is None else stem.types.weight[0]
+        self.positions, self.offset = None, 0
+        if stem.positions is not None:
+            self.positions, self.offset = stem.positions.table, stem.positions.offset
+        blocks: list[Any] = list(decoder.stack.blocks)
+        self.layers = [layer_of(block) for block in blocks]
+        one: MultiHeadAttention = blocks[0].attention
+        self.G, self.R, self.K = one.kv_heads, one.heads // one.kv_heads, one.key_dims[0]
+        self.B, self.n = prompt.tokens.shape[0], 1
+        self.column, self.used = 0, 0  # tokens read; keys in the pool
+        self.first: Tensor | None = None  # [B, 1]: padding before each prompt; None: none
+        self.seen: Tensor | None = None  # [B, n, S]: 0 where a text sees a key, else -inf; None: all see all
+        self.places: Tensor | None = None  # [B, S]: the columns that the keys stood in, where something asks for them
+        self.pool = prompt.tokens.new_empty(0)
+        self.crossing: list[tuple[Tensor, Tensor]] = []
+        self.memory_seen: Tensor | None = None  # [B, S]
+        self.across: Tensor | None = None  # the same for n texts and all heads
+
+    def start(self) -> Tensor:
+        prompt = self.prompt
+        weight = self.table
+        T = prompt.tokens.shape[1]
+        shape = (len(self.layers), 2, self.B * self.G, (0 if T == 1 else T) + ROOM, self.K)
+        self.pool = torch.empty(shape, dtype=weight.dtype, device=weight.device)
+        if self.window is not None or (self.position is not None and self.position.heads):
+            self.places = torch.zeros(self.B, shape[3], dtype=torch.long, device=weight.device)
+        if self.window is not None:
+            self.seen = self.pool.new_zeros(self.B, 1, shape[3])
+        if prompt.memory is not None:
+            self._remember(prompt.memory, prompt.memory_keep)
+        return self.step(prompt.tokens) if T == 1 else self._prefill(T)
+
+    def _prefill(self, T: int) -> Tensor:
+        """The prompt all at once, by the model itself; its keys and values go to the pool."""
+        prompt, cache = self.prompt, Cache()
+        given = {"memory": prompt.memory, "memory_keep": prompt.memory_keep}
+        hidden = prompt.decoder(prompt.tokens, prompt.keep, cache=cache, **given)
+        for part, block in zip(self.pool, prompt.decoder.stack.blocks, strict=True):
+            own = cache[block.address]  # type: ignore[index]
+            part[0, :, :T] = own.k[:, :, :T].flatten(0, 1)  # type: ignore[index]
+            part[1, :, :T] = own.v[:, :, :T].flatten(0, 1)  # type: ignore[index]
+        if self.places is not None:
+            self.places[:, :T] = torch.arange(T, device=self.places.device)
+        if prompt.keep is not None:
+            self.first = (~prompt.keep).sum(1, keepdim=True)
+            self.seen = self.pool.new_zeros(self.B, 1, self.pool.shape[3]) if self.seen is None else self.seen
+            self.seen[:, 0, :T].masked_fill_(~prompt.keep, float("-inf"))
+        self.column = self.used = T
+        logits: Tensor = self.readout(hidden[:, -1])
+        return logits
+
+    def _remember(self, memory: Tensor, keep: Tensor | None) -> None:
+        """The memory's keys [L, B*G, K, S] and values [L, B*G, S, K], and what is seen of it."""
+        keys, values = [], []
+        for block in self.prompt.decoder.stack.blocks:
+            cross: Any = block.cross
+            shape = (self.B, memory.shape[1], self.G, self.K)
+            keys.append(cross.k(memory).view(shape).permute(0, 2, 3, 1).reshape(self.B * self.G, self.K, -1))
+            values.append(cross.v(memory).view(shape).transpose(1, 2).reshape(self.B * self.G, -1, self.K))
+        self.crossing = list(zip(keys, values, strict=True))
+        if keep is not None:
+            self.memory_seen = memory.new_zeros(keep.shape).masked_fill_(~keep, float("-inf"))
+
+    def step(self, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
+        B, n = tokens.shape
+        G, R, K, N = self.G, self.R, self.K, B * n
+        if parents is not None:
+            self._follow(parents)
+        add, start = self._look(n), self.used - n
+        x = self._embed(tokens.reshape(N))
+        keys = self.pool[:, 0, :, : self.used].transpose(2, 3).unbind()
+        values = self.pool[:, 1, :, : self.used].unbind()
+        new = self.pool.view(-1, 2, B, G, self.pool.shape[3], K)[:, :, :, :, start : self.used].unbind()
+        across, sizes = self._look_across(n), (G * R * K, 2 * G * K)
+        turned = self.position if self.position is not None and not self.position.heads else None
+        for i, layer in enumerate(self.layers):
+            first = layer.norm_first
+            flat = layer.reads(layer.norm(x) if first else x)  # [N, (G*R + 2*G) * K]
+            if turned is not None:
+                flat = self._turn(turned, flat)
+            asked, kept = flat.split_with_sizes(sizes, dim=1)
+            new[i].copy_(kept.view(B, n, 2, G, K).permute(2, 0, 3, 1, 4))
+            x = layer.says(self._attend(asked, keys[i], values[i], add, n)).add_(x)
+            x = x if first else layer.norm(x)
+            if layer.asks is not None:
+                asked = layer.asks(layer.cross_norm(x) if first else x)
+                x = layer.tells(self._attend(asked, *self.crossing[i], across, n)).add_(x)
+                x = x if first else layer.cross_norm(x)
+            x = layer.feeds(layer.feed_norm(x) if first else x).add_(x)
+            x = x if first else layer.feed_norm(x)
+        self.column += 1
+        logits: Tensor = self.readout(self.norm(x))
+        return logits
+
+    def _attend(self, asked: Tensor, k: Tensor, v: Tensor, add: Tensor | None, n: int) -> Tensor:
+        """asked [B*n, G*R*K], k [B*G, K, S], v [B*G, S, K], add [B*G, n*R, S] -> mixed [B*n, G*R*K]"""
+        B, G, R, K = self.B, self.G, self.R, self.K
+        if n == 1:
+            q = asked.reshape(B * G, R, K)
+        else:
+            q = asked.view(B, n, G, R, K).transpose(1, 2).reshape(B * G, n * R, K)
+        scores = torch.bmm(q, k) if add is None else torch.baddbmm(add, q, k)
+        mixed = torch.bmm(torch.softmax(scores, dim=-1), v)
+        if n == 1:
+            return mixed.view(B, G * R * K)
+        return mixed.view(B, G, n, R, K).transpose(1, 2).reshape(B * n, G * R * K)
+
+    def _embed(self, tokens: Tensor) -> Tensor:
+        """tokens [N] -> [N, D]"""
+        x = self.table.index_select(0, tokens)
+        if self.stem.scale != 1.0:
+            x.mul_(self.stem.scale)
+        if self.types is not None:
+            x.add_(self.types)
+        if self.positions is not None:
+            if self.first is None:
+                x.add_(self.positions[self.column + self.offset])
+            else:
+                at = (self.column + self.offset - self.first).expand(self.B, self.n).reshape(-1)
+                x.add_(self.positions.index_select(0, at))
+        return self.stem_norm(x)
+
+    def _turn(self, position: Position, flat: Tensor) -> Tensor:
+        """Rotary: queries and keys, which stand side by side."""
+        heads = self.G * self.R + self.G
+        x = flat[:, : heads * self.K].view(-1, heads, 1, self.K)
+        return torch.cat((position.turn(x, self.column).flatten(1), flat[:, heads * self.K :]), dim=1)
+
+    def _look(self, n: int) -> Tensor | None:
+        """Room for n new keys in the pool; what is added to the scores [B*G, n*R, S], the new keys included."""
+        self.n = n
+        if self.used + n > self.pool.shape[3]:
+            self._make_room(n)
+        start, self.used = self.used, self.used + n
+        if self.places is not None:
+            self.places[:, start : self.used] = self.column
+        if self.seen is not None:
+            self.seen[:, :, start : self.used] = _apart(n, self.seen)
+            if self.window is not None and self.places is not None:
+                far = self.column - self.places[:, None, : self.used] >= self.window
+                self.seen[:, :, : self.used].masked_fill_(far, float("-inf"))
+        shape = (self.B, self.G, n, self.R, self.used)
+        add = None if self.seen is None else self.seen[:, None, :, None, : self.used]
+        if self.position is not None and self.position.heads and self.places is not None:
+            here = self.places.new_full((1, 1), self.column)
+            bias = self.position.bias(here, self.places[:, : self.used]).to(self.pool.dtype)  # [1, H, B, S]
+            bias = bias.view(self.G, self.R, self.B, -1).permute(2, 0, 1, 3)[:, :, None]
+            add = bias if add is None else add + bias
+        return None if add is None else add.expand(shape).reshape(self.B * self.G, n * self.R, self.used)
+
+    def _look_across(self, n: int) -> Tensor | None:
+        if self.memory_seen is not None and (self.across is None or self.across.shape[1] != n * self.R):
+            shape = (self.B, self.G, n * self.R, self.memory_seen.shape[1])
+            self.across = self.memory_seen[:, None, None].expand(shape).reshape(-1, *shape[2:])
+        return self.across
+
+    def _follow(self, parents: Tensor) -> None:
+        """Text i goes on from text parents[:, i]: it sees what that one saw."""
+        n = parents.shape[1]
+        if self.seen is None and n > 1:  # all texts came from one
+            self.seen = self.pool.new_zeros(self.B, 1, self.pool.shape[3])
+        if self.seen is not None:
+            first = torch.arange(0, self.B * self.n, self.n, device=parents.device)[:, None]
+            S = self.seen.shape[2]
+            self.seen = self.seen.view(-1, S).index_select(0, (first + parents).flatten()).view(self.B, n, S)
+
+    def _make_room(self, n: int) -> None:
+        """Drop the keys that no text sees any more; then, if it is still needed, a larger pool."""
+        if self.seen is not None and (n > 1 or self.window is not None):
+            self._tidy()
+        size = self.pool.shape[3]
+        if self.used + n * max(1, ROOM // 4) > size:
+            self._resize(self.used + n * max(1, ROOM // 2) if n > 1 else 2 * self.used + n)
+
+    def _tidy(self) -> None:
+        assert self.seen is not None
+        live = (self.seen[:, :, : self.used] == 0).any(1)
+        most = int(live.sum(1).max())
+        order = (~live).long().argsort(dim=1, stable=True)[:, :most]  # [B, most]
+        layers, two, rows, size, K = self.pool.shape
+        first = torch.arange(0, rows * size, size, device=order.device).view(self.B, self.G, 1)
+        places = (first + order[:, None]).flatten()  # whole rows of K numbers: far faster than a gather
+        kept = self.pool.view(layers * two, rows * size, K).index_select(1, places)
+        self.pool[:, :, :, :most] = kept.view(layers, two, rows, most, K)
+        self.seen[:, :, :most] = torch.take_along_dim(self.seen, order[:, None], dim=2)
+        if self.places is not None:
+            self.places[:, :most] = self.places.gather(1, order)
+        self.used = most
+
+    def _resize(self, size: int) -> None:
+        keep = min(size, self.used)
+        pool = self.pool.new_empty((*self.pool.shape[:3], size, self.K))
+        pool[:, :, :, :keep] = self.pool[:, :, :, :keep]
+        self.pool = pool
+        if self.seen is not None:
+            seen = self.seen.new_zeros(self.B, self.seen.shape[1], size)
+            seen[:, :, :keep] = self.seen[:, :, :keep]
+            self.seen = seen
+        if self.places is not None:
+            places = self.places.new_zeros(self.B, size)
+            places[:, :keep] = self.places[:, :keep]
+            self.places = places
+
+    def leave(self, rows: Tensor) -> None:
+        B, self.B, self.across = self.B, len(rows), None
+        shape = self.pool.shape
+        self.pool = self.pool.view(*shape[:2], B, -1).index_select(2, rows).view(*shape[:2], -1, *shape[3:])
+        self.crossing = [(_rows(k, B, rows), _rows(v, B, rows)) for k, v in self.crossing]
+        self.first, self.seen, self.places, self.memory_seen = (
+            None if part is None else part.index_select(0, rows)
+            for part in (self.first, self.seen, self.places, self.memory_seen)
+        )
+
+
+def _rows(x: Tensor, B: int, rows: Tensor) -> Tensor:
+    return x.reshape(B, -1).index_select(0, rows).view(-1, *x.shape[1:])
+
+
+def _apart(n: int, like: Tensor) -> Tensor:
+    """[n, n]: of what is new, a text sees its own only."""
+    return torch.full((n, n), float("-inf"), dtype=like.dtype, device=like.device).fill_diagonal_(0)

@@ -1,0 +1,156 @@
+"""The parts of a decoder's layers as plain functions of rows [N, D], for one step of decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from multihead.attention import MultiHeadAttention
+from multihead.decode.steps import Prompt
+from multihead.models import Block, Decoder, FeedForward, Stack, TokenStem, Vocabulary
+
+LARGEST = 2**22  # weights of a readout of which a second copy may be made
+PAYS = 8  # steps after which that copy is worth its time
+
+Function = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    norm_first: bool
+    reads: Function  # -> queries, keys and values, side by side
+    says: Function
+    norm: Function
+    asks: Function | None  # the cross-attention's queries
+    tells: Function
+    cross_norm: Function
+    feeds: Function
+    feed_norm: Function
+
+
+def fits(prompt: Prompt) -> bool:
+    """Whether every part of the decoder is one that is known here, and nobody looks on (watch, ablate, hooks)."""
+    decoder = prompt.decoder
+    if prompt.memory_keep is not None and not bool(prompt.memory_keep.any(dim=1).all()):
+        return False  # nothing to look at: the model's own attention knows what to do
+    if type(decoder) is not Decoder or type(decoder.stem) is not TokenStem or type(decoder.stack) is not Stack:
+        return False
+    blocks: list[Any] = list(decoder.stack.blocks)
+    attentions = [part for block in blocks for part in (block.attention, block.cross) if part is not None]
+    return (
+        bool(blocks)
+        and all(type(block) is Block and type(block.feed_forward) is FeedForward for block in blocks)
+        and len({(a.heads, a.kv_heads, a.key_dims, a.value_dims, a.scale) for a in attentions}) == 1
+        and all(_plain(attention) for attention in attentions)
+        and all((block.cross is None) == (prompt.memory is None) for block in blocks)
+        and all(_unobserved(module) for module in _tree(decoder))
+    )
+
+
+def _plain(attention: MultiHeadAttention) -> bool:
+    return (
+        type(attention) is MultiHeadAttention
+        and len({*attention.key_dims, *attention.value_dims}) == 1
+        and attention.head_scale is None
+        and isinstance(attention.q_norm, nn.Identity)
+        and not attention.taps
+    )
+
+
+def _tree(module: nn.Module) -> Iterator[nn.Module]:
+    """It and all its parts; `modules()` takes three times as long, for names that nobody asks for."""
+    yield module
+    for part in module._modules.values():
+        if part is not None:
+            yield from _tree(part)
+
+
+def _unobserved(module: nn.Module) -> bool:
+    known = not isinstance(module, nn.Linear) or type(module) is nn.Linear  # a parametrised one is another class
+    return known and not module._forward_hooks and not module._forward_pre_hooks
+
+
+def layer_of(block: Any) -> Layer:
+    attention, cross = block.attention, block.cross
+    return Layer(
+        block.norm_first,
+        _affine(attention.q, attention.k, attention.v, scale=attention.scale),
+        _affine(attention.out),
+        norm_of(block.attention_norm),
+        None if cross is None else _affine(cross.q, scale=cross.scale),
+        same if cross is None else _affine(cross.out),
+        same if cross is None else norm_of(block.cross_norm),
+        _feed(block.feed_forward),
+        norm_of(block.feed_forward_norm),
+    )
+
+
+def _affine(*linears: nn.Linear, scale: float = 1.0) -> Function:
+    """x [N, D] -> one product for all of them, side by side; the first one times `scale`."""
+    weights: list[Tensor] = [linear.weight for linear in linears]
+    biases: list[Tensor | None] = [linear.bias for linear in linears]
+    if any(bias is not None for bias in biases):
+        biases = [w.new_zeros(len(w)) if b is None else b for w, b in zip(weights, biases, strict=True)]
+    if scale != 1.0:
+        first = biases[0]
+        weights[0], biases[0] = weights[0] * scale, None if first is None else first * scale
+    weight = (weights[0] if len(weights) == 1 else torch.cat(weights)).t()
+    given = [bias for bias in biases if bias is not None]
+    if not given:
+        return lambda x: torch.mm(x, weight)
+    bias = given[0] if len(given) == 1 else torch.cat(given)
+    return lambda x: torch.addmm(bias, x, weight)
+
+
+class Scores:
+    """A readout over the vocabulary, hidden [N, D] -> logits [N, V]: most of a step's time in a small model.
+
+    A bias of zeros (Marian's) is left out. Products are up to twice as fast with the weights turned, [D, V]; turning
+    them takes as long as some steps, so a short text does without. The logits are valid until the next call.
+    """
+
+    def __init__(self, readout: Vocabulary) -> None:
+        self.weight, self.steps, self.scale = readout.weight.t(), 0, readout.scale
+        self.bias = readout.bias if readout.bias is not None and bool(readout.bias.any()) else None
+        self.out = self.weight.new_empty(0)  # every step's logits stand in the same place: large blocks are dear to get
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        self.steps += 1
+        if self.steps == PAYS and self.weight.numel() <= LARGEST and hidden.device.type == "cpu":
+            self.weight = self.weight.contiguous()
+        if self.scale != 1.0:
+            hidden = hidden * self.scale
+        if len(self.out) != len(hidden):
+            self.out = hidden.new_empty(len(hidden), self.weight.shape[1])
+        torch.mm(hidden, self.weight, out=self.out)
+        return self.out if self.bias is None else self.out.add_(self.bias)
+
+
+def readout_of(readout: nn.Module) -> Function:
+    if type(readout) is Vocabulary and readout.transform is None and _unobserved(readout):
+        return Scores(readout)
+    return readout
+
+
+def _feed(forward: FeedForward) -> Function:
+    up, down = _affine(forward.up), _affine(forward.down)
+    act: Any = torch.relu_ if isinstance(forward.activation, nn.ReLU) else forward.activation
+    if forward.gate is None:
+        return lambda x: down(act(up(x)))
+    gate = _affine(forward.gate)
+    return lambda x: down(act(gate(x)).mul_(up(x)))
+
+
+def norm_of(norm: nn.Module) -> Function:
+    if isinstance(norm, nn.LayerNorm):
+        shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
+        return lambda x: torch.layer_norm(x, shape, weight, bias, eps, False)
+    return same if isinstance(norm, nn.Identity) else norm
+
+
+def same(x: Tensor) -> Tensor:
+    return x

@@ -1,0 +1,87 @@
+"""What may be written: repetition penalty, no n-gram twice, shortest length, forced beginnings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+import torch
+from torch import Tensor
+
+from multihead.decode.settings import Decoding
+
+NEVER = float("-inf")
+
+
+class Rules:
+    """For B inputs with n texts each, N = B * n. Prompts [B, T] have `first` [B, 1] columns of padding before them."""
+
+    def __init__(
+        self,
+        settings: Decoding,
+        prompt: Tensor,
+        first: Tensor | None,
+        stop: Set[int],
+        prefix: Sequence[Sequence[int]] | None,
+    ) -> None:
+        self.penalty, self.ngram = settings.repetition_penalty, settings.no_repeat_ngram
+        self.stop = torch.tensor(sorted(stop), dtype=torch.long, device=prompt.device)
+        self.shortest = settings.min_length if stop else 0
+        self.first = prompt.new_zeros(len(prompt), 1) if first is None else first
+        self.prompt = prompt
+        self.forced = max(map(len, prefix), default=0) if prefix is not None else 0
+        self.prefix = _table(prefix, self.forced, prompt) if prefix is not None and self.forced else None
+        self.looks_back = self.penalty != 1.0 or self.ngram > 0
+        self.forbids = self.ngram > 0 or self.shortest > 0 or self.forced > 0
+
+    def penalise(self, logits: Tensor, written: Tensor) -> Tensor:
+        """logits [N, V] of texts of which `written` [N, t] is there (Keskar et al. 2019)"""
+        if self.penalty == 1.0:
+            return logits
+        said = self._said(written)
+        # Padding stands for the token behind it: it is there anyhow.
+        columns = torch.arange(said.shape[1], device=said.device)[None]
+        said = said.gather(1, torch.maximum(columns, _each(self.first, len(said))))
+        old = logits.gather(1, said)
+        return logits.scatter(1, said, torch.where(old > 0, old / self.penalty, old * self.penalty))
+
+    def forbid(self, scores: Tensor, written: Tensor) -> Tensor:
+        """scores [N, V], -inf where a token may not come next; the others stay as they are."""
+        place = written.shape[1]
+        free = scores
+        if place < self.shortest:
+            scores = scores.index_fill(1, self.stop, NEVER)
+        if self.ngram:
+            scores = self._no_repeat(scores, self._said(written))
+        if self.prefix is not None and place < self.forced:
+            want = _each(self.prefix[:, place : place + 1], len(free))  # [N, 1], -1: free
+            alone = torch.full_like(free, NEVER).scatter(1, want.clamp(min=0), free.gather(1, want.clamp(min=0)))
+            scores = torch.where(want < 0, scores, alone)
+        return scores
+
+    def leave(self, rows: Tensor) -> None:
+        self.first, self.prompt = self.first.index_select(0, rows), self.prompt.index_select(0, rows)
+        self.prefix = None if self.prefix is None else self.prefix.index_select(0, rows)
+
+    def _said(self, written: Tensor) -> Tensor:
+        return torch.cat((_each(self.prompt, len(written)), written), dim=1)
+
+    def _no_repeat(self, scores: Tensor, said: Tensor) -> Tensor:
+        n = self.ngram
+        if said.shape[1] < n:
+            return scores
+        runs = said.unfold(1, n, 1)  # [N, M, n]
+        begins = torch.arange(runs.shape[1], device=said.device)[None]
+        last = said[:, said.shape[1] - n + 1 :]
+        again = (runs[:, :, :-1] == last[:, None]).all(dim=2) & (begins >= _each(self.first, len(said)))
+        row, run = again.nonzero(as_tuple=True)
+        return scores.index_put((row, runs[row, run, -1]), scores.new_tensor(NEVER))
+
+
+def _each(x: Tensor, rows: int) -> Tensor:
+    """[B, …] -> [N, …]: the same for the n texts of an input."""
+    return x if len(x) == rows else x.repeat_interleave(rows // len(x), dim=0)
+
+
+def _table(prefix: Sequence[Sequence[int]], width: int, like: Tensor) -> Tensor:
+    rows = [[*row, *[-1] * (width - len(row))] for row in prefix]
+    return torch.tensor(rows, dtype=torch.long, device=like.device)

@@ -1,0 +1,88 @@
+"""One text per row, token by token: the likeliest one, or a draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from multihead.decode.choose import Draws, drawn, likeliest
+from multihead.decode.rules import Rules
+from multihead.decode.settings import Decoding
+from multihead.decode.steps import Reader
+
+
+class Chosen(NamedTuple):
+    """One step: which rows went on, with which token and its log p (0 where nobody asks)."""
+
+    rows: list[int]
+    tokens: list[int]
+    scores: list[float]
+
+
+class Single:
+    """The loop. `draws` None: the likeliest; `rules` None: everything may come; `scored`: log p is wanted."""
+
+    def __init__(
+        self, reader: Reader, rules: Rules | None, draws: Draws | None, settings: Decoding, scored: bool = True
+    ) -> None:
+        self.reader, self.rules, self.draws, self.settings = reader, rules, draws, settings
+        self.scored = scored or draws is not None
+        self.written: Tensor | None = None  # [B, t], where the rules look back
+
+    def run(self, limits: Sequence[int], stop: Set[int]) -> Iterator[Chosen]:
+        """Step by step until every row met a stop token or its limit; a row that may not go on ends there."""
+        rows, tokens = list(range(len(limits))), torch.empty(0)
+        for place in range(max(limits)):
+            with torch.inference_mode():  # not around the yield: it would reach into the caller
+                logits = self.reader.step(tokens[:, None]) if place else self.reader.start()
+                tokens, scores, blocked = self._choose(logits, place)
+            chosen = tokens.tolist()
+            going = [i for i, token in enumerate(chosen) if token not in stop and place + 1 < limits[rows[i]]]
+            if blocked:
+                free = [i for i in range(len(rows)) if i not in blocked]
+                going = [i for i in going if i not in blocked]
+                yield Chosen([rows[i] for i in free], [chosen[i] for i in free], [scores[i] for i in free])
+            else:
+                yield Chosen(rows, chosen, scores)
+            if not going:
+                return
+            if len(going) < len(rows):
+                rows = [rows[i] for i in going]
+                with torch.inference_mode():
+                    tokens = self._leave(torch.tensor(going, device=tokens.device), tokens)
+
+    def _choose(self, logits: Tensor, place: int) -> tuple[Tensor, list[float], set[int]]:
+        """Tokens [B], their log p, and the rows to which every token is forbidden."""
+        rules, blocked = self.rules, set()
+        written = self._written(logits)
+        if rules is not None:
+            logits = rules.penalise(logits, written)
+        logp = torch.log_softmax(logits, dim=1) if self.scored else logits
+        if rules is not None and rules.forbids:
+            logp = rules.forbid(logp, written)
+            blocked = set((logp.amax(dim=1) == float("-inf")).nonzero()[:, 0].tolist())
+        if self.draws is None:
+            tokens = likeliest(logp)
+        else:
+            tokens = drawn(logp, self.settings, self.draws.at(place))
+        if rules is not None:
+            self.written = torch.cat((written, tokens[:, None]), dim=1)
+        scores = logp.gather(1, tokens[:, None])[:, 0].tolist() if self.scored else [0.0] * len(tokens)
+        return tokens, scores, blocked
+
+    def _written(self, logits: Tensor) -> Tensor:
+        if self.written is None:
+            self.written = torch.empty(len(logits), 0, dtype=torch.long, device=logits.device)
+        return self.written
+
+    def _leave(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        self.reader.leave(rows)
+        for part in (self.rules, self.draws):
+            if part is not None:
+                part.leave(rows)
+        if self.written is not None:
+            self.written = self.written.index_select(0, rows)
+        return tokens.index_select(0, rows)

@@ -1,0 +1,80 @@
+"""What a model costs: parameters, arithmetic, time; and what a smaller one saves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from torch import nn
+
+from multihead.models import Block, Classes, Model, Vocabulary
+from multihead.scores import Difference, Score
+from multihead.watch import attentions, numbers
+
+ROUNDS = 7
+
+
+@dataclass(frozen=True)
+class Size:
+    heads: int
+    units: int  # of all feed-forward layers
+    parameters: int
+    flops: float  # for one token of an input of mean length, multiplications and additions
+
+
+@dataclass(frozen=True)
+class Bill:
+    """Before and after. latency: time of the smaller model / time of the whole one, measured in turns."""
+
+    before: Size
+    after: Size
+    latency: float
+    metric: str
+    scores: tuple[Score, Score]
+    loss: Difference  # positive: worse
+    rows: int  # that judged it, none of which chose anything
+
+    @property
+    def flops_saved(self) -> float:
+        return 1 - self.after.flops / self.before.flops
+
+
+def size_of(model: Model, length: float) -> Size:
+    """length: tokens of a typical input."""
+    flops = 0.0
+    for module in model.modules():
+        if isinstance(module, Block):
+            flops += sum(2 * linear.weight.numel() for linear in module.modules() if isinstance(linear, nn.Linear))
+    for attention in attentions(model).values():
+        flops += 2 * length * (sum(attention.key_dims) + sum(attention.value_dims))
+    readout = model.readout
+    if isinstance(readout, Vocabulary):
+        flops += 2 * readout.weight.numel()
+    elif isinstance(readout, Classes):
+        each = sum(2 * linear.weight.numel() for linear in readout.modules() if isinstance(linear, nn.Linear))
+        flops += each if readout.over == "tokens" else each / max(length, 1)
+    blocks = [module for module in model.modules() if isinstance(module, Block)]
+    return Size(
+        heads=sum(len(mine) for mine in numbers(model).values()),
+        units=sum(block.feed_forward.up.out_features for block in blocks),
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        flops=flops,
+    )
+
+
+@torch.inference_mode()
+def ratio(whole: Callable[[], object], smaller: Callable[[], object], rounds: int = ROUNDS) -> float:
+    """Time of `smaller` over time of `whole`: in turns, so that what else the machine does meets both; the median."""
+    found = []
+    for warm in (True, *(False,) * rounds):
+        times = []
+        for call in (whole, smaller, smaller, whole):
+            began = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - began)
+        if not warm:
+            found.append((times[1] + times[2]) / (times[0] + times[3]))
+    return median(found)

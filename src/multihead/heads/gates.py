@@ -1,0 +1,100 @@
+"""How much a loss hangs on each part, by gradient: mean |d loss / d gate|, where a gate of 1 stands on every head's
+output (Michel et al. 2019) and, likewise, on every unit of the feed-forward layers. One pass forward and back for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from multihead.attention import Attended
+from multihead.heads.judge import Example, work
+from multihead.models import Block, Model
+from multihead.tasks import Task
+from multihead.watch import attentions, numbers
+
+
+class Gates:
+    """Gates on one model; `measure` as often as wanted, then `heads()` and `units()`: means over the inputs."""
+
+    def __init__(self, model: Model, units: bool = False) -> None:
+        self.model, self.attentions, self.numbers = model, attentions(model), numbers(model)
+        self.blocks = {m.address: m for m in model.modules() if isinstance(m, Block)} if units else {}
+        self.gates: dict[str, Tensor] = {}
+        self.sums: dict[str, Tensor] = {}
+        self.inputs = 0
+
+    def measure(self, task: Task, rows: Sequence[Example], batch_tokens: int = 4096) -> None:
+        self.model.eval()
+        with self._gated(), no_weights(self.model), torch.enable_grad():
+            for _, batch in work(task, rows, batch_tokens).batches:
+                self.gates = {}
+                total, _ = task.loss(self.model, batch)
+                names = list(self.gates)
+                for name, gradient in zip(names, torch.autograd.grad(total, list(self.gates.values())), strict=True):
+                    found = gradient.abs().sum(0).double()
+                    self.sums[name] = self.sums.get(name, torch.zeros_like(found)) + found
+                self.inputs += len(batch["tokens"])
+        self.gates = {}
+
+    def heads(self) -> dict[str, float]:
+        """By address."""
+        return {
+            f"{name}.{number}": value / max(self.inputs, 1)
+            for name, mine in self.numbers.items()
+            for number, value in zip(mine, self.sums[name].tolist(), strict=True)
+        }
+
+    def units(self) -> dict[str, NDArray[np.float64]]:
+        """By block, `encoder.2`: one number per unit of its feed-forward layer."""
+        return {name: (self.sums[name] / max(self.inputs, 1)).numpy() for name in self.blocks}
+
+    @contextmanager
+    def _gated(self) -> Iterator[None]:
+        taps = {name: self._tap(name) for name in self.attentions}
+        for name, attention in self.attentions.items():
+            attention.taps.append(taps[name])
+        handles = [
+            block.feed_forward.down.register_forward_pre_hook(self._hook(name)) for name, block in self.blocks.items()
+        ]
+        try:
+            yield
+        finally:
+            for name, attention in self.attentions.items():
+                attention.taps.remove(taps[name])
+            for handle in handles:
+                handle.remove()
+
+    def _tap(self, name: str) -> Callable[[Attended], Tensor]:
+        def gate(attended: Attended) -> Tensor:
+            B, H = attended.mixed.shape[:2]
+            self.gates[name] = torch.ones(B, H, requires_grad=True)
+            return attended.mixed * self.gates[name][:, :, None, None]
+
+        return gate
+
+    def _hook(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], tuple[Tensor, ...]]:
+        def gate(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            (inner,) = inputs  # [B, T, F]
+            self.gates[name] = torch.ones(inner.shape[0], inner.shape[2], requires_grad=True)
+            return (inner * self.gates[name][:, None],)
+
+        return gate
+
+
+@contextmanager
+def no_weights(model: nn.Module) -> Iterator[None]:
+    """No gradient of the weights: only the gates are asked about."""
+    wanted = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in wanted:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in wanted:
+            parameter.requires_grad_(True)

@@ -1,0 +1,137 @@
+"""Answers and scores of a model and of the same model changed, row by row the same, so that they can be paired."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from multihead.data.batches import plan
+from multihead.models import Model
+from multihead.scores import Difference, Interval, Metric, Score, paired
+from multihead.tasks import Batch, Scorer, Task, Values, Window
+
+REPLICATES = 500  # a line per head: intervals may be a little rougher than a final score's
+Said = list[NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One row, encoded once for all the models that will read it."""
+
+    values: Values
+    windows: list[Window]
+    index: int
+
+
+def examples(task: Task, rows: Iterable[Values], model: Model | None = None) -> list[Example]:
+    """model: it shall be judged by its answers, which is not how a language model is."""
+    if model is not None and task.judged(model, []) is not None:
+        raise ValueError(
+            f"{task.name} is judged by how well it foretells a text, not by answers: "
+            "rank its heads by gradient (--by gradient); pruning it within a budget is not built yet"
+        )
+    found = [Example(values, task.encode(values), index) for index, values in enumerate(task.prepare(rows))]
+    if not found:
+        raise ValueError("the data has no row to read")
+    return found
+
+
+@dataclass(frozen=True)
+class Work:
+    """Some examples as batches. `answers` puts what was said of every window back into its row."""
+
+    rows: Sequence[Example]
+    batches: list[tuple[list[int], Batch]]
+    count: int  # windows
+
+    def tokens(self) -> int:
+        return sum(batch["tokens"].numel() for _, batch in self.batches)
+
+
+def work(task: Task, rows: Sequence[Example], batch_tokens: int = 4096) -> Work:
+    windows = [window for row in rows for window in row.windows]
+    sizes = np.array([len(window["tokens"]) for window in windows])
+    order = plan(sizes, max(batch_tokens, int(sizes.max())), 0, 0)
+    batches = [(numbers.tolist(), task.collate([windows[i] for i in numbers])) for numbers in order]
+    return Work(rows, batches, len(windows))
+
+
+def score(task: Task, done: Work, said: Said, scorer: Scorer) -> None:
+    """What was said of every window [count] -> answers -> the scorer."""
+    place = 0
+    for row in done.rows:
+        mine = said[place : place + len(row.windows)]
+        place += len(row.windows)
+        scorer.add(row.values, task.answer(row.values, row.windows, mine), row.index)
+
+
+def spoken(done: Work, read: Callable[[Batch], Sequence[NDArray[Any]]]) -> Said:
+    """`read` of every batch, in the order of the windows."""
+    said: list[NDArray[Any] | None] = [None] * done.count
+    for numbers, batch in done.batches:
+        for i, one in zip(numbers, read(batch), strict=True):
+            said[i] = one
+    return [one for one in said if one is not None]
+
+
+def metrics_of(scorer: Scorer) -> list[Metric]:
+    """The streaming metrics that a scorer is made of."""
+    scorer.result()  # rows that it holds back, to count many at once, are counted now
+    parts = [part for held in vars(scorer).values() for part in (held if isinstance(held, tuple) else (held,))]
+    return [part for part in parts if hasattr(part, "replicates") and hasattr(part, "drawn")]
+
+
+def loss_of(whole: Scorer, changed: Scorer, name: str, level: float = 0.95) -> Difference:
+    """How much worse the changed model is by one score: paired, positive = worse."""
+    better = whole.result()[name].better
+    first, second = (changed, whole) if better == "higher" else (whole, changed)
+    for one, other in zip(metrics_of(first), metrics_of(second), strict=True):
+        if name in one.result() and name in one.replicates():
+            return wary(paired(one, other, level)[name], one.drawn.samples, one.result()[name].unit)
+    raise ValueError(f"{name} has no interval; choose one of {', '.join(scores_with_interval(whole))}")
+
+
+def wary(loss: Difference, samples: int, unit: str) -> Difference:
+    """Where no row changed, nothing varies and the interval has no width; three in `samples` may still have been
+    missed (the "rule of three"), so it is given that."""
+    low, high, level = loss.interval.low, loss.interval.high, loss.interval.level
+    missed = 3 / max(samples, 3) * (100 if unit == "percent" else 1)
+    return loss if low < high else replace(loss, interval=Interval(low - missed, high + missed, level))
+
+
+def scores_with_interval(scorer: Scorer) -> list[str]:
+    return [name for metric in metrics_of(scorer) for name in metric.replicates()]
+
+
+def named_score(scorer: Scorer, name: str | None) -> str:
+    """A score by its name or the end of it: "f1" is strict.f1 for a tagger; None: the task's main one."""
+    if name is None or name == scorer.main or scorer.main.endswith(f".{name}"):
+        return scorer.main
+    known = list(dict.fromkeys(scores_with_interval(scorer)))
+    found = [one for one in known if one == name] or [one for one in known if one.endswith((f".{name}", f"_{name}"))]
+    if not found:
+        raise ValueError(f"there is no score {name!r} here; there are: {', '.join(known)}")
+    return found[0]
+
+
+@torch.inference_mode()
+def evaluated(model: Model, task: Task, done: Work, replicates: int = REPLICATES) -> Scorer:
+    scorer = task.scorer(replicates)
+    model.eval()
+    score(task, done, spoken(done, lambda batch: task.read(model, batch)), scorer)
+    return scorer
+
+
+def points(value: float, score: Score) -> float:
+    """In points of 100, as people say them."""
+    return value if score.unit == "percent" else 100 * value
+
+
+def drawn(scorer: Scorer) -> int:
+    """How many rows were scored."""
+    return max(metric.drawn.samples for metric in metrics_of(scorer))

@@ -1,0 +1,152 @@
+"""What a pruned model keeps of its parent, so that the parent's exact bytes can be made again without it: the slices
+that were cut out, the header of its weights, and those of its small files that the pruned model does not have itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from multihead.build import Loaded, layout
+from multihead.data.disk import parse_json, read_bytes, sha256, write_bytes
+from multihead.heads.cut import Cut, configs, filled, plan_from
+from multihead.models.files import read_safetensors, write_tensors
+from multihead.models.manifest import MANIFEST
+
+FOLDER = "parent"
+WEIGHTS, HEADER, SLICES = "model.safetensors", "header", "removed.safetensors"
+SMALL = 64 << 20  # bytes: a file this large is no part of a model's description
+UNITS, WHOLE = "units:", "whole:"  # before names in removed.safetensors
+DTYPES = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
+    "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+}  # fmt: skip
+Json = dict[str, Any]
+
+
+def keep(parent: Path, whole: Loaded, smaller: Loaded, plan: Cut, removed: dict[str, Tensor], out: Path) -> Json:
+    """Writes `out/parent`; returns what multihead.json says of the parent. `smaller` as it will be saved there."""
+    before = {
+        stack: {name: getattr(config, name) for name in ("kept", "cross_kept", "inners")}
+        for stack, config in configs(whole.model).items()
+    }
+    told: Json = {"config": whole.config, "before": before, "sha256": {}}
+    weights = parent / WEIGHTS
+    if not weights.is_file():
+        return told | {"undo": f"the weights of its parent were not one file, {WEIGHTS}"}
+    folder = out / FOLDER
+    folder.mkdir(parents=True)
+    header = _header(weights)
+    slices = dict(removed) | {UNITS + name: torch.tensor(mine) for name, mine in plan.units.items()}
+    stored, again = read_safetensors(weights), _tensors(smaller, whole.config, before, plan, slices)
+    for name in stored:  # what the model does not use, or holds under another name
+        if name not in again or not torch.equal(_bits(stored[name]), _bits(again[name].to(stored[name].dtype))):
+            slices[WHOLE + name] = stored[name]
+    write_tensors(folder / SLICES, slices)
+    write_bytes(folder / HEADER, header)
+    for path in sorted(parent.rglob("*")):
+        name = path.relative_to(parent).as_posix()
+        if not path.is_file() or name == WEIGHTS or path.stat().st_size > SMALL or ".aside" in name:
+            continue
+        told["sha256"][name] = sha256(path)
+        if whole.tokenizer is None or name not in whole.tokenizer.files:  # those the pruned model has itself
+            target = folder / "files" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(target, path.read_bytes())
+    told["sha256"][WEIGHTS] = sha256(weights)
+    digest = hashlib.sha256()
+    for part in _bytes(header, again, slices):
+        digest.update(part)
+    assert digest.hexdigest() == told["sha256"][WEIGHTS], "the slices do not give the parent back"
+    return told
+
+
+def undo(pruned: Loaded, directory: Path, out: Path) -> list[str]:
+    """Writes the parent's files, byte for byte, and names them; refuses what is not the parent's."""
+    told: Json = pruned.pruned.get("parent", {})
+    if not told:
+        raise ValueError(f"{directory}: not a pruned model, {MANIFEST} names no parent")
+    if reason := told.get("undo"):
+        raise ValueError(f"{directory}: cannot be undone: {reason}")
+    folder = directory / FOLDER
+    if pruned.pruned.get("trained") or not folder.is_dir():
+        raise ValueError(
+            f"{directory}: was trained or saved again after pruning, so the parent cannot be made from it; "
+            "undo the model that pruning wrote"
+        )
+    slices = read_safetensors(folder / SLICES)
+    units = {n.removeprefix(UNITS): tuple(t.tolist()) for n, t in slices.items() if n.startswith(UNITS)}
+    before = {
+        stack: {name: _tuples(value) for name, value in fields.items()} for stack, fields in told["before"].items()
+    }
+    header = read_bytes(folder / HEADER, 100_000_000)
+    tensors = _tensors(pruned, told["config"], before, Cut({}, units), slices)
+    digest = hashlib.sha256()
+    for part in _bytes(header, tensors, slices):
+        digest.update(part)
+    if digest.hexdigest() != told["sha256"][WEIGHTS]:
+        raise ValueError(
+            f"{directory}: its weights were changed after pruning (trained?): with the slices back in place they are "
+            f"not the parent's, whose sha256 is {told['sha256'][WEIGHTS][:12]}…"
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    for name in told["sha256"]:
+        target = out / name
+        if out.resolve() not in target.resolve().parents:
+            raise ValueError(f"{directory / MANIFEST}: names {name[:80]!r}, which leads out of the directory")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if name != WEIGHTS:
+            source = folder / "files" / name
+            write_bytes(target, (source if source.exists() else directory / name).read_bytes())
+    write_bytes(out / WEIGHTS, b"".join(_bytes(header, tensors, slices)))
+    for name, want in told["sha256"].items():
+        if sha256(out / name) != want:
+            raise ValueError(f"{out / name}: not what the parent had: {directory} was changed after pruning")
+    return list(told["sha256"])
+
+
+def _tensors(
+    smaller: Loaded, config: Json, before: dict[str, Json], plan: Cut, slices: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """The parent's tensors by its names, as far as the model uses them."""
+    now = configs(smaller.model)
+    whole = {stack: replace(now[stack], **before[stack]) for stack in now}
+    heads = plan_from(whole, smaller.model).heads
+    model = filled(smaller.model, whole, Cut(heads, plan.units), slices)
+    return layout(replace(smaller, model=model, config=config, kept={}, pruned={}))[1]
+
+
+def _bytes(header: bytes, tensors: dict[str, Tensor], slices: dict[str, Tensor]) -> Iterator[bytes]:
+    """A safetensors file, piece by piece."""
+    yield struct.pack("<Q", len(header))
+    yield header
+    entries = parse_json(header.decode(), HEADER)
+    entries.pop("__metadata__", None)
+    for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
+        tensor = slices.get(WHOLE + name, tensors.get(name))
+        if tensor is None:
+            raise ValueError(f"{HEADER}: names the tensor {name!r}, which is not here")
+        yield _bits(tensor.to(DTYPES[entry["dtype"]])).numpy().tobytes()
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    """The bytes of a tensor, flat."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8) if flat.numel() else torch.zeros(0, dtype=torch.uint8)
+
+
+def _header(path: Path) -> bytes:
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        return file.read(length)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -1,0 +1,50 @@
+"""A pruned model in its family's shape: zeros where heads and units were cut out give the same answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from multihead.build import Loaded
+from multihead.heads.cut import Cut, configs, filled, plan_from
+from multihead.models import Block
+from multihead.models.families import FAMILIES, construct, label_fields, plan_of, readout_options
+from multihead.models.hollow import Hollow
+from multihead.tasks import TASKS
+
+
+def padded(loaded: Loaded) -> Loaded:
+    """As large as before pruning, for libraries that know no ragged models; other models are given back as they are."""
+    cut = any(config.kept or config.cross_kept or config.inners for config in configs(loaded.model).values())
+    family: dict[str, Any] = loaded.pruned.get("family", {})
+    if not cut:
+        return loaded
+    if family.get("model_type") not in FAMILIES:
+        raise ValueError("heads were cut out of this model, and it is not known which family's it was before")
+    whole = {
+        stack: replace(config, kept=None, cross_kept=None, inners=None)
+        for stack, config in configs(loaded.model).items()
+    }
+    units = {
+        block.address: tuple(range(block.feed_forward.up.out_features))  # any place will do
+        for block in loaded.model.modules()
+        if isinstance(block, Block)
+    }
+    model = filled(loaded.model, whole, Cut(plan_from(whole, loaded.model).heads, units), None)
+    config = {**family, **label_fields(loaded.labels), "architectures": [_architecture(loaded, family)]}
+    return replace(loaded, model=model.eval(), config=config, pruned={})
+
+
+def _architecture(loaded: Loaded, config: dict[str, Any]) -> str:
+    """The one of the family's that has this readout."""
+    family = FAMILIES[config["model_type"]]
+    named = (config.get("architectures") or [""])[0].removeprefix(family.title)
+    task = TASKS.get(loaded.task or "")
+    wanted = [task.readout.architecture] if task is not None and hasattr(task, "readout") else []
+    for suffix in dict.fromkeys([named, *wanted, *family.readouts]):
+        if suffix in family.readouts:
+            with Hollow():
+                told = construct(plan_of(family, config, suffix), len(loaded.labels))
+            if readout_options(told.readout) == readout_options(loaded.model.readout):
+                return family.title + suffix
+    raise ValueError(f"{config['model_type']} has no place for this model's readout")

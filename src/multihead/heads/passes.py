@@ -1,0 +1,151 @@
+"""A pass that can be taken up again at any layer: what a change deep in a model costs is the layers behind it.
+
+While the model reads a batch, what goes into every block and what every attention mixed is kept. With some heads off,
+the first block that changes starts from there, with its attention read from memory; the blocks before it are not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from multihead.attention import Attended
+from multihead.attention.multihead import merge
+from multihead.models import Block, EncoderDecoder, Model
+from multihead.watch import ablate, attentions, locate, numbers
+
+
+class Passes:
+    """Blocks of a model in the order they run, and what they were given."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        body = model.body
+        self.stacks = [body.encoder.stack, body.decoder.stack] if isinstance(body, EncoderDecoder) else [body.stack]
+        self.blocks = [block for stack in self.stacks for block in stack.blocks if isinstance(block, Block)]
+        self.first = {f"{block.address}.{kind}": i for i, block in enumerate(self.blocks) for kind in ("self", "cross")}
+        self.attentions, self.numbers = attentions(model), numbers(model)
+        self.given: list[tuple[Any, ...]] = []
+        self.mixed: dict[str, Tensor] = {}
+        self.calls = 0  # of the body, in the last whole pass
+        self.ran = 0  # blocks, over all passes, times the tokens that they read
+
+    @torch.inference_mode()
+    def whole(self, call: Callable[[], Any]) -> Any:
+        """The model as it is: what `call` gives."""
+        self.given, self.mixed, self.calls = [], {}, 0
+        handles = [self.model.body.register_forward_pre_hook(self._count)]
+        handles += [block.register_forward_pre_hook(self._take) for block in self.blocks]
+        taps = {name: self._tap(name) for name in self.attentions}
+        for name, attention in self.attentions.items():
+            attention.taps.append(taps[name])
+        try:
+            return call()
+        finally:
+            for handle in handles:
+                handle.remove()
+            for name, attention in self.attentions.items():
+                attention.taps.remove(taps[name])
+            self.ran += self._area()
+
+    @torch.inference_mode()
+    def without(self, heads: Sequence[str], call: Callable[[], Any]) -> Any:
+        """What `call` gives when these heads are off. It must read the batch that `whole` read last.
+
+        A task that runs the body more than once (two texts apart, text written token by token) is run as a whole.
+        """
+        if self.calls != 1 or len(self.given) != len(self.blocks):
+            self.ran += self._area()
+            with ablate(self.model, heads):
+                return call()
+        off: dict[str, list[int]] = {}
+        for address in heads:
+            name, place = locate(address, self.numbers)
+            off.setdefault(name, []).append(place)
+        hidden = self._behind(off)
+        with replaced(self.model.body, lambda *inputs, **options: hidden):
+            return call()
+
+    def _behind(self, off: dict[str, list[int]]) -> Tensor:
+        """The last hidden states, from the first block that changes on."""
+        start = min(self.first[name] for name in off)
+        split = len(self.stacks[0].blocks) if len(self.stacks) > 1 else len(self.blocks)
+        memory: Tensor | None = None
+        x: Tensor = self.given[start][0]
+        for i in range(start, len(self.blocks)):
+            block, given = self.blocks[i], list(self.given[i])
+            if i == split and start < split:  # the encoder's change reaches the decoder through the memory alone
+                memory, x = self.stacks[0].norm(x), given[0]
+            if memory is not None:
+                given[3] = memory
+            mine = {name: places for name, places in off.items() if self.first[name] == i}
+            x = self._block(block, x, given[1:], mine, fresh=i == start)
+            self.ran += x.shape[0] * x.shape[1]
+        return self.stacks[-1].norm(x)
+
+    def _block(self, block: Block, x: Tensor, rest: list[Any], off: dict[str, list[int]], fresh: bool) -> Tensor:
+        if not off:
+            return block(x, *rest)
+        if not fresh:
+            with self._silent(off):
+                return block(x, *rest)
+        # In the first block that changes, what the attention mixed is known. If both of a block's attentions change,
+        # the cross-attention stands behind the other and looks again.
+        first = max(off)  # "….self" before "….cross"
+        attention, mixed = self.attentions[first], self.mixed[first].clone()
+        mixed[:, off[first]] = 0
+        out = attention.out(merge(mixed, attention.value_dims))
+        others = {name: places for name, places in off.items() if name != first}
+        with replaced(attention, lambda *inputs, **options: out), self._silent(others):
+            return block(x, *rest)
+
+    @contextmanager
+    def _silent(self, off: dict[str, list[int]]) -> Iterator[None]:
+        taps = {name: _silencer(places) for name, places in off.items()}
+        for name, tap in taps.items():
+            self.attentions[name].taps.insert(0, tap)
+        try:
+            yield
+        finally:
+            for name, tap in taps.items():
+                self.attentions[name].taps.remove(tap)
+
+    def _area(self) -> int:
+        """Tokens that the blocks read in the last whole pass, summed over the blocks."""
+        return sum(given[0].shape[0] * given[0].shape[1] for given in self.given)
+
+    def _count(self, body: nn.Module, inputs: tuple[Any, ...]) -> None:
+        self.calls += 1
+
+    def _take(self, block: nn.Module, inputs: tuple[Any, ...]) -> None:
+        self.given.append(inputs)
+
+    def _tap(self, name: str) -> Callable[[Attended], Tensor]:
+        def keep(attended: Attended) -> Tensor:
+            self.mixed[name] = attended.mixed
+            return attended.mixed
+
+        return keep
+
+
+def _silencer(places: list[int]) -> Callable[[Attended], Tensor]:
+    def silence(attended: Attended) -> Tensor:
+        mixed = attended.mixed.clone()
+        mixed[:, places] = 0
+        return mixed
+
+    return silence
+
+
+@contextmanager
+def replaced(module: nn.Module, forward: Callable[..., Tensor]) -> Iterator[None]:
+    """A module that answers from memory."""
+    module.forward = forward
+    try:
+        yield
+    finally:
+        del module.forward

@@ -1,0 +1,277 @@
+"""What the heads look at in one text, as maps between its words: small ones whole; of a long text, a coarse map of all
+of it and exact rows of some of it. Subwords are joined: what a word gets is the sum over its pieces, what it gives is
+the mean of its pieces' rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from multihead.build import Loaded
+from multihead.data.tokenizer import Encoding, Tokenizer
+from multihead.heads.feed import Feed, longest, rectangle, run, target_tokens
+from multihead.heads.profile import ROLLED, rolled, stats
+from multihead.models import EncoderDecoder
+from multihead.tasks import Batch, Window
+from multihead.tasks.classify import Classify
+from multihead.tasks.words import laid_out, word_of
+from multihead.watch import Input, watch
+
+WHOLE = 256  # words: up to here every weight is kept
+BANDS = 96  # a coarse map has at most this many rows and columns
+SAMPLED = 192  # rows of a long text, evenly spread, if nobody asks for others
+STRONGEST = 12  # keys of a row that are kept
+CHUNK = 2**24  # weights at a time
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Exact rows of a long text: of each word `at`, the keys it gives most to, and how much."""
+
+    at: NDArray[np.int64]  # [R]
+    keys: NDArray[np.int64]  # [R, k]
+    weights: Floats  # [R, k]
+
+
+@dataclass(frozen=True)
+class Map:
+    """One head: all weights between words, or a coarse map and some rows."""
+
+    address: str
+    name: str
+    weights: Floats  # [queries, keys], or [bands, bands]: the share that one band of words gives to another
+    rows: Rows | None = None
+
+
+@dataclass(frozen=True)
+class View:
+    """All heads of one stack and kind."""
+
+    stack: str
+    kind: str
+    queries: list[str]  # words
+    keys: list[str]
+    maps: list[Map]
+    rollout: Floats | None = None
+
+    @property
+    def coarse(self) -> bool:
+        return max(len(self.queries), len(self.keys)) > WHOLE
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What `heads show` draws."""
+
+    title: str
+    text: str
+    views: list[View]
+    note: str = ""
+
+    def find(self, address: str) -> tuple[View, Map]:
+        for view in self.views:
+            for one in view.maps:
+                if one.address == address:
+                    return view, one
+        first, last = self.views[0].maps[0].address, self.views[-1].maps[-1].address
+        raise ValueError(f"there is no head {address!r}; an address is stack.layer.kind.head, here {first} … {last}")
+
+
+@torch.inference_mode()
+def picture(
+    loaded: Loaded,
+    text: str,
+    second: str | None = None,
+    *,
+    window: int | None = None,
+    head: str | None = None,
+    rows: Sequence[int] = (),
+    title: str = "",
+) -> Picture:
+    """window: which part of a text that is longer than the model, from 1. head: of a long text, every row of this
+    head. rows: of a long text, these words (from 0) of all heads. second: the second text of a pair, or a target."""
+    if not text.strip():
+        raise ValueError("the text is empty; give a sentence")
+    model, note = loaded.model.eval(), ""
+    if isinstance(model.body, EncoderDecoder):
+        second = second or _written(loaded, text)
+    else:
+        text, note = _part(loaded, text, second, window)
+    batch, words = _read(loaded, text, second)
+    with watch(model) as seen:
+        run(model, batch)
+        short = batch["tokens"].shape[1] <= ROLLED
+        names = _names(loaded, text, second) if short else {}
+        views = []
+        groups: dict[str, list[str]] = {}
+        for name in seen.numbers:
+            stack, _, kind = name.split(".")
+            groups.setdefault(f"{stack}.{kind}", []).append(name)
+        for group, attentions in groups.items():
+            queries, keys = words[0], words[0]
+            if "target" in batch and group.startswith("decoder"):
+                queries, keys = words[1], words[0] if group.endswith("cross") else words[1]
+            addresses = [f"{name}.{n}" for name in attentions for n in seen.numbers[name]]
+            if head is not None and max(len(queries[0]), len(keys[0])) > WHOLE and head in addresses:
+                addresses = [head]
+            maps = [_map(seen[0], a, names.get(a, ""), queries, keys, rows, head) for a in addresses]
+            flow = _rollout(seen[0], attentions, queries) if short and group.endswith("self") else None
+            stack, kind = group.split(".")
+            views.append(View(stack, kind, queries[0], keys[0], maps, flow))
+    drawn = Picture(title, text, views, note)
+    if head is not None:
+        drawn.find(head)
+    return drawn
+
+
+Words = tuple[list[str], NDArray[np.int64]]  # the words, and which of them each token is part of
+
+
+def _read(loaded: Loaded, text: str, second: str | None) -> tuple[Batch, list[Words]]:
+    """The batch of one input and its words; of an encoder-decoder, both sides."""
+    assert loaded.tokenizer is not None
+    feed, tokenizer = Feed(loaded), loaded.tokenizer
+    if feed.pair:
+        (window,) = feed.plain(text, second or "")
+        source = _words(tokenizer, tokenizer.encode(text), text)
+        writer = loaded.target_tokenizer or tokenizer.target
+        found, of = _words(writer, writer.encode(second or ""), second or "")
+        start = writer.tokens(target_tokens(loaded, "")[:1])[0]
+        target = ([start, *found], np.concatenate(([0], of + 1)))
+        return rectangle([window], feed.pad), [source, target]
+    encoding = tokenizer.encode(text, second)
+    window = _window(feed, text, second, encoding)
+    return rectangle([window], feed.pad), [_words(tokenizer, encoding, text, second)]
+
+
+def _window(feed: Feed, text: str, second: str | None, encoding: Encoding) -> Window:
+    """As the task reads it, which may know more than the tokens (how words are written); else plain."""
+    if second is None and feed.task is not None and feed.task.inputs in (("text",), ("tokens",)):
+        found = feed.task.encode({"text": text})
+        if len(found) == 1 and found[0]["tokens"].tolist() == encoding.ids:
+            return {name: array for name, array in found[0].items() if name in ("tokens", "types")}
+    typed = {"types": np.array(encoding.types)} if any(encoding.types) else {}
+    return {"tokens": np.array(encoding.ids), **typed}
+
+
+def _words(tokenizer: Tokenizer, encoding: Encoding, *texts: str | None) -> Words:
+    """Tokens joined to words; special tokens stand alone, and what is no word's joins the word before it. A word is
+    spelled as its tokens cover the text: "'t" may be one."""
+    spelled = tokenizer.tokens(encoding.ids)
+    owners = [word_of(encoding.offsets, laid_out({"text": text or ""})[2]) for text in texts]
+    spans: list[tuple[int | None, int, int]] = []  # side, begin, end; side None: the token's own name
+    of: list[int] = []
+    last: tuple[int, int] | None = None
+    for i, side in enumerate(encoding.sequences):
+        begin, end = encoding.offsets[i]
+        number = -1 if side is None else int(owners[side][i])
+        if side is None:
+            spans.append((None, i, i))
+            last = None
+        elif last is not None and (number < 0 or last == (side, number)):
+            spans[-1] = (side, spans[-1][1], end)
+        else:
+            spans.append((side, begin, end))
+            last = (side, number)
+        of.append(len(spans) - 1)
+    words = [spelled[begin] if side is None else (texts[side] or "")[begin:end].strip() for side, begin, end in spans]
+    return [word or "␣" for word in words], np.array(of, dtype=np.int64)
+
+
+def _part(loaded: Loaded, text: str, second: str | None, window: int | None) -> tuple[str, str]:
+    """The text, or the part of it that was asked for."""
+    assert loaded.tokenizer is not None
+    size = loaded.ready().size if loaded.task is not None else longest(loaded)
+    parts = Classify(loaded.tokenizer, [], size, min(64, size // 4)).cut(text)
+    if len(parts) == 1 or second is not None:
+        return text, ""
+    if window is None or not 1 <= window <= len(parts):
+        whole = len(loaded.tokenizer.encode(text))
+        raise ValueError(
+            f"the text has {whole:,} tokens, this model takes {size:,}; see one part of it: --window 1 to {len(parts)}"
+        )
+    inside = [offset for offset, side in zip(parts[window - 1].offsets, parts[window - 1].sequences, strict=True)
+              if side is not None]  # fmt: skip
+    return text[inside[0][0] : inside[-1][1]], f"part {window} of {len(parts)}"
+
+
+def _written(loaded: Loaded, text: str) -> str:
+    """What the model itself makes of the text."""
+    try:
+        (prediction,) = loaded.predict([{"source": text}])
+        return str(prediction["target"])
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"give the text that the decoder shall read, too: --second ({error})") from None
+
+
+def _names(loaded: Loaded, text: str, second: str | None) -> dict[str, str]:
+    """What each head does in this very text."""
+    if second is None:
+        values = {"text": text}
+    else:
+        pair = isinstance(loaded.model.body, EncoderDecoder)
+        values = dict(zip(("source", "target") if pair else ("text_a", "text_b"), (text, second), strict=True))
+    bare = replace(loaded, task=None) if second is not None else loaded
+    found = stats(bare, [values])
+    return dict(zip(found.addresses, found.names, strict=True))
+
+
+def _joined(weights: torch.Tensor, queries: NDArray[np.int64], keys: NDArray[np.int64]) -> torch.Tensor:
+    """Rows and columns of tokens -> of words: columns are summed, rows are meant."""
+    rows = _summed(_summed(weights.float(), 1, keys), 0, queries)
+    return rows / torch.from_numpy(np.bincount(queries))[:, None]
+
+
+def _summed(table: torch.Tensor, axis: int, of: NDArray[np.int64]) -> torch.Tensor:
+    """Lines of one word are added; most words have one, so only the others are touched."""
+    firsts = np.unique(of, return_index=True)[1]
+    rest = np.setdiff1d(np.arange(len(of)), firsts, assume_unique=True)
+    found = table.index_select(axis, torch.from_numpy(firsts))
+    if len(rest):
+        at = torch.from_numpy(rest)
+        found.index_add_(axis, torch.from_numpy(of[rest]), table.index_select(axis, at))
+    return found
+
+
+def _map(
+    seen: Input, address: str, name: str, queries: Words, keys: Words, wanted: Sequence[int], head: str | None
+) -> Map:
+    Q, K = len(queries[0]), len(keys[0])
+    if max(Q, K) <= WHOLE:
+        return Map(address, name, _joined(seen.weights(address), queries[1], keys[1]).numpy())
+    every = np.linspace(0, Q - 1, min(Q, SAMPLED)).round().astype(np.int64)
+    asked = np.array([row for row in wanted if 0 <= row < Q], dtype=np.int64)
+    at = np.arange(Q) if address == head else np.unique(np.concatenate((every, asked)))
+    bands = min(BANDS, Q), min(BANDS, K)
+    coarse, counts = np.zeros(bands, dtype=np.float64), np.zeros(bands[0])
+    widths = np.bincount(np.arange(K) * bands[1] // K).tolist()
+    found: list[tuple[NDArray[np.int64], Floats]] = []
+    starts = np.searchsorted(queries[1], np.arange(Q + 1))  # tokens of a word stand together
+    sizes = starts[at + 1] - starts[at]
+    blocks = np.cumsum(sizes) // max(1, CHUNK // len(keys[1]))
+    for block in (np.flatnonzero(blocks == number) for number in np.unique(blocks)):
+        tokens = np.concatenate([np.arange(starts[word], starts[word + 1]) for word in at[block]])
+        own = np.repeat(np.arange(len(block)), sizes[block])
+        rows = _joined(seen.weights(address, rows=tokens.tolist()), own, keys[1])
+        top = rows.topk(min(STRONGEST, K))
+        found.append((top.indices.numpy(), top.values.numpy()))
+        share = torch.stack([part.sum(1) for part in rows.split(widths, dim=1)], dim=1).numpy()
+        band = at[block] * bands[0] // Q
+        np.add.at(coarse, band, share)
+        np.add.at(counts, band, 1)
+    coarse /= np.maximum(counts, 1)[:, None]
+    exact = Rows(at, np.concatenate([k for k, _ in found]), np.concatenate([w for _, w in found]))
+    return Map(address, name, coarse.astype(np.float32), exact)
+
+
+def _rollout(seen: Input, attentions: list[str], words: Words) -> Floats | None:
+    if len(words[0]) > WHOLE:
+        return None
+    means = [torch.stack([seen.weights(f"{name}.{n}") for n in seen.seen.numbers[name]]).mean(0) for name in attentions]
+    return _joined(rolled(torch.stack(means))[-1], words[1], words[1]).numpy()

@@ -1,0 +1,287 @@
+"""What every head does over a data set, streaming: shares, entropy, distance, likeness between heads, rollout.
+
+Everything but the entropy is linear in the weights, so one product of all heads' weights with a few tables (who is
+whose neighbour, which key is a separator, …) gives all of it; and one product of the square roots of the weights with
+themselves gives the likeness of every two heads: Σ √(p q), the Bhattacharyya coefficient, 1 where they look alike.
+Weights are built by rows, a few at a time: memory does not grow with the data.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from multihead.attention import Attended
+from multihead.build import Loaded
+from multihead.data.tokenizer import Tokenizer
+from multihead.heads.alike import groups
+from multihead.heads.feed import Feed, run
+from multihead.heads.naming import named
+from multihead.tasks import Batch, Values
+from multihead.watch import watch
+
+CHUNK = 2**23  # weights at a time
+ROLLED = 1024  # tokens: a longer input is left out of the rollout, which wants all rows at once
+# over all rows; entropy in nats, spread = entropy / the largest possible, distance in tokens, all others are shares
+COLUMNS = (
+    "entropy", "spread", "distance", "self", "previous", "next", "first", "separator", "punctuation", "same", "after",
+)  # fmt: skip
+LINEAR = COLUMNS[2:]
+ROWS = {"same", "after"}  # means over the rows that have such a key; most words stand in a sentence once
+POSITIONAL = {"distance", "self", "previous", "next", "after"}  # nan in cross-attention
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What the heads do. `profile["encoder.2.self.3"]` is a line; columns are aligned with `addresses`."""
+
+    addresses: list[str]
+    columns: dict[str, NDArray[np.float64]]
+    names: list[str]
+    similarity: dict[str, NDArray[np.float64]]  # by stack and kind, "encoder.self": [heads, heads]
+    clusters: list[list[str]]  # heads that look alike
+    rollout: dict[str, dict[str, list[float]]]  # by stack: share on self, first, separator, layer by layer
+    inputs: int
+    tokens: int
+
+    def __getitem__(self, address: str) -> dict[str, float]:
+        if address not in self.addresses:
+            raise ValueError(f"there is no head {address!r}; the first is {self.addresses[0]}")
+        line = self.addresses.index(address)
+        return {name: float(column[line]) for name, column in self.columns.items()}
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+    def __repr__(self) -> str:
+        lines = [f"{address:<20}{name}" for address, name in zip(self.addresses, self.names, strict=True)]
+        return f"{self.inputs:,} inputs, {self.tokens:,} tokens\n" + "\n".join(lines)
+
+
+@dataclass
+class _Group:
+    """All heads of one stack and kind, and the sums over what was seen."""
+
+    attentions: list[str]
+    addresses: list[str]
+    sums: dict[str, Tensor] = field(default_factory=dict)  # name -> [A]
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COLUMNS, 0))
+    likeness: Tensor | None = None  # [A, A]
+    rolled: Tensor | None = None  # [3, layers]
+    rows_rolled: int = 0
+
+
+@torch.inference_mode()
+def stats(
+    loaded: Loaded,
+    rows: Iterable[Values],
+    batch_tokens: int = 4096,
+    told: Callable[[int], None] | None = None,
+) -> Profile:
+    """Every head over rows of data; `told` hears how many inputs were read."""
+    assert loaded.tokenizer is not None
+    model, feed, kinds = loaded.model.eval(), Feed(loaded), Kinds(loaded)
+    inputs = tokens = 0
+    found: dict[str, _Group] = {}
+    with watch(model) as seen:
+        for name, numbers in seen.numbers.items():
+            stack, _, kind = name.split(".")
+            group = found.setdefault(f"{stack}.{kind}", _Group([], []))
+            group.attentions.append(name)
+            group.addresses += [f"{name}.{number}" for number in numbers]
+        for batch in feed.batches(rows, batch_tokens):
+            run(model, batch)
+            for name, group in found.items():
+                _add(group, [seen.passes[one][0] for one in group.attentions], *kinds.sides(name, batch))
+            inputs, tokens = inputs + len(batch["tokens"]), tokens + int(batch["keep"].sum())
+            seen.clear()
+            if told is not None:
+                told(inputs)
+    if not inputs:
+        raise ValueError("the data has no row to read")
+    return _profile(found, inputs, tokens)
+
+
+class Side:
+    """The tokens [B, T] on one side of an attention; which are real, separators, punctuation."""
+
+    def __init__(self, tokens: Tensor, keep: Tensor, kinds: Kinds) -> None:
+        self.tokens, self.keep = tokens, keep
+        self.separator = torch.isin(tokens, torch.tensor(kinds.separators)) & keep
+        self.punctuation = kinds.punctuation(tokens) & keep
+
+
+class Kinds:
+    """What tokens are: separators, punctuation."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        assert loaded.tokenizer is not None
+        self.tokenizer: Tokenizer = loaded.tokenizer
+        special = self.tokenizer.special
+        self.separators = [special[name] for name in ("sep", "eos") if name in special]
+        self.known: dict[int, bool] = {}
+
+    def sides(self, group: str, batch: Batch) -> tuple[Side, Side]:
+        """Queries and keys of a group of attentions."""
+        source = Side(batch["tokens"], batch["keep"], self)
+        if "target" not in batch or group.startswith("encoder"):
+            return source, source
+        target = Side(batch["target"], batch["target_keep"], self)
+        return target, source if group.endswith("cross") else target
+
+    def punctuation(self, tokens: Tensor) -> Tensor:
+        unique, places = tokens.unique(return_inverse=True)
+        for number in unique.tolist():
+            if number not in self.known:
+                self.known[number] = self._sign(number)
+        return torch.tensor([self.known[number] for number in unique.tolist()])[places]
+
+    def _sign(self, number: int) -> bool:
+        if number in self.tokenizer.special.values() or number >= len(self.tokenizer):
+            return False
+        text = self.tokenizer.decode([number], skip_special=False).strip().removeprefix("##")
+        return bool(text) and all(unicodedata.category(sign)[0] == "P" for sign in text)
+
+
+def weights_of(records: list[Attended], start: int, stop: int) -> Tensor:
+    """Weights of the heads of several attentions on the same keys, of queries start..stop: [A, B, rows, S]"""
+    parts = []
+    for record in records:
+        q, k = record.q[:, :, start:stop], record.k
+        if (group := q.shape[1] // k.shape[1]) > 1:
+            k = k.repeat_interleave(group, dim=1)
+        scores = q @ k.transpose(-1, -2) * record.scale
+        add = record.sight.rows(start, stop)
+        scores = scores if add is None else scores + add
+        parts.append(scores.softmax(-1).nan_to_num(0.0).transpose(0, 1))  # a row that sees nothing gives nothing
+    return torch.cat(parts)
+
+
+def _add(group: _Group, records: list[Attended], queries: Side, keys: Side) -> None:
+    B, T = queries.tokens.shape
+    S, A = keys.tokens.shape[1], len(group.addresses)
+    step = max(1, CHUNK // (A * B * S))
+    crossing = records[0].sight.crossing
+    layers = [record.q.shape[1] for record in records]
+    means: list[Tensor] | None = [] if T <= ROLLED and not crossing else None
+    for start in range(0, T, step):
+        stop = min(start + step, T)
+        weights = weights_of(records, start, stop) * queries.keep[:, start:stop, None]
+        look = _look(records[0], start, stop, B) & queries.keep[:, start:stop, None]  # [B, rows, S]
+        tables = _tables(queries, keys, look, start, crossing)
+        flat = weights.flatten(1)  # [A, B · rows · S]
+        linear = flat.double() @ torch.stack(list(tables.values()), -1).flatten(0, -2).double()  # sums of millions
+        entropy = torch.special.entr(weights).sum(-1)  # [A, B, rows]
+        most = look.sum(-1).clamp(min=1).log()
+        spread = torch.where(most > 0, entropy / most, 0.0)
+        real = int(queries.keep[:, start:stop].sum())
+        for name, column in (("entropy", entropy.sum((1, 2))), ("spread", spread.sum((1, 2)))):
+            _sum(group, name, column, real if name == "entropy" else int((most > 0).sum()))
+        for place, (name, table) in enumerate(tables.items()):
+            _sum(group, name, linear[:, place], int((table > 0).any(-1).sum()) if name in ROWS else real)
+        roots = flat.sqrt()
+        like = (roots @ roots.T).double()
+        group.likeness = like if group.likeness is None else group.likeness + like
+        if means is not None:
+            means.append(torch.stack([part.mean(0) for part in weights.split(layers)]))  # [L, B, rows, S]
+    if means is not None:
+        _roll(group, torch.cat(means, dim=2), queries)
+
+
+def _look(record: Attended, start: int, stop: int, batch: int) -> Tensor:
+    """Which keys each query may look at, [B, rows, S]."""
+    add = record.sight.rows(start, stop)
+    if add is None:
+        return torch.ones(batch, stop - start, record.k.shape[2], dtype=torch.bool)
+    return (add[:, 0] > -torch.inf).expand(batch, stop - start, -1)
+
+
+def _tables(queries: Side, keys: Side, look: Tensor, start: int, crossing: bool) -> dict[str, Tensor]:
+    """[B, rows, S] each: what the weight on a key counts for."""
+    rows, S = look.shape[1:]
+    t, s = torch.arange(start, start + rows)[:, None], torch.arange(S)[None]
+    mine, theirs = queries.tokens[:, start : start + rows, None], keys.tokens[:, None]
+    other = (t != s) | torch.tensor(crossing)
+    same = (mine == theirs) & other & keys.keep[:, None] & look
+    before = torch.nn.functional.pad(same[..., :-1], (1, 0))  # the key before this one is the query's own word
+    # Left padding: the first real key of each row.
+    first = s == keys.keep.long().argmax(1)[:, None, None]
+    found = {
+        "first": first,
+        "separator": keys.separator[:, None],
+        "punctuation": keys.punctuation[:, None],
+        "same": same,
+    }
+    if not crossing:
+        found |= {"distance": (t - s).abs(), "self": t == s, "previous": s == t - 1, "next": s == t + 1}
+        found |= {"after": before & look & other}
+    return {name: found[name].expand(look.shape).float() for name in LINEAR if name in found}
+
+
+def _sum(group: _Group, name: str, column: Tensor, count: int) -> None:
+    group.sums[name] = group.sums.get(name, torch.zeros(len(column), dtype=torch.float64)) + column.double()
+    group.counts[name] += count
+
+
+def rolled(means: Tensor) -> Tensor:
+    """Attention rollout (Abnar & Zuidema 2020): half of a layer's mean attention and half of the residual, layer
+    upon layer. means [L, …, T, T] -> the same, each from the input up to that layer."""
+    own = torch.eye(means.shape[-1], dtype=means.dtype)
+    so_far, found = own, []
+    for layer in means:
+        so_far = (0.5 * layer + 0.5 * own) @ so_far
+        found.append(so_far)
+    return torch.stack(found)
+
+
+def _roll(group: _Group, means: Tensor, queries: Side) -> None:
+    paths = rolled(means) * queries.keep[:, :, None]  # [L, B, T, T]
+    first = queries.keep.long().argmax(1)
+    found = torch.stack(
+        [
+            paths.diagonal(dim1=-2, dim2=-1).sum((1, 2)),
+            paths[:, torch.arange(len(first)), :, first].sum((0, 2)),
+            (paths * queries.separator[:, None]).sum((1, 2, 3)),
+        ]
+    ).double()
+    group.rolled = found if group.rolled is None else group.rolled + found
+    group.rows_rolled += int(queries.keep.sum())
+
+
+def _profile(found: dict[str, _Group], inputs: int, tokens: int) -> Profile:
+    addresses = [address for group in found.values() for address in group.addresses]
+    nan = float("nan")
+    columns = {
+        name: np.concatenate(
+            [
+                (group.sums[name] / group.counts[name]).numpy()
+                if group.counts[name]
+                else np.full(len(group.addresses), nan)
+                for group in found.values()
+            ]
+        )
+        for name in COLUMNS
+    }
+    lines = [{name: float(column[i]) for name, column in columns.items()} for i in range(len(addresses))]
+    similarity = {
+        name: (group.likeness / max(group.counts["entropy"], 1)).numpy()
+        for name, group in found.items()
+        if group.likeness is not None
+    }
+    clusters = [
+        [found[name].addresses[i] for i in cluster] for name, like in similarity.items() for cluster in groups(like)
+    ]
+    rollout = {
+        name.split(".")[0]: dict(
+            zip(("self", "first", "separator"), (group.rolled / group.rows_rolled).tolist(), strict=True)
+        )
+        for name, group in found.items()
+        if group.rolled is not None
+    }
+    return Profile(addresses, columns, [named(line) for line in lines], similarity, clusters, rollout, inputs, tokens)

@@ -1,0 +1,134 @@
+"""A smaller dense model within a budget, with its bill, in a directory that can be undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from multihead.build import Loaded, load, save
+from multihead.data.split import is_valid
+from multihead.heads.bill import Bill, ratio, size_of
+from multihead.heads.choose import Budget, Point, Search, chosen
+from multihead.heads.cut import Cut, cut, cut_of
+from multihead.heads.feed import texts
+from multihead.heads.judge import Example, evaluated, examples, loss_of, named_score, points, work
+from multihead.heads.keepsake import keep
+from multihead.models import Block, Model
+from multihead.models.hub import resolve
+from multihead.tasks import Task, Values
+from multihead.watch import numbers
+
+TIMED = 4  # batches, spread over the lengths, that the latency is measured on
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What came of it. held: the budget was kept on rows that chose nothing, by the whole interval ("held"), by the
+    estimate alone ("likely"), or not ("broken"); with a share to keep there is no budget: ""."""
+
+    off: tuple[str, ...]
+    units: dict[str, int]  # that were cut out, by block
+    bill: Bill
+    curve: list[Point]
+    held: str
+
+    def __repr__(self) -> str:
+        return f"<Pruned: {len(self.off)} heads, {sum(self.units.values())} units, {self.held or 'no budget'}>"
+
+
+def halves(rows: Iterable[Values]) -> tuple[list[Values], list[Values]]:
+    """Rows that choose and rows that judge, by a hash of their text: equal texts never stand on both sides."""
+    sides: tuple[list[Values], list[Values]] = ([], [])
+    for values in rows:
+        sides[is_valid("\n".join(texts(values)), 0.5)].append(values)
+    if not sides[0] or not sides[1]:
+        raise ValueError("too few rows: one half chooses what goes, the other judges it")
+    return sides
+
+
+def prune(
+    where: str | Path,
+    rows: Iterable[Values],
+    out: str | Path,
+    budget: Budget,
+    *,
+    check: Iterable[Values] | None = None,
+    ffn: bool = False,
+    told: Callable[[Point], None] | None = None,
+) -> Pruned:
+    """Prune the model in a directory into a new one. Without rows to `check` on, half of the rows judge.
+
+    Nothing is written if the budget is broken on the rows that judge.
+    """
+    out = Path(out)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"{out}: not an empty directory; give a new one")
+    loaded = load(where)
+    task, model = loaded.ready(), loaded.model
+    choosing, judging = halves(rows) if check is None else (list(rows), list(check))
+    ready = examples(task, choosing, model)
+    metric = named_score(task.scorer(1), budget.metric)
+    search = Search(model, task, ready, work(task, ready), metric, ffn)
+    point, curve = chosen(search, budget, told)
+    plan = cut_of(model, point.off, point.units)
+    smaller, _ = cut(model, plan)
+    bill = billed(model, smaller, task, examples(task, judging), metric)
+    held = verdict(bill, budget)
+    widths = {m.address: m.feed_forward.up.out_features for m in model.modules() if isinstance(m, Block)}
+    units = {name: widths[name] - len(mine) for name, mine in point.units.items()}
+    done = Pruned(point.off, units, bill, curve, held)
+    if held != "broken":
+        write(where, plan, out)
+    return done
+
+
+def billed(model: Model, smaller: Model, task: Task, rows: Sequence[Example], metric: str) -> Bill:
+    """Both models on the same rows."""
+    done = work(task, rows)
+    length = float(np.mean([len(window["tokens"]) for row in rows for window in row.windows]))
+    before, after = (evaluated(one, task, done, replicates=1000) for one in (model, smaller))
+    some = work(task, rows[:: max(1, len(rows) // 64)])
+    some = replace(some, batches=some.batches[:: max(1, len(some.batches) // TIMED)])
+
+    def read(one: Model) -> None:
+        for _, batch in some.batches:
+            task.read(one, batch)
+
+    return Bill(
+        size_of(model, length),
+        size_of(smaller, length),
+        ratio(lambda: read(model), lambda: read(smaller)),
+        metric,
+        (before.result()[metric], after.result()[metric]),
+        loss_of(before, after, metric),
+        len(rows),
+    )
+
+
+def verdict(bill: Bill, budget: Budget) -> str:
+    if budget.points is None:
+        return ""
+    if points(bill.loss.interval.high, bill.scores[0]) <= budget.points:
+        return "held"
+    return "likely" if points(bill.loss.value, bill.scores[0]) <= budget.points else "broken"
+
+
+def write(where: str | Path, plan: Cut, out: Path) -> Loaded:
+    """The model without what the plan takes out, as a directory that knows its parent."""
+    whole = load(where, dtype=None)  # as it is stored: undoing gives back the same bytes
+    model, removed = cut(whole.model, plan)
+    smaller = replace(whole, model=model, kept={}, pruned={})
+    out.mkdir(parents=True, exist_ok=True)
+    parent = keep(resolve(where), whole, smaller, plan, removed, out)
+    every = numbers(whole.model)
+    told = {
+        "heads": [f"{name}.{n}" for name, stay in plan.heads.items() for n in every[name] if n not in stay],
+        "family": whole.pruned.get("family", whole.config),  # whose shape it would fill with zeros
+        "parent": parent,
+    }
+    smaller = replace(smaller, pruned=told)
+    save(smaller, out)
+    return smaller

@@ -1,0 +1,196 @@
+"""How much a task needs each head: by switching it off (exact, with an interval), and by gradient (cheap)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from multihead.build import Loaded
+from multihead.data.batches import plan
+from multihead.heads.gates import Gates
+from multihead.heads.judge import REPLICATES, Example, drawn, examples, loss_of, named_score, score, work
+from multihead.heads.passes import Passes
+from multihead.models import Model
+from multihead.scores import Difference, Score, Spearman
+from multihead.tasks import Batch, Scorer, Task, Values
+
+BLOCK = 1024  # rows whose answers are held at once
+PORTIONS = 5  # early stopping looks at the heads after each of them
+CLEAR = 0.5  # points: a head whose interval lies within plus or minus this is clearly spare
+GRADIENT = 3.0  # evaluations: a pass forward and one backward, which costs about two
+MOST = 0.45  # of what measuring every head on every row costs: early stopping spends no more
+Told = Callable[[float], None] | None
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One head: what the score loses without it (positive: the head is needed), on how many rows."""
+
+    address: str
+    loss: Difference | None
+    gradient: float | None
+    rows: int
+    settled: bool = False  # early: the interval left no doubt before all rows were read
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The most needed head first. cost: in evaluations of the whole model, counted in layers, not in seconds."""
+
+    metric: str
+    whole: Score | None
+    effects: list[Effect]
+    agreement: float | None  # Spearman's correlation of the two ways
+    cost: dict[str, float]
+
+    def __repr__(self) -> str:
+        lines = [f"{e.address:<20}{'' if e.loss is None else f'{e.loss.value:9.4f}'}" for e in self.effects]
+        return f"{self.metric} lost without the head\n" + "\n".join(lines)
+
+
+def rank(
+    loaded: Loaded,
+    rows: Iterable[Values],
+    by: Sequence[str] = ("ablation", "gradient"),
+    *,
+    metric: str | None = None,
+    early: bool = False,
+    batch_tokens: int = 4096,
+    told: Told = None,
+) -> Ranking:
+    """by: "ablation", "gradient" or both. early: stop measuring heads that are clear. told: hears the share done."""
+    if not by or not set(by) <= {"ablation", "gradient"}:
+        raise ValueError(f"by={list(by)}: give ablation, gradient or both")
+    task, model = loaded.ready(), loaded.model.eval()
+    ready = examples(task, rows, model if "ablation" in by else None)
+    cost: dict[str, float] = {}
+    gradients: dict[str, float] = {}
+    if "gradient" in by:
+        gates = Gates(model)
+        gates.measure(task, ready, batch_tokens)
+        gradients, cost["gradient"] = gates.heads(), GRADIENT
+    if "ablation" not in by:
+        effects = [Effect(address, None, value, len(ready)) for address, value in gradients.items()]
+        effects.sort(key=lambda effect: -(effect.gradient or 0.0))
+        return Ranking(named_score(task.scorer(1), metric), None, effects, None, cost)
+    search = Ablation(model, task, ready, metric, batch_tokens, told)
+    effects = search.early() if early else search.exact()
+    cost["ablation"] = search.cost
+    effects = [replace(effect, gradient=gradients.get(effect.address)) for effect in effects]
+    effects.sort(key=lambda effect: (-_value(effect), -(effect.gradient or 0.0)))
+    whole = search.whole.result()[search.metric]
+    return Ranking(search.metric, whole, effects, _agreement(effects) if gradients else None, cost)
+
+
+class Ablation:
+    """Every head off in turn, on the same batches: the layers before it are run once for all of them."""
+
+    def __init__(
+        self, model: Model, task: Task, ready: list[Example], metric: str | None, batch_tokens: int, told: Told
+    ) -> None:
+        self.task, self.model, self.batch_tokens, self.told = task, model, batch_tokens, told
+        # In this order, any stretch of rows is a fair sample of all of them.
+        order = np.random.Generator(np.random.PCG64(0)).permutation(len(ready))
+        self.rows = [ready[i] for i in order]
+        self.passes = Passes(model)
+        self.addresses = [f"{name}.{n}" for name, mine in self.passes.numbers.items() for n in mine]
+        self.metric = named_score(task.scorer(1), metric)
+        self.evaluation = len(self.passes.blocks) * area(ready, batch_tokens)
+        self.whole = task.scorer(REPLICATES)
+
+    @property
+    def cost(self) -> float:
+        return self.passes.ran / self.evaluation
+
+    def exact(self) -> list[Effect]:
+        """Every head on every row."""
+        scorers = {address: self.task.scorer(REPLICATES) for address in self.addresses}
+        self._measure(self.addresses, self.rows, [self.whole], scorers, 1 + self._price(self.addresses))
+        return [self._effect(address, self.whole, scorers[address], 0.95) for address in self.addresses]
+
+    def early(self) -> list[Effect]:
+        """Portion by portion; heads whose interval leaves no doubt are not measured on, and no more than `MOST`
+        is spent: on the heads that may be needed most."""
+        portions = [list(part) for part in np.array_split(np.array(self.rows, dtype=object), PORTIONS) if len(part)]
+        wholes = [self.task.scorer(REPLICATES) for _ in portions]
+        scorers = {address: self.task.scorer(REPLICATES) for address in self.addresses}
+        level = 1 - 0.05 / len(portions)  # every look is a chance to be wrong
+        most = MOST * (1 + self._price(self.addresses))
+        effects: dict[str, Effect] = {}
+        left = list(self.addresses)
+        shares = [len(self.passes.blocks) * area(rows, self.batch_tokens) / self.evaluation for rows in portions]
+        for number, portion in enumerate(portions):
+            rest, mine = sum(shares[number:]), shares[number]
+            while left and number and self.cost + rest + mine * self._price(left) > most:
+                left.pop()  # the least likely to be needed of those in doubt
+            self._measure(left, portion, wholes[number:], scorers, most)
+            for address in left:
+                effects[address] = self._effect(address, wholes[number], scorers[address], level)
+            left = sorted((a for a in left if not effects[a].settled), key=lambda a: -_high(effects[a]))
+        self.whole = wholes[-1]
+        return list(effects.values())
+
+    def _measure(
+        self,
+        heads: Sequence[str],
+        rows: Sequence[Example],
+        wholes: Sequence[Scorer],
+        scorers: dict[str, Scorer],
+        expected: float,
+    ) -> None:
+        for start in range(0, len(rows), BLOCK):
+            done = work(self.task, rows[start : start + BLOCK], self.batch_tokens)
+            said: dict[str, list[Any]] = {address: [None] * done.count for address in ("", *heads)}
+            for numbers, batch in done.batches:
+
+                def read(batch: Batch = batch) -> Any:
+                    return self.task.read(self.model, batch)
+
+                for address in said:
+                    found = self.passes.without([address], read) if address else self.passes.whole(read)
+                    for i, one in zip(numbers, found, strict=True):
+                        said[address][i] = one
+                if self.told is not None:
+                    self.told(min(1.0, self.cost / expected))
+            for scorer in wholes:
+                score(self.task, done, said[""], scorer)
+            for address in heads:
+                score(self.task, done, said[address], scorers[address])
+
+    def _price(self, heads: Sequence[str]) -> float:
+        """Evaluations that measuring these heads costs: the blocks from each head's own on."""
+        blocks = len(self.passes.blocks)
+        return sum(blocks - self.passes.first[head.rpartition(".")[0]] for head in heads) / blocks
+
+    def _effect(self, address: str, whole: Scorer, without: Scorer, level: float) -> Effect:
+        loss = loss_of(whole, without, self.metric, level)
+        rows, unit = drawn(whole), whole.result()[self.metric].unit
+        low, high = loss.interval.low, loss.interval.high
+        clear = CLEAR if unit == "percent" else CLEAR / 100
+        return Effect(address, loss, None, rows, settled=low > 0 or high < 0 or (-clear <= low and high <= clear))
+
+
+def area(rows: Sequence[Example], batch_tokens: int) -> int:
+    """Places of all batches, padding counted: what one pass of one block reads."""
+    total = 0
+    for start in range(0, len(rows), BLOCK):
+        sizes = np.array([len(window["tokens"]) for row in rows[start : start + BLOCK] for window in row.windows])
+        total += sum(int(sizes[b].max()) * len(b) for b in plan(sizes, max(batch_tokens, int(sizes.max())), 0, 0))
+    return total
+
+
+def _value(effect: Effect) -> float:
+    return 0.0 if effect.loss is None else effect.loss.value
+
+
+def _high(effect: Effect) -> float:
+    return 0.0 if effect.loss is None else effect.loss.interval.high
+
+
+def _agreement(effects: Sequence[Effect]) -> float:
+    metric = Spearman(replicates=0)
+    metric.add([_value(effect) for effect in effects], [effect.gradient or 0.0 for effect in effects])
+    return metric.result()["spearman"].value

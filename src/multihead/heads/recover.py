@@ -1,0 +1,30 @@
+"""A short training after pruning, which lets the parts that are left take over from those that are gone."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+
+from multihead.build import Loaded, load
+from multihead.run import RunFile, read
+from multihead.train import Training
+
+
+def recovery(directory: str | Path, run: str | Path | RunFile, *changes: str) -> Training:
+    """A training that begins where the pruned model in `directory` stands, readout included. Iterate it, then
+    `finish()`: the model is in the run's own `out`, and what pruning wrote stays as it is."""
+    told = run if isinstance(run, RunFile) else read(run, [*changes, f"from={directory}"])
+    training = Training(told)
+    continued(training, load(directory))
+    return training
+
+
+def continued(training: Training, pruned: Loaded) -> None:
+    """Gives a new training the readout of a model for the same task: a run file's `from` brings the body alone."""
+    if pruned.task != training.task.name or pruned.labels != training.loaded.labels:
+        raise ValueError(
+            f"the run trains {training.task.name} ({', '.join(training.loaded.labels[:9])}), the pruned model does "
+            f"{pruned.task} ({', '.join(pruned.labels[:9])}); recover on the data that it was trained on"
+        )
+    training.model.readout = deepcopy(pruned.model.readout)
+    training.loaded.pruned = {**pruned.pruned, "trained": True}

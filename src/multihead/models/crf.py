@@ -1,0 +1,65 @@
+"""A linear-chain conditional random field (Lafferty et al. 2001): tags that know which of them follow each other.
+
+score(tags) = start[y_1] + Σ_t emission_t[y_t] + Σ_t step[y_t-1, y_t] + end[y_n];  p(tags) = exp(score − log Z), where Z
+sums over all sequences of tags, by the forward algorithm.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from multihead.models.readouts import Classes
+
+
+class Chain(Classes):
+    """Scores of every tag for every token [B, T, D] -> [B, T, C], and, learnt beside them, of neighbours.
+
+    start [C], end [C], step [C, C] (from, to) are parameters; they begin at 0: every sequence is as good.
+    """
+
+    def __init__(self, dim: int, classes: int, bias: bool = True, dropout: float = 0.1) -> None:
+        super().__init__(dim, classes, "tokens", bias=bias, dropout=dropout)
+        self.start = nn.Parameter(torch.zeros(classes))
+        self.end = nn.Parameter(torch.zeros(classes))
+        self.step = nn.Parameter(torch.zeros(classes, classes))
+
+    @classmethod
+    def on(cls, plain: Classes) -> Chain:
+        """The same scores of tags (the same parameters), and new ones of neighbours."""
+        chain = cls(plain.scores.in_features, plain.scores.out_features, plain.scores.bias is not None)
+        chain.scores, chain.dropout = plain.scores, plain.dropout
+        return chain
+
+
+def surprise(emissions: Tensor, tags: Tensor, lengths: Tensor, start: Tensor, end: Tensor, step: Tensor) -> Tensor:
+    """−log p(tags) of each sequence [B]; 0 for an empty one.
+
+    emissions [B, T, C]; tags [B, T], any class behind a sequence's end; lengths [B]; start, end [B, C], a row each,
+    since a sequence may be a piece of a longer one; step [C, C].
+    """
+    wide = torch.promote_types(emissions.dtype, torch.float32)  # half precision has no room for sums of logarithms
+    emissions, start, end, step = (x.to(wide) for x in (emissions, start, end, step))
+    lost = log_total(emissions, lengths, start, end, step) - score(emissions, tags, lengths, start, end, step)
+    return torch.where(lengths > 0, lost, 0.0)
+
+
+def log_total(emissions: Tensor, lengths: Tensor, start: Tensor, end: Tensor, step: Tensor) -> Tensor:
+    """log Z of each sequence [B]. Three operations per word: sequences run on behind their end, and the sum of each is
+    taken where it ends; nothing behind it has a gradient."""
+    first, *rest = emissions.unbind(1)
+    sums = [start + first]  # each [B, C]: over all beginnings whose last tag is c
+    for emission in rest:
+        sums.append(torch.logsumexp(sums[-1][:, :, None] + step, dim=1) + emission)
+    rows = torch.arange(len(lengths), device=lengths.device)
+    last = torch.stack(sums)[(lengths - 1).clamp(min=0), rows]
+    return torch.logsumexp(last + end, dim=-1)
+
+
+def score(emissions: Tensor, tags: Tensor, lengths: Tensor, start: Tensor, end: Tensor, step: Tensor) -> Tensor:
+    """The score of one sequence of tags for each row [B]."""
+    real = torch.arange(tags.shape[1], device=tags.device) < lengths[:, None]
+    emitted = emissions.gather(2, tags[..., None])[..., 0].where(real, 0.0).sum(1)
+    stepped = step[tags[:, :-1], tags[:, 1:]].where(real[:, 1:], 0.0).sum(1)
+    last = tags.gather(1, (lengths - 1).clamp(min=0)[:, None])
+    return start.gather(1, tags[:, :1])[:, 0] + emitted + stepped + end.gather(1, last)[:, 0]

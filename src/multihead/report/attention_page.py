@@ -1,0 +1,74 @@
+"""The maps of heads as one self-contained page. Weights are embedded as the square roots of their values in 8 or 16
+bits: small ones keep their digits."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multihead.heads.picture import Map, Picture, Rows, View
+from multihead.report.page import drawn
+
+MAIN = "attention.js"
+FINE = 2_000_000  # bytes of weights up to which 16 bits are embedded
+TITLE = 90  # letters
+
+
+def attention_page(picture: Picture, head: str | None = None) -> str:
+    """The whole file; write it as UTF-8. head: the one that is shown large at first."""
+    weights = sum(one.weights.size for view in picture.views for one in view.maps)
+    bits = 16 if 2 * weights <= FINE else 8
+    title = picture.text if len(picture.text) <= TITLE else f"{picture.text[:TITLE]}…"
+    data = {
+        "title": title,
+        "model": picture.title,
+        "note": picture.note,
+        "bits": bits,
+        "head": head,
+        "views": [_view(view, bits) for view in picture.views],
+    }
+    return drawn(MAIN, title, data)
+
+
+def _view(view: View, bits: int) -> dict[str, Any]:
+    return {
+        "stack": view.stack,
+        "kind": view.kind,
+        "queries": view.queries,
+        "keys": None if view.queries is view.keys or view.queries == view.keys else view.keys,
+        "coarse": view.coarse,
+        "maps": [_map(one, bits) for one in view.maps],
+        "rollout": None if view.rollout is None else _map(Map("rollout", "", view.rollout), bits),
+    }
+
+
+def _map(one: Map, bits: int) -> dict[str, Any]:
+    return {
+        "address": one.address,
+        "name": one.name,
+        "shape": list(one.weights.shape),
+        "weights": packed(one.weights, bits),
+        "rows": None if one.rows is None else _rows(one.rows, bits),
+    }
+
+
+def _rows(rows: Rows, bits: int) -> dict[str, Any]:
+    return {
+        "at": _base64(rows.at.astype("<u4")),
+        "count": rows.keys.shape[1],
+        "keys": _base64(rows.keys.astype("<u4")),
+        "weights": packed(rows.weights, bits),
+    }
+
+
+def packed(weights: NDArray[np.floating], bits: int) -> str:
+    """0 to 1 -> √w in whole numbers, little-endian, base64"""
+    whole = np.round(np.sqrt(np.clip(weights, 0, 1)) * (2**bits - 1))
+    return _base64(whole.astype("<u2" if bits == 16 else "u1"))
+
+
+def _base64(array: NDArray[Any]) -> str:
+    return base64.b64encode(array.tobytes()).decode()

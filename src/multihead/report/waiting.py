@@ -1,0 +1,58 @@
+"""A bar for work that takes more than two seconds, where somebody watches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+PATIENCE = 2.0  # seconds
+FRAME = 0.1  # seconds between drawings
+
+T = TypeVar("T")
+
+
+def watched(
+    items: Iterable[T],
+    what: str,
+    console: Console,
+    share: Callable[[], float] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[T]:
+    """The items as they are; from the third second on, a bar counts them. share: how much of all is done, 0 to 1;
+    without it the bar only moves. Nothing is shown where the console is no terminal."""
+    if not console.is_terminal:
+        yield from items
+        return
+    began = drawn = clock()
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(show_speed=False),
+        TextColumn("{task.fields[rows]:,} rows"),
+        TimeRemainingColumn(),
+        console=console,
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,  # else what is printed meanwhile would go to the console, and not into the user's file
+        redirect_stderr=False,
+    )
+    number = bar.add_task(what, total=1.0 if share is not None else None, rows=0)
+    started = False
+    try:
+        for count, item in enumerate(items, 1):
+            yield item
+            now = clock()
+            if now - began < PATIENCE or now - drawn < FRAME:
+                continue
+            if not started:
+                bar.start()
+                started = True
+            drawn = now
+            bar.update(number, completed=share() if share is not None else None, rows=count, refresh=True)
+    finally:
+        if started:
+            bar.stop()

@@ -1,0 +1,58 @@
+"""The sections of tasks that write text, and of pre-training."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from multihead.run.keys import Count, Positive, Section, Whole, key
+
+
+class Decode(Section):
+    beam: Count = key(5, "candidates that are kept; 1 = the likeliest token at every step")
+    nbest: Count = key(1, "texts per input; above 1 they stand in nbest")
+    length_penalty: Annotated[float, Field(ge=0)] = key(1.0, "score = log p / length ** this; 0 likes short texts")
+    max_length: Count | None = key(None, "new tokens at most; unset: as the task needs", 128)
+    min_length: Whole = key(0, "tokens at least")
+    no_repeat_ngram: Whole = key(0, "no run of so many tokens comes twice; 0 = off")
+    repetition_penalty: Positive = key(1.0, "above 1: what was said becomes less likely")
+    sample: bool = key(False, "draw tokens instead of taking the likeliest; wants beam = 1")
+    temperature: Positive = key(1.0, "for sample: below 1 is surer, above 1 more varied")
+    top_k: Whole = key(0, "for sample: among so many; 0 = all")
+    top_p: Annotated[float, Field(gt=0, le=1)] = key(1.0, "for sample: among the likeliest that hold this share")
+    min_p: Annotated[float, Field(ge=0, le=1)] = key(0.0, "for sample: at least this share of the likeliest one")
+    seed: Whole = key(0, "for sample: another one, other draws")
+    alignment: bool = key(False, "also tell which words of the source each word was written from")
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.sample and self.beam > 1:
+            raise ValueError(f"sample is true; beam = 1 is wanted then, not {self.beam}")
+        if not self.sample and self.nbest > self.beam:
+            raise ValueError(f"nbest is {self.nbest}; at most beam = {self.beam} is wanted, or sample = true")
+        return self
+
+
+class Translate(Section):
+    language: str = key("", "of the target (de, zh, ja …): decides how BLEU splits words", "de")
+    tokenize: str = key("", "how BLEU splits words, in sacreBLEU's names; none = at spaces; unset: by language", "13a")
+
+
+class Summarize(Section):
+    by: Literal["words", "characters"] = key("words", "what ROUGE counts: words, or characters (Chinese)")
+    stem: bool = key(False, "ROUGE cuts English endings off first")
+
+
+class Generate(Section):
+    system: str = key("", "what a chat model is told before a conversation", "You are a kind teacher.")
+
+
+class Mask(Section):
+    share: Annotated[float, Field(gt=0, lt=1)] = key(0.15, "of the words is hidden")
+    whole_words: bool = key(True, "hide all pieces of a word together")
+
+
+class Denoise(Section):
+    share: Annotated[float, Field(gt=0, lt=1)] = key(0.3, "of the tokens is hidden")
+    span: Annotated[float, Field(ge=1)] = key(3.0, "tokens that one mask hides, on average")

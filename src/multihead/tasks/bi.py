@@ -1,0 +1,246 @@
+"""match with kind = "bi": each text becomes a vector of its own (the mean of its tokens', at length 1), and two texts
+are compared by their cosine. Vectors can be made ahead and searched; the two texts never see each other.
+
+Training on pairs that belong together (Henderson et al. 2017): in a batch, each text must find its partner among the
+partners of all others. So this loss is *not* a sum over independent rows, the one exception among the tasks: it depends
+on which rows share a batch (a pure function of seed and step), and accumulating smaller batches means fewer candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from multihead.models import Model
+from multihead.scores import Score
+from multihead.scores.retrieval import Retrieval, ranks_of
+from multihead.tasks.classify import named
+from multihead.tasks.similarity import SimilarityScorer, share_of
+from multihead.tasks.task import Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window
+
+TEMPERATURE = 0.05
+YES = {
+    "1", "true", "yes", "same", "positive", "paraphrase", "duplicate", "match", "similar", "equivalent", "entailment",
+    "relevant", "是", "相同", "相似",
+}  # fmt: skip
+POOL = 10_000  # rows among whose texts a query looks for its partner, when scored
+QUERIES = 256  # ranked at a time
+
+
+class Embed(Task):
+    """One text -> its vector; a text too long for the model has the mean of its windows'."""
+
+    name = "embed"
+    inputs: ClassVar[tuple[str, ...]] = ("text",)
+    gold: ClassVar[tuple[str, ...]] = ()
+    readout = ReadoutKind("Model", "none")
+
+    @classmethod
+    def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
+        return []
+
+    def classes(self) -> int:
+        return 0
+
+    def encode(self, values: Values) -> list[Window]:
+        return [{"tokens": np.array(piece.ids, dtype=np.int32)} for piece in self.cut(values["text"])]
+
+    def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError("a vector alone has nothing to learn from; train match with kind = bi")
+
+    def read(self, model: Model, batch: Batch) -> list[NDArray[Any]]:
+        return list(self.pooled(model, batch).numpy())
+
+    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
+        return {"vector": unit(np.mean(said, axis=0))}
+
+    def scorer(self, replicates: int = 1000) -> Scorer:
+        raise NotImplementedError("a vector alone is neither right nor wrong")
+
+    def pooled(self, model: Model, batch: Batch) -> Tensor:
+        """The mean of the tokens' vectors [B, D]."""
+        hidden, real = self.logits(model, batch).float(), batch["keep"][..., None].float()
+        return (hidden * real).sum(1) / real.sum(1)
+
+
+class Bi(Embed):
+    """options: score: (low, high) of a numeric label, which the cosine then learns (as a share of that range);
+    positive: the label of texts that belong together; temperature.
+
+    Rows with another label teach nothing by themselves: their texts are wrong partners for the others of the batch, and
+    good ones where the same text stands in a right pair too.
+    """
+
+    name = "match"
+    inputs = ("text_a", "text_b")
+    gold: ClassVar[tuple[str, ...]] = ("label",)
+
+    @classmethod
+    def variant(cls, options: Mapping[str, Any]) -> type[Task]:
+        return Bi if options.get("score") or options.get("positive") is not None else Unlabelled
+
+    def encode(self, values: Values) -> list[Window]:
+        """A window holds a piece of each text, both as long as the longer one: [2, T], flat. Long texts: all pairs."""
+        first, second = (self.cut(values[name]) for name in self.inputs)
+        found = [self._pair(a.ids, b.ids) for a in first for b in second]
+        if "label" in values and self.gold:
+            label = np.array(self._target(values["label"]))
+            found = [{**window, "label": label} for window in found]
+        return found
+
+    def collate(self, windows: Sequence[Window]) -> Batch:
+        """tokens, keep [2 B, T]: all first texts, then all second ones."""
+        width = max(len(window["tokens"]) for window in windows) // 2
+        tokens = np.full((2, len(windows), width), self.pad, dtype=np.int64)
+        keep = np.zeros(tokens.shape, dtype=bool)
+        for row, window in enumerate(windows):
+            length = len(window["tokens"]) // 2
+            tokens[:, row, :length] = window["tokens"].reshape(2, length)
+            keep[:, row, :length] = window["real"].reshape(2, length)
+        batch = {"tokens": torch.from_numpy(tokens).flatten(0, 1), "keep": torch.from_numpy(keep).flatten(0, 1)}
+        if "label" in windows[0]:
+            batch["label"] = torch.from_numpy(np.stack([window["label"] for window in windows]).reshape(-1))
+        return batch
+
+    def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+        """With scores: (cosine − share)², over rows. Else cross-entropy of finding the partner, the mean of both
+        directions, over the rows that are right pairs."""
+        a, b = F.normalize(self.pooled(model, batch), dim=-1).chunk(2)
+        if self.options.get("score"):
+            return ((a * b).sum(-1) - batch["label"]).square().sum(), torch.tensor(len(a))
+        right = batch["label"].bool() if "label" in batch else torch.ones(len(a), dtype=torch.bool, device=a.device)
+        scores = a @ b.T / float(self.options.get("temperature", TEMPERATURE))
+        same_a, same_b = (_same(side) for side in batch["tokens"].chunk(2))
+        # Not a candidate: a partner's copy, and what stands beside a copy of the query in another right pair.
+        to_b = scores.masked_fill(_others(same_b | (same_a & right)), -torch.inf)
+        to_a = scores.T.masked_fill(_others(same_a | (same_b & right)), -torch.inf)
+        partner = torch.arange(len(a), device=a.device)[right]
+        total = sum(F.cross_entropy(side[right], partner, reduction="sum") for side in (to_b, to_a))
+        return torch.as_tensor(total) / 2, right.sum()
+
+    def read(self, model: Model, batch: Batch) -> list[NDArray[Any]]:
+        return list(self.pooled(model, batch).unflatten(0, (2, -1)).transpose(0, 1).numpy())
+
+    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
+        return Compared(*(unit(vector) for vector in np.mean(said, axis=0)))
+
+    def scorer(self, replicates: int = 1000) -> Scorer:
+        if self.options.get("score"):
+            low, high = self.options["score"]
+            return SimilarityScorer(replicates, lambda cosine: low + cosine * (high - low))
+        return RetrievalScorer(self.options.get("positive"), replicates)
+
+    def _pair(self, first: Sequence[int], second: Sequence[int]) -> Window:
+        tokens = np.full((2, max(len(first), len(second))), self.pad, dtype=np.int32)
+        real = np.zeros(tokens.shape, dtype=np.int8)
+        for row, ids in enumerate((first, second)):
+            tokens[row, : len(ids)], real[row, : len(ids)] = ids, 1
+        return {"tokens": tokens.reshape(-1), "real": real.reshape(-1)}
+
+    def _target(self, label: Any) -> np.float32 | np.int64:
+        if self.options.get("score"):
+            return np.float32(share_of(label, *self.options["score"]))
+        return np.int64(self.options["positive"] in named(label))
+
+
+class Unlabelled(Bi):
+    """Data without labels: all its pairs belong together."""
+
+    gold = ()
+
+
+class Compared(dict[str, Any]):
+    """The prediction {score: cosine}, and beside it, for scoring, the two vectors."""
+
+    def __init__(self, first: NDArray[Any], second: NDArray[Any]) -> None:
+        super().__init__(score=round(float(first @ second), 6))
+        self.vectors = (first, second)
+
+
+class RetrievalScorer(Scorer):
+    """Every distinct first text looks for its right partners among all second texts of the data.
+
+    Of more than POOL rows, among those of its own POOL rows: memory stays constant, and larger sets are no harder. A
+    second text that is the query itself is no candidate, unless it is a right one. A row counts as right if its cosine
+    is at least 0.5 and it is a right pair, or below and it is not.
+    """
+
+    main = "mrr"
+
+    def __init__(self, positive: str | None, replicates: int, pool: int = POOL) -> None:
+        self.positive, self.pool, self.metric = positive, pool, Retrieval(replicates=replicates)
+        self.pairs: list[tuple[str, str, bool, int]] = []
+        self.vectors: dict[str, dict[str, NDArray[Any]]] = {"query": {}, "item": {}}
+
+    def add(self, values: Values, prediction: Prediction, index: int) -> bool:
+        assert isinstance(prediction, Compared)
+        right = self.positive is None or self.positive in named(values["label"])
+        query, item = values["text_a"], values["text_b"]
+        self.pairs.append((query, item, right, index))
+        self.vectors["query"][query], self.vectors["item"][item] = prediction.vectors
+        if len(self.pairs) >= self.pool:
+            self._rank()
+        return bool(prediction["score"] >= 0.5) == right
+
+    def result(self) -> dict[str, Score]:
+        self._rank()
+        if not self.metric.drawn.samples:
+            raise ValueError(f"no row has the label {self.positive!r}: there is nothing to be found")
+        return self.metric.result()
+
+    def _rank(self) -> None:
+        """Rank what has been gathered, and forget it."""
+        place = {item: column for column, item in enumerate(self.vectors["item"])}
+        wanted: dict[str, set[int]] = {}
+        first: dict[str, int] = {}
+        for query, item, right, index in self.pairs:
+            if right:
+                wanted.setdefault(query, set()).add(place[item])
+                first.setdefault(query, index)
+        items = np.array(list(self.vectors["item"].values()))
+        queries = list(wanted)
+        for start in range(0, len(queries), QUERIES):
+            some = queries[start : start + QUERIES]
+            scores = np.array([self.vectors["query"][query] for query in some]) @ items.T
+            relevant = np.zeros(scores.shape, dtype=bool)
+            for row, query in enumerate(some):
+                relevant[row, list(wanted[query])] = True
+                if query in place and place[query] not in wanted[query]:
+                    scores[row, place[query]] = -np.inf
+            self.metric.add(ranks_of(scores, relevant), [first[query] for query in some])
+        self.pairs, self.vectors = [], {"query": {}, "item": {}}
+
+
+def positive_of(labels: Iterable[str], wanted: str | None = None) -> str:
+    """Which label marks texts that belong together: the wanted one, the only one, or the one that says yes."""
+    known = sorted(set(labels))
+    found = [wanted] if wanted in known else []
+    if wanted is None:
+        found = [label for label in known if label.casefold() in YES] if len(known) > 1 else known
+    if len(found) != 1:
+        raise ValueError(
+            f'which label marks texts that belong together? Name it: match.positive = "…"; there are: '
+            f"{', '.join(known[:20])}{' …' if len(known) > 20 else ''}"
+        )
+    return found[0]
+
+
+def unit(vector: NDArray[Any]) -> NDArray[Any]:
+    """The vector at length 1, as float32."""
+    return (vector / max(float(np.linalg.norm(vector)), 1e-12)).astype(np.float32)
+
+
+def _same(tokens: Tensor) -> Tensor:
+    """[B, B]: which texts are equal."""
+    return (tokens[:, None] == tokens[None]).all(-1)
+
+
+def _others(pairs: Tensor) -> Tensor:
+    """Without the diagonal: a row is no other row."""
+    return pairs.fill_diagonal_(False)

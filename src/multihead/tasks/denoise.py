@@ -1,0 +1,92 @@
+"""denoise: pre-training of an encoder and a decoder: stretches of a text become one mask each, and the whole text is
+written anew (BART's text infilling, Lewis et al. 2020). No sentinel tokens, as T5 has them, are needed, and the decoder
+learns to write whole texts, which is what summaries and translations want of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from multihead.models import Model, Vocabulary
+from multihead.tasks.generate import TextScorer
+from multihead.tasks.noise import Ids, draws, infilled, with_masks
+from multihead.tasks.task import IGNORE, Batch, Prediction, Scorer, Task, Values, Window
+from multihead.tasks.translate import Translate
+from multihead.tasks.vocabulary import vocabulary_loss, vocabulary_nats
+
+JUDGED = 32  # windows per batch
+
+
+class Denoise(Translate):
+    """options: share: of the tokens that is hidden; span: how many one mask hides, on average; start, stop, decode.
+
+    Validation hides the same tokens every time. A long text gives several windows, which do not overlap.
+    """
+
+    name = "denoise"
+    inputs = ("text",)
+    gold: ClassVar[tuple[str, ...]] = ()
+
+    def checked(self, given: Any, where: str) -> Values:
+        return {**super().checked(given, where), "fill": True}
+
+    def encode(self, values: Values) -> list[Window]:
+        if values.get("fill"):
+            return [{"tokens": np.array(with_masks(self.tokenizer, values["text"], self.size), dtype=np.int32)}]
+        return self.pieces(values["text"])
+
+    def fault(self, windows: Sequence[Window]) -> str:
+        return "" if any(len(self._inside(window["tokens"])) for window in windows) else "there is no token to hide"
+
+    def collate(self, windows: Sequence[Window]) -> Batch:
+        return Task.collate(self, windows)
+
+    def _inside(self, tokens: Ids) -> Ids:
+        """Without what the tokenizer puts around a text."""
+        inside = ~np.isin(tokens, list(self.tokenizer.control.values()))
+        return tokens[inside]
+
+    def noised(self, batch: Batch, seed: int) -> Batch:
+        """Texts with gaps as source, whole ones as target."""
+        mask, options = self.tokenizer.special["mask"], self.options
+        share, span = float(options.get("share", 0.3)), float(options.get("span", 3.0))
+        found = []
+        for row, length in zip(batch["tokens"].numpy(), batch["keep"].sum(1).tolist(), strict=True):
+            tokens = row[:length]
+            inside = self._inside(tokens)
+            first = int(np.argmax(np.isin(tokens, inside))) if len(inside) else 0
+            head, tail = tokens[:first], tokens[first + len(inside) :]
+            source = infilled(inside, share, span, mask, draws(seed, tokens))[: self.size - len(head) - len(tail)]
+            target = np.array([options["start"], *inside, options["stop"][0]])
+            found.append({"tokens": np.concatenate([head, source, tail]), "target": target})
+        return Translate.collate(self, found)
+
+    def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+        pair = self.noised(batch, torch.initial_seed() if model.training else 0)
+        hidden, labels = self.teach(model, pair, self.remember(model, pair))
+        total = vocabulary_loss(cast(Vocabulary, model.readout), hidden, labels, self.smoothing)
+        return total, (labels != IGNORE).sum()
+
+    def judged(self, model: Model, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
+        windows = ((values, window) for values in rows for window in self.encode(values))
+        model.eval()
+        while block := list(islice(windows, JUDGED)):
+            pair = self.noised(self.collate([window for _, window in block]), 0)
+            with torch.inference_mode():
+                hidden, labels = self.teach(model, pair, self.remember(model, pair))
+                nats = vocabulary_nats(cast(Vocabulary, model.readout), hidden, labels).sum(1).tolist()
+            for (values, _), lost, count in zip(block, nats, (labels != IGNORE).sum(1).tolist(), strict=True):
+                yield values, {"nats": lost, "tokens": count}
+
+    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[Any]) -> Prediction:
+        found = super().answer(values, windows, said)
+        texts = [{"text": one["target"], "score": one["score"]} for one in found.get("nbest", [])]
+        return {"text": found["target"], "score": found["score"], **({"nbest": texts} if texts else {})}
+
+    def scorer(self, replicates: int = 1000) -> Scorer:
+        return TextScorer(replicates)

@@ -1,0 +1,36 @@
+"""Losses that tasks share. They are sums: the loop divides once, by the count over the whole step."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from multihead.tasks.task import IGNORE
+
+
+def class_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, weight: Tensor | None = None) -> Tensor:
+    """Cross-entropy, summed: logits [N, C], labels [N] (IGNORE: none), weight [C] of each class.
+
+    smoothing: that share of every label is spread over all classes alike (Szegedy et al. 2016); with 0 the bits are
+    those of the plain loss.
+    """
+    logits = whole(logits)
+    weight = None if weight is None else weight.to(logits.dtype)
+    return F.cross_entropy(
+        logits, labels, weight=weight, ignore_index=IGNORE, reduction="sum", label_smoothing=smoothing
+    )
+
+
+def label_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Binary cross-entropy, summed: logits and labels [N, C], each label on its own; smoothing pulls it to 1/2."""
+    logits = whole(logits)
+    labels = labels.to(logits.dtype)
+    if smoothing:
+        labels = labels * (1 - smoothing) + smoothing / 2
+    return F.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
+
+
+def whole(logits: Tensor) -> Tensor:
+    """Logits of half precision as float32: a sum over classes or a batch needs more than 8 bits."""
+    return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits

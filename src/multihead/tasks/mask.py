@@ -1,0 +1,157 @@
+"""mask: pre-training by hidden words (masked language model, Devlin et al. 2019; whole words), and filling of gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from multihead.models import Model, Vocabulary
+from multihead.scores import Bootstrap, Likelihood, Score, percentile
+from multihead.tasks.noise import draws, hidden, masked, with_masks
+from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window
+from multihead.tasks.vocabulary import vocabulary_loss, vocabulary_nats
+from multihead.tasks.words import WORDS, word_of
+
+TOLD = 5  # candidates for a gap
+JUDGED = 64  # windows per batch
+
+
+class Mask(Task):
+    """options: share: of the words that is hidden; whole_words: all pieces of a word are hidden together.
+
+    Validation hides the same words every time. A long text gives several windows, which do not overlap.
+    """
+
+    name = "mask"
+    inputs = ("text",)
+    gold = ()
+    readout = ReadoutKind("ForMaskedLM", "vocabulary")
+
+    @classmethod
+    def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
+        return []
+
+    def checked(self, given: Any, where: str) -> Values:
+        return {**super().checked(given, where), "fill": True}
+
+    def encode(self, values: Values) -> list[Window]:
+        if values.get("fill"):
+            return [{"tokens": np.array(with_masks(self.tokenizer, values["text"], self.size), dtype=np.int32)}]
+        places = [found.span() for found in WORDS.finditer(values["text"])]
+        found = []
+        for piece in self.cut(values["text"]):
+            special = np.array(piece.special)
+            word = word_of(piece.offsets, places)
+            alone = len(places) + np.arange(len(piece))  # a token of no word is hidden by itself
+            word = np.where(word < 0, alone, word) if self.options.get("whole_words", True) else alone
+            word = np.where(special, -1, word)
+            found.append({"tokens": np.array(piece.ids, dtype=np.int32), "word": word.astype(np.int32)})
+        return found
+
+    def _shared(self, room: int) -> int:
+        return 0
+
+    def fault(self, windows: Sequence[Window]) -> str:
+        return "" if any((window["word"] >= 0).any() for window in windows) else "there is no token to hide"
+
+    def noised(self, batch: Batch, seed: int) -> tuple[Tensor, Tensor]:
+        """Tokens with some of them hidden, and the hidden ones as labels; [B, T] both."""
+        tokens, word = batch["tokens"].numpy(), batch["word"].numpy()
+        shown, labels = tokens.copy(), np.full_like(tokens, IGNORE)
+        for row, length in enumerate(batch["keep"].sum(1).tolist()):
+            real = tokens[row, :length]
+            random = draws(seed, real)
+            chosen = hidden(word[row, :length], float(self.options.get("share", 0.15)), random)
+            shown[row, :length] = masked(real, chosen, self.tokenizer.special["mask"], self._plain, random)
+            labels[row, :length][chosen] = real[chosen]
+        return torch.from_numpy(shown), torch.from_numpy(labels)
+
+    @cached_property
+    def _plain(self) -> NDArray[np.int64]:
+        """Tokens that are no control."""
+        control = [*self.tokenizer.control.values(), self.tokenizer.special.get("unk", -1)]
+        found: NDArray[np.int64] = np.setdiff1d(np.arange(len(self.tokenizer)), control)
+        return found
+
+    def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+        states, labels = self.hide(model, batch, torch.initial_seed() if model.training else 0)
+        total = vocabulary_loss(cast(Vocabulary, model.readout), states, labels, self.smoothing)
+        return total, (labels != IGNORE).sum()
+
+    def hide(self, model: Model, batch: Batch, seed: int) -> tuple[Tensor, Tensor]:
+        """Hidden states [B, T, D] of texts with gaps, and what is missing [B, T]."""
+        shown, labels = self.noised(batch, seed)
+        keep = None if bool(batch["keep"].all()) else batch["keep"]
+        return model.body(shown, keep), labels
+
+    def judged(self, model: Model, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
+        """Each window with some words hidden: how well they were foretold, and how many were right."""
+        windows = ((values, window) for values in rows for window in self.encode(values))
+        usable = ((values, window) for values, window in windows if not self.fault([window]))
+        model.eval()
+        readout = cast(Vocabulary, model.readout)
+        while block := list(islice(usable, JUDGED)):
+            batch = self.collate([window for _, window in block])
+            with torch.inference_mode():
+                states, labels = self.hide(model, batch, 0)
+                nats = vocabulary_nats(readout, states, labels).sum(1).tolist()
+                asked = labels != IGNORE
+                right = torch.zeros_like(asked)
+                right[asked] = readout(states[asked]).argmax(-1) == labels[asked]
+            counts = zip(nats, asked.sum(1).tolist(), right.sum(1).tolist(), strict=True)
+            for (values, _), (lost, count, good) in zip(block, counts, strict=True):
+                yield values, {"nats": lost, "tokens": count, "right": good}
+
+    def read(self, model: Model, batch: Batch) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+        """For every gap of a text the likeliest tokens and their chances; both [gaps, candidates]."""
+        gaps = batch["tokens"] == self.tokenizer.special["mask"]
+        states = model.body(batch["tokens"], None if bool(batch["keep"].all()) else batch["keep"])
+        found = []
+        for row, where in zip(states, gaps, strict=True):
+            best = model.readout(row[where]).float().softmax(-1).topk(min(TOLD, len(self.tokenizer)), dim=-1)
+            found.append((best.indices.numpy(), best.values.numpy()))
+        return found
+
+    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[Any]) -> Prediction:
+        ((tokens, chances),) = said
+        return {
+            "candidates": [
+                [
+                    {"text": self.tokenizer.decode([token]).strip(), "score": round(chance, 6)}
+                    for token, chance in zip(*gap, strict=True)
+                ]
+                for gap in zip(tokens.tolist(), chances.tolist(), strict=True)
+            ]
+        }
+
+    def scorer(self, replicates: int = 1000) -> Scorer:
+        return GapScorer(replicates)
+
+
+class GapScorer(Scorer):
+    """Loss on the hidden tokens, and the share of them that was the likeliest candidate; a sample is a window."""
+
+    main = "loss"
+
+    def __init__(self, replicates: int) -> None:
+        self.texts, self.counts = Likelihood(replicates), Bootstrap(2, replicates)
+
+    def add(self, values: Values, prediction: Prediction, index: int) -> bool:
+        self.texts.add([prediction["nats"]], [prediction["tokens"]], index=[index])
+        self.counts.add([[prediction["right"], prediction["tokens"]]], [index])
+        return bool(prediction["right"] == prediction["tokens"])
+
+    def result(self) -> dict[str, Score]:
+        def share(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.divide(sums[..., 0], sums[..., 1], out=np.zeros(sums.shape[:-1]), where=sums[..., 1] > 0)
+
+        drawn = self.counts.replicates(lambda sums: {"accuracy": share(sums)})
+        interval = percentile(drawn["accuracy"]) if drawn else None
+        return {**self.texts.result(), "accuracy": Score(float(share(self.counts.total)), interval=interval)}

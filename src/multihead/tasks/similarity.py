@@ -1,0 +1,45 @@
+"""Numeric labels of pairs: how similar two texts are, between two ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from multihead.scores import Pearson, Score, Spearman
+from multihead.tasks.task import Prediction, Scorer, Values
+from multihead.tasks.together import Together
+
+
+def share_of(label: Any, low: float, high: float) -> float:
+    """Where a label stands between the ends of the training data, 0 to 1. (Outside them it can only be in data that
+    nothing is learnt from: there, the label itself is scored, not its share.)"""
+    if low == high:
+        raise ValueError(f"every row of the training data has the score {low}; nothing can be learnt from that")
+    try:
+        return min(max((float(label) - low) / (high - low), 0.0), 1.0)
+    except (ValueError, TypeError):
+        raise ValueError(f"the score {label!r} is no number") from None
+
+
+class SimilarityScorer(Scorer):
+    """Correlations of label and score. scale: from a score to the label's range, to tell whether a row is right: less
+    than half a unit away."""
+
+    main = "spearman"
+
+    def __init__(self, replicates: int, scale: Callable[[float], float] = float) -> None:
+        self.parts, self.scale = (Spearman(replicates=replicates), Pearson(replicates=replicates)), scale
+        self.rows = Together(self._give)
+
+    def add(self, values: Values, prediction: Prediction, index: int) -> bool:
+        gold, said = float(values["label"]), float(prediction["score"])
+        self.rows.add(gold, said, index)
+        return abs(gold - self.scale(said)) < 0.5
+
+    def result(self) -> dict[str, Score]:
+        self.rows.flush()
+        return {name: score for part in self.parts for name, score in part.result().items()}
+
+    def _give(self, gold: list[float], said: list[float], index: list[int]) -> None:
+        for part in self.parts:
+            part.add(gold, said, index)

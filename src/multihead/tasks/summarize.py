@@ -1,0 +1,70 @@
+"""summarize: translate's ways from a long text to a short one, scored by ROUGE beside the text's own beginning."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from multihead.scores import Likelihood, Score, Summaries
+from multihead.tasks.task import Prediction, Scorer, Values, Window
+from multihead.tasks.translate import Translate, plain, references
+
+SENTENCE = re.compile(r".*?(?:[.!?](?=\s|$)|[。！？]|\n|$)", re.DOTALL)
+
+
+class Summarize(Translate):
+    """options as in translate, but by and stem: what ROUGE counts.
+
+    A text longer than the model is read from its beginning, where news and papers say what they are about; the receipt
+    says how many tokens were left out.
+    """
+
+    name = "summarize"
+
+    def pieces(self, text: str) -> list[Window]:
+        ids = self.tokenizer.encode(text).ids
+        lost = max(0, len(ids) - self.size)
+        kept = ids if not lost else [*ids[: self.size - 1], ids[-1]]  # what ends a text still ends it
+        return [{"tokens": np.array(kept, dtype=np.int32), "cut": np.array(lost, dtype=np.int32)}]
+
+    def limit(self, length: int) -> int:
+        return max(1, min(int(self.settings.get("max_length") or 128), self.size - 1))
+
+    def scorer(self, replicates: int = 1000) -> Scorer:
+        return SummaryScorer(self.options.get("by", "words"), bool(self.options.get("stem")), replicates)
+
+
+class SummaryScorer(Scorer):
+    """ROUGE of what was written, and of two leads: the text's first sentence, and as many words of it as the gold has
+    (the second is told how long to be, which the model is not)."""
+
+    main = "rougeL"
+
+    def __init__(self, by: Any, stem: bool, replicates: int) -> None:
+        self.texts, self.lead, self.short = (Summaries(by, stem=stem, replicates=replicates) for _ in range(3))
+        self.gold = Likelihood(replicates)
+
+    def add(self, values: Values, prediction: Prediction, index: int) -> bool:
+        wanted, source = references(values), values["source"]
+        first = source[0] if not isinstance(source, str) and source else sentence(plain(source))
+        for metric, text in (
+            (self.texts, prediction["target"]),
+            (self.lead, first),
+            (self.short, " ".join(self.texts.words(first)[: len(self.texts.words(wanted[0]))])),
+        ):
+            metric.add([wanted], [text], [index])
+        if "gold" in prediction:
+            self.gold.add([prediction["gold"]["nats"]], [prediction["gold"]["tokens"]], index=[index])
+        return prediction["target"] in wanted
+
+    def result(self) -> dict[str, Score]:
+        leads = {"lead": self.lead, "lead_short": self.short}
+        beside = {f"{name}.{key}": score for name, metric in leads.items() for key, score in metric.result().items()}
+        return {**self.texts.result(), **beside, **self.gold.result()}
+
+
+def sentence(text: str) -> str:
+    """The first one that says something."""
+    return next((found for m in SENTENCE.finditer(text.strip()) if len(found := m.group().strip()) > 3), text)

@@ -1,0 +1,258 @@
+"""translate: a text in, another text out, by an encoder and a decoder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, cast
+from zlib import crc32
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers.decoders import WordPiece
+from torch import Tensor
+
+from multihead.data.tokenizer import Encoding
+from multihead.decode import Decoding, Hypothesis, alignment, decode
+from multihead.models import EncoderDecoder, Model, Vocabulary
+from multihead.scores import Likelihood, Score, Translations
+from multihead.tasks.aligned import links, places
+from multihead.tasks.task import (
+    IGNORE,
+    Batch,
+    Prediction,
+    ReadoutKind,
+    Scorer,
+    Task,
+    Values,
+    Window,
+    part_of,
+)
+from multihead.tasks.vocabulary import vocabulary_loss, vocabulary_nats
+from multihead.tasks.words import HAN
+
+SIGNS = f"[{HAN}\u3000-\u303f\uff00-\uffef]"
+APART = re.compile(f"(?<={SIGNS}) (?={SIGNS})")
+ENDS = tuple(".!?;\n。！？；…")  # where a source that is too long may be cut
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written from one window, and how well the model foretold the gold text (nats, over so many tokens)."""
+
+    texts: list[Hypothesis]
+    nats: float = 0.0
+    count: int = 0
+    seen: NDArray[Any] | None = None  # [tokens written, tokens read]: where the best one looked
+
+
+class Translate(Task):
+    """options: start, stop: the target's first token, and those that end it; first: tokens it must begin with;
+    decode: how text is written; language, tokenize: how BLEU splits words.
+
+    A source longer than the model is cut at ends of sentences, and its translations are joined; for training such a
+    pair is of no use.
+    """
+
+    name = "translate"
+    inputs: ClassVar[tuple[str, ...]] = ("source",)
+    gold: ClassVar[tuple[str, ...]] = ("target",)
+    body: ClassVar[Any] = "pair"
+    readout = ReadoutKind("ForConditionalGeneration", "vocabulary", other="MTModel")
+
+    @classmethod
+    def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
+        return []
+
+    def encode(self, values: Values) -> list[Window]:
+        found = self.pieces(plain(values["source"]))
+        if "target" in values and len(found) == 1:
+            target = self.target(references(values)[0])
+            if len(target) - 1 <= self.size:
+                found[0]["target"] = np.array(target, dtype=np.int32)
+        return found
+
+    def pieces(self, text: str) -> list[Window]:
+        """The source in as many windows as it needs, each a whole number of sentences if they fit."""
+        whole = self.tokenizer.encode(text)
+        inside = len(whole) - sum(whole.special)
+        room = self.size - sum(whole.special)
+        spans, start = [], 0
+        ends = _ends(text, whole) if inside > room else []
+        while inside - start > room:
+            cut = max((i for i in ends if start < i <= start + room), default=start + room)
+            spans.append((start, cut))
+            start = cut
+        spans.append((start, inside))
+        return [{"tokens": np.array(part_of(whole, {0: span}).ids, dtype=np.int32)} for span in spans]
+
+    def target(self, text: str) -> list[int]:
+        """start, text, stop. Special tokens of the tokenizer's own between them (BART's <s>) stay."""
+        ids = self.tokenizer.target.encode(text).ids
+        ids = ids[1:] if ids[:1] == [self.options["start"]] else ids
+        ids = ids[:-1] if ids and ids[-1] in self.options["stop"] else ids
+        return [self.options["start"], *ids, self.options["stop"][0]]
+
+    def fault(self, windows: Sequence[Window]) -> str:
+        if len(windows) > 1:
+            return f"the source is longer than the model's {self.size} tokens"
+        return "" if "target" in windows[0] else f"the target is longer than the model's {self.size} tokens"
+
+    def collate(self, windows: Sequence[Window]) -> Batch:
+        """tokens and keep of the source; target and target_keep, if there is any gold (rows without it: no token)."""
+        batch = super().collate([{"tokens": window["tokens"]} for window in windows])
+        if any("target" in window for window in windows):
+            empty = np.zeros(0, dtype=np.int32)
+            other = super().collate([{"tokens": window.get("target", empty)} for window in windows])
+            batch |= {"target": other["tokens"], "target_keep": other["keep"]}
+        return batch
+
+    def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+        hidden, labels = self.teach(model, batch, self.remember(model, batch))
+        total = vocabulary_loss(cast(Vocabulary, model.readout), hidden, labels, self.smoothing)
+        return total, (labels != IGNORE).sum()
+
+    def remember(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """The source as the decoder sees it: memory [B, S, D], and which of it is real (None: all)."""
+        keep = None if bool(batch["keep"].all()) else batch["keep"]
+        return cast(EncoderDecoder, model.body).encoder(batch["tokens"], keep), keep
+
+    def teach(self, model: Model, batch: Batch, memory: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor]:
+        """Hidden states [B, T, D] before each token of the gold target, and these tokens [B, T].
+
+        Padding stands behind the text, and nothing looks ahead: the decoder needs no mask for it.
+        """
+        target, keep = batch["target"], batch["target_keep"]
+        decoder = cast(EncoderDecoder, model.body).decoder
+        hidden = decoder(target[:, :-1], memory=memory[0], memory_keep=memory[1])
+        return hidden, target[:, 1:].masked_fill(~keep[:, 1:], IGNORE)
+
+    def read(self, model: Model, batch: Batch) -> list[Written]:
+        memory, keep = self.remember(model, batch)
+        options, decoding = self.options, self.decoding()
+        lengths = batch["keep"].sum(1).tolist()
+        texts = decode(
+            model,
+            torch.full((len(lengths), 1), options["start"], dtype=torch.long),
+            decoding,
+            memory=memory,
+            memory_keep=keep,
+            limit=[self.limit(length) for length in lengths],
+            stop=frozenset(options["stop"]),
+            prefix=[options["first"]] * len(lengths) if options.get("first") else None,
+            seed=int(self.settings.get("seed", 0)),
+            rows=[crc32(row[:n].numpy().tobytes()) for row, n in zip(batch["tokens"], lengths, strict=True)],
+        )
+        seen = self.looked(model, texts, memory, keep) if self.settings.get("alignment") else [None] * len(texts)
+        if "target" not in batch:
+            return [Written(several, seen=table) for several, table in zip(texts, seen, strict=True)]
+        hidden, labels = self.teach(model, batch, (memory, keep))
+        nats = vocabulary_nats(cast(Vocabulary, model.readout), hidden, labels)
+        counted = zip(texts, nats.sum(1).tolist(), (labels != IGNORE).sum(1).tolist(), seen, strict=True)
+        return [Written(*one) for one in counted]
+
+    def looked(
+        self, model: Model, texts: Sequence[Sequence[Hypothesis]], memory: Tensor, keep: Tensor | None
+    ) -> list[NDArray[Any]]:
+        """Where the best text of each row looked, token by token."""
+        start = self.options["start"]
+        batch = super().collate([{"tokens": np.array([start, *several[0].tokens])} for several in texts])
+        tables = alignment(model, batch["tokens"], memory, keep)
+        return [table[: len(several[0].tokens)].numpy() for table, several in zip(tables, texts, strict=True)]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The [decode] section of the run file."""
+        found: dict[str, Any] = self.options.get("decode", {})
+        return found
+
+    def decoding(self) -> Decoding:
+        known = {field.name for field in fields(Decoding)}
+        return Decoding(**{name: value for name, value in self.settings.items() if name in known})
+
+    def limit(self, length: int) -> int:
+        """Tokens that a source of so many may become: the start token takes one of the model's places."""
+        wanted = self.settings.get("max_length") or 2 * length + 16
+        return max(1, min(int(wanted), self.size - 1))
+
+    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[Written]) -> Prediction:
+        texts = [[self.text(one.tokens) for one in written.texts] for written in said]
+        best = [written.texts[0].score for written in said]
+        prediction: Prediction = {"target": joined([text[0] for text in texts]), "score": _rounded(best)}
+        if len(said) == 1 and len(texts[0]) > 1:
+            pairs = zip(texts[0], said[0].texts, strict=True)
+            prediction["nbest"] = [{"target": text, "score": _rounded([one.score])} for text, one in pairs]
+        if len(said) == 1 and said[0].seen is not None:
+            prediction["alignment"] = self.links(values, said[0])
+        if said[0].count:
+            prediction["gold"] = {"nats": said[0].nats, "tokens": said[0].count}
+        return prediction
+
+    def text(self, tokens: Sequence[int]) -> str:
+        ended = tokens[:-1] if tokens and tokens[-1] in self.options["stop"] else tokens
+        text = self.tokenizer.target.decode(ended).strip()
+        # WordPiece knows words, not spaces: it puts one between any two, Chinese characters too.
+        return APART.sub("", text) if isinstance(self.tokenizer.target.inner.decoder, WordPiece) else text
+
+    def links(self, values: Values, written: Written) -> list[Any]:
+        """Which words of the source the words of the best text were written from."""
+        assert written.seen is not None
+        source, tokens = plain(values["source"]), written.texts[0].tokens
+        reads = self.tokenizer.encode(source)
+        offsets = [(-1, -1) if special else place for place, special in zip(reads.offsets, reads.special, strict=True)]
+        beginnings = [self.tokenizer.target.decode(tokens[:n]) for n in range(len(tokens) + 1)]
+        return links(source, offsets, beginnings[-1], places(beginnings), written.seen[:, : len(reads)])
+
+    def scorer(self, replicates: int = 1000) -> Scorer:
+        options = self.options
+        return TranslationScorer(options.get("language", ""), options.get("tokenize") or None, replicates)
+
+
+class TranslationScorer(Scorer):
+    """BLEU and chrF of what was written, and the loss on the gold text."""
+
+    main = "bleu"
+
+    def __init__(self, language: str, tokenize: str | None, replicates: int) -> None:
+        self.texts = Translations(language, tokenize=tokenize, replicates=replicates)
+        self.gold = Likelihood(replicates)
+
+    def add(self, values: Values, prediction: Prediction, index: int) -> bool:
+        wanted = references(values)
+        self.texts.add([wanted], [prediction["target"]], [index])
+        if "gold" in prediction:
+            self.gold.add([prediction["gold"]["nats"]], [prediction["gold"]["tokens"]], index=[index])
+        return prediction["target"] in wanted
+
+    def result(self) -> dict[str, Score]:
+        return {**self.texts.result(), **self.gold.result()}
+
+
+def plain(text: str | Sequence[str]) -> str:
+    """A source may come as a list of sentences."""
+    return text if isinstance(text, str) else " ".join(text)
+
+
+def references(values: Values) -> list[str]:
+    """The gold texts of a row; the first is the one that is learnt."""
+    return [values["target"]] if isinstance(values["target"], str) else list(values["target"])
+
+
+def joined(texts: Sequence[str]) -> str:
+    """Translations of the parts of a source; no space behind a Chinese or Japanese sentence."""
+    found = ""
+    for text in texts:
+        found += text if not found or found[-1] in "。！？；…，" else f" {text}"
+    return found
+
+
+def _ends(text: str, whole: Encoding) -> list[int]:
+    """The tokens of the text, counted without special ones, before which a sentence ends."""
+    starts = [offset[0] for offset, special in zip(whole.offsets, whole.special, strict=True) if not special]
+    return [i for i, start in enumerate(starts) if text[:start].rstrip(" ").endswith(ENDS)]
+
+
+def _rounded(scores: Sequence[float]) -> float:
+    return round(float(np.mean(scores)), 6)

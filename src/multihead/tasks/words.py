@@ -1,0 +1,99 @@
+"""Words and where they stand: in raw text, in text made of words, among tokens, and among their neighbours."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multihead.tasks.task import Values
+
+# A word of raw text: letters and digits together, any other sign and every Han, kana or hangul character alone.
+HAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+WORDS = re.compile(rf"[^\W{HAN}]+|\S")
+# How a word is written, as a token type. Type 0 stands for lower case, so that nothing changes for such words; type 1
+# is BERT's second sentence.
+CAPITAL, CAPITALS, MIXED, DIGITS = 2, 3, 4, 5
+
+
+def laid_out(values: Values) -> tuple[list[str], str, list[tuple[int, int]]]:
+    """Words, the text, and where in it each word stands. Raw text is cut into words, words are joined to text."""
+    if "tokens" in values:
+        words = list(values["tokens"])
+        text, places = joined(words)
+        return words, text, places
+    text = values["text"]
+    found = list(WORDS.finditer(text))
+    return [m.group() for m in found], text, [m.span() for m in found]
+
+
+def joined(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
+    """Words with a space between them, but none between two Chinese or Japanese ones."""
+    text, places = "", []
+    for word in words:
+        if text and not (re.match(f"[{HAN}]", word) and re.match(f"[{HAN}]", text[-1])):
+            text += " "
+        places.append((len(text), len(text) + len(word)))
+        text += word
+    return text, places
+
+
+def word_of(offsets: Sequence[tuple[int, int]], places: Sequence[tuple[int, int]]) -> NDArray[Any]:
+    """The word that each token stands in, -1: none."""
+    if not places or not offsets:
+        return np.full(len(offsets), -1)
+    starts, ends = (np.array(side) for side in zip(*places, strict=True))
+    # The middle of a token: some tokenizers count the space before a word as part of its first token.
+    last = np.array([max(b - 1, a) for a, b in offsets])
+    word = np.searchsorted(starts, last, side="right") - 1
+    return np.where((word >= 0) & (last < ends[word]), word, -1)
+
+
+def written(word: str) -> int:
+    if any(c.isdigit() for c in word):
+        return DIGITS
+    if word.lower() == word:
+        return 0
+    if word.upper() == word and len(word) > 1:
+        return CAPITALS
+    return CAPITAL if word[0].isupper() and word[1:] == word[1:].lower() else MIXED
+
+
+def neighbours(rows: Iterable[Values], count: int) -> Iterator[Values]:
+    """Each sentence with up to `count` words of its document before and after it.
+
+    Sentences that name no document are all of one; a row whose document is None, or that is raw text, stands alone.
+    """
+    past: list[str] = []
+    waiting: deque[tuple[Values, list[str]]] = deque()
+    ahead, document = 0, object()
+
+    def ready(everything: bool) -> Iterator[Values]:
+        nonlocal ahead
+        while waiting and (everything or ahead - len(waiting[0][0]["tokens"]) >= count):
+            values, before = waiting.popleft()
+            ahead -= len(values["tokens"])
+            after: list[str] = []
+            for later, _ in waiting:
+                after += later["tokens"]
+                if len(after) >= count:
+                    break
+            yield {**values, "before": before, "after": after[:count]}
+
+    for values in rows:
+        alone = "tokens" not in values or values.get("document", 0) is None
+        if alone or values.get("document", 0) != document:
+            yield from ready(True)
+            past, document = [], object() if alone else values.get("document", 0)
+        if alone:
+            yield values  # at once: a person may be waiting for it
+            continue
+        waiting.append((values, past[-count:]))
+        past = (past + list(values["tokens"]))[-count:]
+        ahead += len(values["tokens"])
+        yield from ready(False)
+    yield from ready(True)

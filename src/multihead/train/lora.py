@@ -1,0 +1,54 @@
+"""Low-rank updates instead of full ones (LoRA, Hu et al. 2021): W + 2·up·down, where W stays fixed.
+
+As in the paper, the projections of queries and values get them; keys, outputs, feed-forward, norms and biases stay as
+they are, and the readout learns fully. An update is a parametrisation of the weight: whoever reads `attention.q.weight`
+sees the sum, so that nothing else has to know.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Set as AbstractSet
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from multihead.attention import MultiHeadAttention
+
+SCALE = 2.0  # the paper's alpha / rank, at any rank: the learning rate need not be found anew for each
+
+
+class LowRank(nn.Module):
+    """The weight [out, in] plus up [out, rank] · down [rank, in]; at first nothing, since up is zero."""
+
+    def __init__(self, weight: Tensor, rank: int) -> None:
+        super().__init__()
+        self.down = nn.Parameter(weight.new_empty(rank, weight.shape[1]))
+        self.up = nn.Parameter(weight.new_zeros(weight.shape[0], rank))
+        nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return torch.addmm(weight, self.up, self.down, alpha=SCALE)
+
+
+def add_updates(body: nn.Module, rank: int, old: AbstractSet[int]) -> None:
+    """q and v of every attention whose weights are old (by id) become W + update; a new one learns fully."""
+    for linear in _projections(body):
+        if id(linear.weight) not in old:
+            continue
+        if rank > min(linear.weight.shape):
+            raise ValueError(f"train.lora is {rank}; a weight of {list(linear.weight.shape)} has no higher rank")
+        parametrize.register_parametrization(linear, "weight", LowRank(linear.weight, rank))
+
+
+def merge_updates(body: nn.Module) -> None:
+    """Every sum becomes the plain weight; without updates, nothing changes."""
+    for linear in _projections(body):
+        if parametrize.is_parametrized(linear, "weight"):
+            parametrize.remove_parametrizations(linear, "weight", leave_parametrized=True)
+
+
+def _projections(body: nn.Module) -> list[nn.Linear]:
+    attentions = [module for module in body.modules() if isinstance(module, MultiHeadAttention)]
+    return [linear for attention in attentions for linear in (attention.q, attention.v)]

@@ -1,0 +1,152 @@
+"""From scratch: tokenizers learnt from the training texts, and a model with new weights.
+
+Where the run file asks for the shape of a public family, the model is one, and opens in transformers:
+
+| body | positions, norm | family |
+|---|---|---|
+| encoder | learned, norm after | BERT |
+| decoder | rotary, norm before | Llama (RMS norm, gated, no biases) |
+| decoder | learned, norm before | GPT-2 |
+| encoder and decoder | sinusoidal, norm after | Marian |
+| encoder and decoder, one vocabulary | learned, norm after | BART |
+
+Any other shape is our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from torch import nn
+
+from multihead.build import Json, Loaded, create
+from multihead.data.tokenizer import Tokenizer
+from multihead.models import Decoder, Encoder, EncoderDecoder, Model, ModelConfig, TokenStem, Vocabulary
+from multihead.models.families import own_config
+from multihead.run import RunFile
+from multihead.tasks import Task, Values
+from multihead.train.examples import Side
+
+LEARNT = 100_000_000  # characters that a tokenizer is learnt from, at most
+
+
+def scratch(run: RunFile, kind: type[Task], train: Side) -> Loaded:
+    """The model of a run file without `from`, with the vocabulary readout of a task that wants one."""
+    if kind.body == "pair" and not run.tokenizer.shared:
+        reads = _learnt(run, (text for values in train() for text in texts_of(values, ("source", "text"))))
+        writes = _learnt(run, (text for values in train() for text in texts_of(values, ("target", "text"))))
+        reads.target = writes
+    else:
+        reads = writes = _learnt(run, (text for values in train() for text in texts_of(values)))
+    family, encoder, decoder = _shapes(run, kind, reads, writes)
+    config = numbers(writes)
+    loaded = (
+        _own(encoder, decoder, run.tokenizer.shared, kind)
+        if family is None
+        else create(*_named(family, kind), encoder=encoder, decoder=decoder, shared=run.tokenizer.shared, config=config)
+    )
+    loaded.tokenizer, loaded.target_tokenizer = reads, None if writes is reads else writes
+    loaded.generation = {} if decoder is None else config
+    return loaded
+
+
+def numbers(tokenizer: Tokenizer) -> Json:
+    """How a text begins and ends, as config.json and generation_config.json say it."""
+    special = tokenizer.special
+    first = special.get("bos", special.get("cls"))
+    last = special.get("eos", special.get("sep"))
+    found = {
+        "bos_token_id": first,
+        "eos_token_id": last,
+        "pad_token_id": special.get("pad"),
+        "decoder_start_token_id": first,
+    }
+    return {name: number for name, number in found.items() if number is not None}
+
+
+def texts_of(values: Values, names: Iterable[str] | None = None) -> Iterator[str]:
+    """The texts of a row, for a tokenizer to learn from."""
+    if "tokens" in values:
+        yield " ".join(values["tokens"])
+    for name in names or ("text", "text_a", "text_b", "question", "context", "source", "target"):
+        if name in values:
+            yield values[name] if isinstance(values[name], str) else " ".join(values[name])
+
+
+def _learnt(run: RunFile, texts: Iterable[str]) -> Tokenizer:
+    options = run.tokenizer
+    return Tokenizer.train(_first(texts), options.kind, options.vocab, lowercase=options.lowercase)
+
+
+def _first(texts: Iterable[str]) -> Iterator[str]:
+    seen = 0
+    for text in texts:
+        yield text
+        seen += len(text)
+        if seen >= LEARNT:
+            return
+
+
+def _shapes(
+    run: RunFile, kind: type[Task], reads: Tokenizer, writes: Tokenizer
+) -> tuple[str | None, ModelConfig | None, ModelConfig | None]:
+    """The family, and the shape of each side."""
+    given = run.model.model_dump(exclude={"decoder_layers"})
+    look = (given["positions"], given["norm_first"])
+    plain = given["kv_heads"] is None or given["kv_heads"] == given["heads"]
+    more: dict[str, Any] = {}
+    if kind.body == "encoder":
+        family = "bert" if look == ("learned", False) and plain else None
+        more = {"activation": "gelu", "token_types": 2} | ({"embed_norm": True} if family else {})
+        return family, _config(reads, given, more), None
+    if kind.body == "decoder":
+        family = {("rotary", True): "llama", ("learned", True): "gpt2" if plain else None}.get(look)
+        if family == "llama":
+            inner = given["inner"] or 8 * round(given["dim"] / 3)  # 8/3 · dim, so that the gate adds no weights
+            given["inner"] = inner
+            more = {"norm": "rms", "gated": True, "activation": "silu", "attention_bias": "", "inner_bias": False}
+        elif family == "gpt2":
+            more = {"activation": "gelu_tanh"}
+        return family, None, _config(writes, given, more)
+    families = {("sinusoidal", False): "marian", ("learned", False): "bart" if run.tokenizer.shared else None}
+    family = families.get(look) if plain else None
+    if family == "marian":
+        more = {"embed_scale": given["dim"] ** 0.5}
+    elif family == "bart":
+        more = {"embed_norm": True, "position_offset": 2, "activation": "gelu"}
+    layers = run.model.decoder_layers or run.model.layers
+    return family, _config(reads, given, more), _config(writes, {**given, "layers": layers}, more)
+
+
+def _config(tokenizer: Tokenizer, given: dict[str, Any], more: dict[str, Any]) -> ModelConfig:
+    return ModelConfig(vocab=len(tokenizer), pad=tokenizer.special.get("pad"), **given, **more)
+
+
+def _named(family: str, kind: type[Task]) -> tuple[str, str]:
+    """The family and its name for the readout; a task that learns classes gets its readout later."""
+    if kind.readout.over != "vocabulary":
+        return family, "Model"
+    return family, kind.readout.other if family in ("marian", "gpt2") else kind.readout.architecture
+
+
+def _own(encoder: ModelConfig | None, decoder: ModelConfig | None, shared: bool, kind: type[Task]) -> Loaded:
+    body: Encoder | Decoder | EncoderDecoder
+    if encoder is not None and decoder is not None:
+        body = EncoderDecoder(encoder, decoder, shared)
+    elif encoder is not None:
+        body = Encoder(encoder)
+    else:
+        assert decoder is not None
+        body = Decoder(decoder)
+    model = Model(body, nn.Identity())
+    if kind.readout.over == "vocabulary":
+        model = with_vocabulary(body, transform=kind.body == "encoder")
+    return Loaded(model.eval(), own_config(model))
+
+
+def with_vocabulary(body: Encoder | Decoder | EncoderDecoder, transform: bool) -> Model:
+    """A readout tied to the table of embeddings; transform: with BERT's layer between."""
+    last = body.decoder if isinstance(body, EncoderDecoder) else body
+    table = last.stem.embedding.weight if last.config.tied and isinstance(last.stem, TokenStem) else None
+    return Model(body, Vocabulary(last.config, table, bias=transform, transform=transform))

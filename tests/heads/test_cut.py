@@ -1,0 +1,166 @@
+"""A pruned model says what the ablated one says, and everything comes back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import multihead as mh
+from multihead.attention import Cache
+from multihead.build import Loaded
+from multihead.heads.cut import Cut, configs, cut, cut_of, filled, plan_from
+from multihead.models import Block, EncoderDecoder, LanguageModel, Model, ModelConfig
+from multihead.models.families import own_config
+from multihead.watch import ablate, numbers, watch
+
+SMALL = ModelConfig(vocab=37, dim=24, layers=2, heads=4, max_length=64, dropout=0.0, inner=20)
+KINDS = {
+    "plain": {},
+    "wide": {"key_dim": 5, "value_dim": 7},
+    "learned scale": {"scale": "learned", "qk_norm": "rms"},
+    "rotary": {"positions": "rotary", "norm_first": True},
+    "alibi": {"positions": "alibi"},
+    "relative": {"positions": "relative", "norm": "rms", "attention_bias": ""},
+    "gated": {"gated": True, "inner_bias": False},
+    "grouped": {"kv_heads": 2},
+}
+
+
+def made(kind: str) -> Model:
+    torch.manual_seed(0)
+    return Model(EncoderDecoder(replace(SMALL, **KINDS[kind])), torch.nn.Identity()).eval()  # type: ignore[arg-type]
+
+
+def without(model: Model, off: list[str], units: dict[str, tuple[int, ...]], call: Any) -> Tensor:
+    """The whole model with heads and units silenced."""
+    handles = []
+    for block in model.modules():
+        if isinstance(block, Block) and block.address in units:
+            on = torch.zeros(block.feed_forward.up.out_features)
+            on[list(units[block.address])] = 1
+            handles.append(block.feed_forward.down.register_forward_pre_hook(lambda m, x, on=on: (x[0] * on,)))
+    with ablate(model, off), torch.no_grad():
+        result: Tensor = call()
+    for handle in handles:
+        handle.remove()
+    return result
+
+
+@settings(max_examples=60)
+@given(data=st.data(), kind=st.sampled_from(list(KINDS)))
+def test_pruned_is_ablated(data: st.DataObject, kind: str) -> None:
+    model = made(kind)
+    group = 2 if kind == "grouped" else 1
+    off = []
+    for name in numbers(model):
+        gone = data.draw(st.sets(st.integers(0, 4 // group - 1), max_size=4 // group - 1))
+        off += [f"{name}.{g * group + i}" for g in sorted(gone) for i in range(group)]
+    units = {}
+    for stack in ("encoder.0", "decoder.1"):
+        stay = data.draw(st.sets(st.integers(0, 19), min_size=1))
+        if len(stay) < 20:
+            units[stack] = tuple(sorted(stay))
+    source, target = torch.randint(0, 37, (2, 7)), torch.randint(0, 37, (2, 5))
+    keep = torch.arange(7)[None] < torch.tensor([[7], [4]])
+    call: Any = lambda m=model: m(source, target, keep)  # noqa: E731
+    want = without(model, off, units, call)
+    plan = cut_of(model, off, units)
+    smaller, removed = cut(model, plan)
+    with torch.no_grad():
+        got = call(smaller)
+        assert (got - want).abs().max() < 1e-5
+        # Zeros in the places of what was cut out change nothing; the slices themselves change everything back.
+        zeros = filled(smaller, configs(model), plan, None)
+        assert (call(zeros) - got).abs().max() < 1e-5
+    back = filled(smaller, configs(model), plan, removed)
+    assert configs(back) == configs(model)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(back.state_dict()[name], tensor), name
+    assert plan_from(configs(model), smaller).heads == plan.heads
+    fewer = sum(p.numel() for p in model.parameters()) - sum(p.numel() for p in smaller.parameters())
+    assert fewer == sum(slice_.numel() for slice_ in removed.values())
+    assert (fewer > 0) == bool(off or units)
+
+
+def test_heads_keep_their_numbers(tmp_path: Path) -> None:
+    model = made("plain")
+    off = ["encoder.1.self.0", "encoder.1.self.2", "decoder.0.cross.1"]
+    smaller, _ = cut(model, cut_of(model, off))
+    source, target = torch.randint(0, 37, (1, 6)), torch.randint(0, 37, (1, 5))
+    with torch.no_grad(), watch(smaller) as seen:
+        smaller(source, target)
+    with torch.no_grad(), ablate(model, off), watch(model) as whole:
+        model(source, target)
+    assert seen.numbers["encoder.1.self"] == (1, 3)
+    for address in ("encoder.1.self.3", "decoder.0.cross.2", "decoder.0.cross.0"):
+        torch.testing.assert_close(seen[0].weights(address), whole[0].weights(address), atol=1e-5, rtol=0)
+    assert "encoder.1.self.3" in seen.stats().addresses
+    assert "encoder.1.self.2" not in seen.stats().addresses
+    with pytest.raises(ValueError, match=r"'encoder.1.self.2': it was cut out"):
+        seen[0].weights("encoder.1.self.2")
+    again, _ = cut(smaller, cut_of(smaller, ["encoder.1.self.1", "encoder.0.self.3"]))
+    with torch.no_grad(), ablate(model, [*off, "encoder.1.self.1", "encoder.0.self.3"]):
+        want = model(source, target)
+    assert (again(source, target) - want).abs().max() < 1e-5
+    assert numbers(again)["encoder.1.self"] == (3,)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
+    model = made(kind)
+    off = ["encoder.0.self.2", "encoder.0.self.3", "decoder.1.cross.0", "decoder.1.cross.1"]
+    smaller, _ = cut(model, cut_of(model, off, {"encoder.1": (1, 4, 9), "decoder.0": tuple(range(16))}))
+    mh.save(Loaded(smaller, own_config(smaller)), tmp_path / "m")
+    again = mh.load(tmp_path / "m").model
+    source, target = torch.randint(0, 37, (2, 6)), torch.randint(0, 37, (2, 5))
+    assert torch.equal(again(source, target), smaller(source, target))
+    assert numbers(again) == numbers(smaller)
+    assert again.body.encoder.config == smaller.body.encoder.config
+
+
+def test_it_trains_and_decodes_with_a_cache() -> None:
+    torch.manual_seed(0)
+    model = LanguageModel(replace(SMALL, positions="alibi"))
+    smaller, _ = cut(model, cut_of(model, ["decoder.0.self.1", "decoder.1.self.0", "decoder.1.self.3"]))
+    tokens = torch.randint(0, 37, (2, 9))
+    optimizer = torch.optim.Adam(smaller.parameters(), 1e-2)
+    losses = []
+    for _ in range(20):
+        loss = torch.nn.functional.cross_entropy(smaller(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.5 * losses[0]
+    assert smaller.readout.weight is smaller.body.stem.embedding.weight
+    smaller.eval()
+    with torch.no_grad():
+        whole, cache = smaller(tokens), Cache()
+        steps = [smaller(tokens[:, t : t + 1], cache=cache) for t in range(9)]
+    torch.testing.assert_close(torch.cat(steps, 1), whole, rtol=1e-4, atol=1e-5)
+    assert (model(tokens) - smaller(tokens)).abs().max() > 0.1  # the parent was left alone
+
+
+def test_what_cannot_be_cut_is_refused() -> None:
+    model = made("grouped")
+    with pytest.raises(ValueError, match=r"encoder.0.self would have no head left"):
+        cut_of(model, [f"encoder.0.self.{n}" for n in range(4)])
+    with pytest.raises(ValueError, match="shares its keys with 1 more heads"):
+        cut_of(model, ["encoder.0.self.1"])
+    with pytest.raises(ValueError, match=r"no head 'encoder.7.self.1'"):
+        cut_of(model, ["encoder.7.self.1"])
+    with watch(model), pytest.raises(ValueError, match="being watched"):
+        cut(model, Cut())
+    with pytest.raises(ValueError, match="kept heads"):
+        replace(SMALL, kept=((0, 9), (1,)))
+    with pytest.raises(ValueError, match="speaks of 1 layers, there are 2"):
+        replace(SMALL, inners=(4,))
+    with pytest.raises(ValueError, match="stay together"):
+        replace(SMALL, kv_heads=2, kept=((0, 1), (1, 2)))

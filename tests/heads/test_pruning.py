@@ -1,0 +1,239 @@
+"""Pruning under a budget, its bill, and undoing it byte for byte."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import multihead as mh
+from multihead.build import create
+from multihead.data.tokenizer import Tokenizer
+from multihead.heads import Budget, padded, prune, recovery, undo
+from multihead.heads.pruning import halves
+from multihead.models import ModelConfig
+from multihead.watch import numbers
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {p.relative_to(directory).as_posix(): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture
+def parent(planted: Any, tmp_path: Path) -> Path:
+    mh.save(planted.loaded, tmp_path / "parent")
+    (tmp_path / "parent" / "README.md").write_text("# a card\n")
+    return tmp_path / "parent"
+
+
+def test_prune_and_undo(planted: Any, parent: Path, tmp_path: Path) -> None:
+    out, seen = tmp_path / "small", []
+    done = prune(parent, planted.rows, out, Budget.read(None, "50%"), told=seen.append)
+    assert len(done.off) == 3
+    assert planted.address not in done.off
+    assert done.held == ""
+    assert [point.heads for point in seen] == sorted((point.heads for point in seen), reverse=True)
+    small, whole = mh.load(out), mh.load(parent)
+    assert sum(len(mine) for mine in numbers(small.model).values()) == 3
+    assert small.pruned["heads"] == sorted(done.off)
+    assert done.bill.before.heads == 6
+    assert done.bill.after.heads == 3
+    assert done.bill.after.parameters == sum(p.numel() for p in small.model.parameters())
+    assert 0 < done.bill.flops_saved < 1
+    assert done.bill.latency > 0
+    assert done.bill.scores[0].value == 1.0
+    assert done.bill.rows + len(halves(planted.rows)[0]) == len(planted.rows)
+    metric = done.bill.metric
+    scored = small.evaluate(halves(planted.rows)[1])[metric].value
+    assert scored == pytest.approx(done.bill.scores[1].value)
+    texts = [row.get("text") or " ".join(row["tokens"]) for row in planted.rows[:5]]
+    assert len(small.predict(texts)) == 5
+    before = files(parent)
+    shutil.rmtree(parent)  # it must not be needed
+    assert set(undo(out, tmp_path / "again")) == set(before)
+    assert files(tmp_path / "again") == before
+    assert torch.equal(
+        whole.model.body.stack.blocks[0].attention.q.weight,
+        mh.load(tmp_path / "again").model.body.stack.blocks[0].attention.q.weight,
+    )
+
+
+def test_a_budget_that_holds_and_one_that_cannot(planted: Any, parent: Path, tmp_path: Path) -> None:
+    rows = planted.rows * 12  # no row changes: with few of them, that would be no proof
+    for number, row in enumerate(rows):  # the text decides which half it is in
+        rows[number] = dict(row)
+    judge = [dict(row) for row in rows]
+    done = prune(parent, rows, tmp_path / "a", Budget.read("-1", None), check=judge)
+    assert done.held == "held"
+    assert done.off
+    assert planted.address not in done.off
+    assert done.bill.loss.value <= 0.01
+    assert done.bill.rows == len(judge)
+    with pytest.raises(ValueError, match=r"nothing can go within 0\.1 points for certain"):
+        prune(parent, planted.rows, tmp_path / "b", Budget.read("-0.1", None), check=planted.rows)
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_broken_budget_writes_nothing(planted_previous: Any, tmp_path: Path) -> None:
+    """Two heads are needed, one by the rows that choose, the other by the rows that judge."""
+    loaded = planted_previous.loaded
+    attention = loaded.model.body.stack.blocks[1].attention
+    K, V = attention.key_dims[0], len(loaded.tokenizer)
+    for linear in (attention.q, attention.k, attention.v):  # head 0: as head 2, but it looks at the next token
+        linear.weight.data[:K], linear.bias.data[:K] = linear.weight.data[2 * K :], linear.bias.data[2 * K :]
+    attention.q.weight.data[:K] = 0
+    for p in range(15):
+        attention.q.weight.data[p + 1, V + p] = 3.0
+    attention.out.weight.data[:, :K] = attention.out.weight.data[:, 2 * K :]
+    mh.save(loaded, tmp_path / "parent")
+    words = [["defghijkl"[(i + j) % 9] for j in range(3 + i % 5)] for i in range(400)]
+    last = [{"tokens": [*w, "a"], "tags": [*["O"] * (len(w) - 1), "B-X", "O"]} for w in words]
+    first = [{"tokens": ["a", *w], "tags": ["O", "B-X", *["O"] * (len(w) - 1)]} for w in words]
+    assert loaded.evaluate(last + first)["strict.f1"].value == 1.0
+    done = prune(tmp_path / "parent", last, tmp_path / "a", Budget.read("f1 -1", None), check=first)
+    assert "encoder.1.self.2" in done.off
+    assert "encoder.1.self.0" not in done.off
+    assert done.curve[-1].loss.value == 0.0  # on the rows that choose
+    assert done.held == "broken"
+    assert done.bill.metric == "strict.f1"
+    assert done.bill.loss.value == 1.0
+    assert not (tmp_path / "a").exists()
+
+
+def test_units_and_heads_of_a_family(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """A BERT: pruned it is in our layout, padded it is a BERT again, with the same logits in transformers."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = ModelConfig(
+        vocab=len(tokenizer), max_length=24, dim=24, layers=3, heads=4, inner=96, activation="gelu", norm_eps=1e-12,
+        positions="learned", embed_norm=True, token_types=2, pad=0, dropout=0.1, attention_dropout=0.1,
+    )  # fmt: skip
+    made = create("bert", "ForTokenClassification", encoder=config, labels=["O", "B-X", "I-X"], tokenizer=tokenizer)
+    made.task, made.options = "ner", {"size": 24, "overlap": 4}
+    for parameter in made.model.parameters():
+        parameter.data += 0.05 * torch.randn_like(parameter)
+    mh.save(made, tmp_path / "bert")
+    rows = [{"tokens": list("abcdefgh"[i % 5 :]), "tags": ["B-X", "O"] * 4} for i in range(12)]
+    rows = [{"tokens": row["tokens"], "tags": row["tags"][: len(row["tokens"])], "id": i} for i, row in enumerate(rows)]
+    out = tmp_path / "small"
+    done = prune(tmp_path / "bert", rows, out, Budget.read(None, "60%"), check=rows, ffn=True)
+    assert done.bill.after.flops / done.bill.before.flops == pytest.approx(0.6, abs=0.05)
+    assert sum(done.units.values()) > 0
+    assert done.bill.after.units == 3 * 96 - sum(done.units.values())
+    small = mh.load(out)
+    widths = small.model.body.config.inners
+    assert widths is not None
+    assert all(width % 16 == 0 for width in widths)
+    assert (tmp_path / "small" / "config.json").read_text().count('"model_type": "multihead"') == 1
+    tokens = torch.randint(5, len(tokenizer), (2, 9))
+    with pytest.raises(ValueError, match="no place in transformers"):
+        mh.save(small, tmp_path / "no", family=True)
+    whole = padded(small)
+    mh.save(whole, tmp_path / "padded", family=True)
+    theirs = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "padded").eval()
+    with torch.no_grad():
+        got = small.model(tokens)
+        assert (theirs(tokens).logits - got).abs().max() < 1e-5
+        assert (whole.model(tokens) - got).abs().max() < 1e-5
+    before = files(tmp_path / "bert")
+    undo(out, tmp_path / "again")
+    assert files(tmp_path / "again") == before
+    # and once more, from what was pruned already
+    prune(out, rows, tmp_path / "smaller", Budget.read(None, "70%"), check=rows)
+    less = mh.load(tmp_path / "smaller")
+    assert padded(less).architecture == "BertForTokenClassification"
+    undo(tmp_path / "smaller", tmp_path / "small again")
+    assert files(tmp_path / "small again") == files(out)
+
+
+def test_half_precision_comes_back_as_it_was(planted: Any, tmp_path: Path) -> None:
+    half = replace(planted.loaded, model=planted.loaded.model.half())
+    mh.save(half, tmp_path / "parent")
+    planted.loaded.model.float()
+    prune(tmp_path / "parent", planted.rows, tmp_path / "small", Budget.read(None, "50%"))
+    stored = mh.load(tmp_path / "small", dtype=None).model
+    assert next(stored.parameters()).dtype == torch.float16
+    undo(tmp_path / "small", tmp_path / "again")
+    assert files(tmp_path / "again") == files(tmp_path / "parent")
+
+
+def test_trained_it_cannot_be_undone(planted: Any, parent: Path, tmp_path: Path) -> None:
+    out = tmp_path / "small"
+    prune(parent, planted.rows, out, Budget.read(None, "50%"))
+    task = planted.loaded.task
+    lines = [
+        json.dumps({k: v for k, v in row.items() if k in ("tokens", "tags", "text", "label")}) for row in planted.rows
+    ]
+    (tmp_path / "train.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "run.toml").write_text(
+        f'task = "{task}"\nout = "{tmp_path}/run"\n[data]\ntrain = "{tmp_path}/train.jsonl"\n'
+        f'valid = "{tmp_path}/train.jsonl"\n[window]\nsize = 16\noverlap = 0\n'
+        "[train]\nsteps = 3\nlr = 1e-4\nthreads = 1\n"
+    )
+    training = recovery(out, tmp_path / "run.toml")
+    start = training.model.readout.scores.weight.detach().clone()
+    assert torch.equal(start, mh.load(out).model.readout.scores.weight)
+    for _ in training:
+        pass
+    scores = training.finish(replicates=0)
+    assert scores["valid"].result()[scores["valid"].main].value > 0.6  # it went on from where it stood
+    model = mh.load(tmp_path / "run" / "model")
+    assert numbers(model.model) == numbers(mh.load(out).model)
+    with pytest.raises(ValueError, match="was trained or saved again after pruning"):
+        undo(tmp_path / "run" / "model", tmp_path / "again")
+    # Weights that were changed in place are found out too.
+    changed = mh.load(out, dtype=None)
+    changed.model.readout.scores.bias.data += 1
+    mh.save(changed, out)
+    with pytest.raises(ValueError, match="changed after pruning"):
+        undo(out, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+    with pytest.raises(ValueError, match="not a pruned model"):
+        undo(parent, tmp_path / "again")
+
+
+@pytest.mark.parametrize(
+    ("budget", "keep", "message"),
+    [
+        (None, None, "one of them"),
+        ("f1 -1", "50%", "one of them"),
+        ("f1", None, "not of the form"),
+        (None, "much", "no share"),
+        (None, "0%", "outside"),
+        (None, "140%", "outside"),
+    ],
+)
+def test_what_cannot_be_read_is_said(budget: str | None, keep: str | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Budget.read(budget, keep)
+
+
+def test_budgets_as_they_are_typed() -> None:
+    assert Budget.read("f1 -0.5", None) == Budget("f1", 0.5)
+    assert Budget.read("-0.5", None) == Budget(None, 0.5)
+    assert Budget.read("accuracy 1%", None) == Budget("accuracy", 1.0)
+    assert Budget.read(None, "60%") == Budget(keep=0.6)
+    assert Budget.read(None, "0.6") == Budget(keep=0.6)
+
+
+def test_too_little_cannot_stay(planted: Any, parent: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no less than 33% can stay: every attention keeps a head"):
+        prune(parent, planted.rows, tmp_path / "small", Budget.read(None, "10%"))
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    with pytest.raises(ValueError, match="not an empty directory"):
+        prune(parent, planted.rows, tmp_path / "full", Budget.read(None, "50%"))
+
+
+def test_halves_are_chosen_by_text() -> None:
+    rows = [{"text": f"sentence {i}", "label": "x"} for i in range(200)] * 2
+    choosing, judging = halves(rows)
+    assert 120 < len(choosing) < 280
+    assert not {row["text"] for row in choosing} & {row["text"] for row in judging}
+    with pytest.raises(ValueError, match="too few rows"):
+        halves(rows[:1])

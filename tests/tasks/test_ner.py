@@ -1,0 +1,244 @@
+"""ner with a conditional random field, from rows to a directory and back; context among rows and alone."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import multihead as mh
+from multihead.build import create, save, with_readout
+from multihead.data.tokenizer import Tokenizer
+from multihead.models import Classes, Encoder, Model, ModelConfig
+from multihead.models.crf import Chain, surprise
+from multihead.run import read
+from multihead.tasks import Ner
+from multihead.tasks.predict import evaluate, predictions
+from multihead.tasks.words import neighbours
+from multihead.train.loop import Plan, fit
+from multihead.train.optimizer import adamw
+from multihead.train.training import Evaluated, Saved, Training
+
+WORDS = ["Ada", "Bo", "Jones", "visited", "Rome", "Oslo", "."]
+
+
+def row(i: int) -> dict:
+    return {
+        "tokens": [WORDS[i % 2], "Jones", "visited", WORDS[4 + i // 2 % 2], "."],
+        "tags": ["B-PER", "I-PER", "O", "B-LOC", "O"],
+    }
+
+
+def make(size: int = 48, **options) -> tuple[Model, Ner, list[dict]]:
+    rows = [row(i) for i in range(16)]
+    tokenizer = Tokenizer.train([" ".join(r["tokens"]) for r in rows], "char", 60)
+    task = Ner(tokenizer, Ner.learn(rows), size, 4, **options)
+    torch.manual_seed(0)
+    config = ModelConfig(
+        vocab=len(tokenizer), dim=24, layers=1, heads=2, max_length=48, dropout=0.0, positions="learned", token_types=2,
+        pad=tokenizer.special["pad"],
+    )  # fmt: skip
+    model = Model(Encoder(config), Classes(24, len(task.labels), dropout=0.0))
+    task.adapt(model)
+    return model, task, rows
+
+
+class Memory(list):
+    @property
+    def sizes(self):
+        return np.array([len(window["tokens"]) for window in self])
+
+
+def trained(steps: int = 60, **options) -> tuple[Model, Ner, list[dict]]:
+    model, task, rows = make(**options)
+    data = Memory(window for values in rows for window in task.encode(values))
+    list(fit(model, task, data, adamw(model, 3e-3), Plan(steps=steps, batch_tokens=400, warmup=5)))
+    return model, task, rows
+
+
+def test_the_loss_is_of_words_and_other_pieces() -> None:
+    model, task, rows = make(crf=True)
+    assert isinstance(model.readout, Chain)
+    with torch.no_grad():
+        for part in (model.readout.start, model.readout.end, model.readout.step):
+            part.normal_()
+    batch = task.collate([task.encode(values)[0] for values in rows[:3]])
+    assert (batch["word"] < 0).sum() > (~batch["keep"]).sum() + 6  # some words are in pieces
+    total, count = task.loss(model, batch)
+    logits = task.logits(model, batch)
+    want = torch.zeros((), dtype=torch.float64)
+    for b in range(3):
+        first = batch["word"][b] >= 0
+        start, _, step = (torch.tensor(part) for part in task.rules)
+        scores, tags = logits[b][first][None].double(), batch["labels"][b][first][None]
+        want += surprise(
+            scores, tags, torch.tensor([5]), (model.readout.start + start)[None], model.readout.end[None],
+            model.readout.step + step,
+        ).sum()  # fmt: skip
+        inner = ~first & (batch["labels"][b] >= 0)
+        want += torch.nn.functional.cross_entropy(logits[b][inner], batch["labels"][b][inner], reduction="sum")
+    assert total.item() == pytest.approx(want.item(), rel=1e-5)
+    assert int(count) == int((batch["labels"] >= 0).sum())
+
+
+def test_rows_are_independent_and_padding_changes_nothing() -> None:
+    model, task, rows = make(crf=True)
+    several = [task.encode(rows[0])[0], task.encode({"tokens": ["Rome"] * 9, "tags": ["B-LOC"] + ["I-LOC"] * 8})[0]]
+    together, count = task.loss(model, task.collate(several))
+    apart = [task.loss(model, task.collate([window])) for window in several]
+    assert together.item() == pytest.approx(sum(loss.item() for loss, _ in apart), rel=1e-5)
+    assert int(count) == sum(int(n) for _, n in apart)
+
+
+def test_it_learns_and_tells_how_sure() -> None:
+    model, task, rows = trained(crf=True)
+    assert evaluate(model, task, rows, 0).result()["strict.f1"].value == 1
+    (_, found), *_ = predictions(model, task, rows)
+    assert [(e["label"], e["text"]) for e in found["entities"]] == [("PER", "Ada Jones"), ("LOC", "Rome")]
+    assert all(0.5 < e["score"] <= 1 for e in found["entities"])
+    ((_, raw),) = predictions(model, task, [{"text": "Ada Jones visited Rome ."}])
+    assert [e["text"] for e in raw["entities"]] == ["Ada Jones", "Rome"]
+
+
+def test_learnt_moves_decide() -> None:
+    """Where the words say nothing, what was learnt of neighbours does."""
+    model, task, _ = make(crf=True)
+    readout = model.readout
+    assert isinstance(readout, Chain)
+    o, b = task.numbers["O"], task.numbers["B-LOC"]
+    with torch.no_grad():
+        readout.scores.weight.zero_()
+        readout.scores.bias.zero_()
+        readout.start[b] = 5
+        readout.step[b, o] = readout.step[o, b] = 5
+    ((_, found),) = predictions(model, task, [{"tokens": WORDS}])
+    assert found["tags"] == ["B-LOC", "O", "B-LOC", "O", "B-LOC", "O", "B-LOC"]
+    with torch.no_grad():
+        readout.end[o] = 50
+    ((_, found),) = predictions(model, task, [{"tokens": WORDS}])
+    assert found["tags"][-1] == "O"
+
+
+def test_windows_of_a_long_sentence() -> None:
+    """Only the first window begins the sentence, only the last one ends it; decoding runs over all of it."""
+    model, task, _ = trained(crf=True, size=16)
+    long = {"tokens": row(0)["tokens"] * 12, "tags": row(0)["tags"] * 12}
+    windows = task.encode(long)
+    assert len(windows) > 2
+    ends = [window["ends"].tolist() for window in windows]
+    assert ends[0] == [1, 0]
+    assert ends[-1] == [0, 1]
+    assert all(pair == [0, 0] for pair in ends[1:-1])
+    loss, _ = task.loss(model, task.collate(windows))
+    assert 0 <= loss.item() < 1e4  # a window may begin inside an entity: nothing is forbidden there
+    ((_, found),) = predictions(model, task, [long])
+    assert len(found["tags"]) == 60
+
+
+def test_tags_that_continue_nothing_open_an_entity() -> None:
+    model, task, _ = make(crf=True)
+    broken = {"tokens": ["Ada", "visited", "Rome", "Oslo"], "tags": ["I-PER", "O", "B-LOC", "I-PER"]}
+    mended = {**broken, "tags": ["B-PER", "O", "B-LOC", "B-PER"]}
+    losses = [task.loss(model, task.collate(task.encode(values)))[0].item() for values in (broken, mended)]
+    assert losses[0] == losses[1] < 100
+
+
+def test_a_row_without_any_word() -> None:
+    model, task, rows = make(crf=True)
+    empty = task.encode({"tokens": [], "tags": []})
+    loss, _ = task.loss(model, task.collate([*empty, task.encode(rows[0])[0]]))
+    assert torch.isfinite(loss)
+    assert [p for _, p in predictions(model, task, [{"tokens": []}])] == [{"entities": [], "tags": []}]
+
+
+RUN = """
+task = "ner"
+out = "{out}"
+[data]
+train = "{data}"
+[tokenizer]
+kind = "wordpiece"
+vocab = 80
+[model]
+dim = 16
+layers = 1
+heads = 2
+max_length = 32
+[train]
+steps = 12
+batch_tokens = 200
+save_every = 3
+threads = 1
+[ner]
+crf = true
+"""
+
+
+def test_a_run_resumes_saves_loads_and_is_refused_by_transformers(tmp_path: Path) -> None:
+    data = tmp_path / "train.conll"
+    data.write_text(
+        "\n\n".join("\n".join(map("\t".join, zip(*row(i).values(), strict=True))) for i in range(60)) + "\n"
+    )
+    sums = []
+    for name, stop in (("whole", None), ("stopped", 7)):
+        text = RUN.format(out=tmp_path / name, data=data)
+        if stop is not None:
+            for event in Training(read(text)):
+                if getattr(event, "step", 0) == stop and not isinstance(event, Saved | Evaluated):
+                    break
+        run = Training(read(text))
+        for _ in run:
+            pass
+        run.finish(replicates=0)
+        sums.append(hashlib.sha256((tmp_path / name / "model" / "model.safetensors").read_bytes()).hexdigest())
+    assert sums[0] == sums[1]
+    again = mh.load(tmp_path / "whole" / "model")
+    assert isinstance(again.model.readout, Chain)
+    assert again.model.readout.step.abs().max() > 0
+    rows = [row(i) for i in range(4)]
+    assert again.predict(rows) == [p for _, p in predictions(run.model, run.task, rows)]
+    assert again.evaluate(rows).keys() >= {"strict.f1"}
+    with pytest.raises(ValueError, match="conditional random field"):
+        save(again, tmp_path / "hub", family=True)
+
+
+def test_on_a_familys_body(tmp_path: Path) -> None:
+    _, task, rows = make(crf=True)
+    config = ModelConfig(
+        vocab=len(task.tokenizer), dim=24, layers=1, heads=2, max_length=48, positions="learned", token_types=2,
+        embed_norm=True, activation="gelu", norm_eps=1e-12, attention_dropout=0.1,
+    )  # fmt: skip
+    bert = with_readout(create("bert", "Model", encoder=config), "ForTokenClassification", task.labels)
+    bert.tokenizer, bert.task, bert.options = task.tokenizer, "ner", {"size": 48, "crf": True}
+    task.adapt(bert.model)
+    with pytest.raises(ValueError, match="conditional random field"):
+        save(bert, tmp_path / "model", family=True)
+    save(bert, tmp_path / "model")
+    again = mh.load(tmp_path / "model")
+    assert again.predict(rows[:2]) == bert.predict(rows[:2])
+
+
+def test_neighbours_are_of_the_same_document() -> None:
+    rows = [{"tokens": [f"w{i}", f"v{i}"], "document": document} for i, document in enumerate((0, 0, 1, None, None, 1))]
+    found = list(neighbours([*rows, {"text": "raw"}], 3))
+    assert [r.get("tokens") for r in found] == [*(r["tokens"] for r in rows), None]
+    assert found[1]["before"] == ["w0", "v0"]
+    assert found[0]["after"] == ["w1", "v1"]
+    assert (found[2]["before"], found[2]["after"]) == ([], [])
+    assert all("before" not in r for r in (found[3], found[4], found[6]))
+    assert found[5]["before"] == []
+
+
+def test_a_row_that_stands_alone_is_not_held_back() -> None:
+    asked = []
+
+    def rows():
+        for i in range(3):
+            asked.append(i)
+            yield {"text": f"text {i}"}
+
+    for i, _ in enumerate(neighbours(rows(), 5)):
+        assert asked == list(range(i + 1))

@@ -1,0 +1,144 @@
+"""Precision follows the probe, and compiled steps leave no trace in names and files."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+from multihead.data.tokenizer import Tokenizer
+from multihead.machine.precision import Finding
+from multihead.models import Classes, Encoder, EncoderDecoder, Model, ModelConfig
+from multihead.tasks import Classify
+from multihead.train import checkpoints
+from multihead.train.loop import Plan, fit
+from multihead.train.optimizer import adamw
+from multihead.train.speed import kept_precision, precision_of, stepping
+
+GOOD = Finding("bf16", error=0.004, ratio=0.5)
+SLOW = Finding("bf16", error=0.004, ratio=1.3)
+WRONG = Finding("bf16", error=0.4, ratio=0.5)
+DEAD = Finding("bf16", died="the process died with SIGILL")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "finding", "name", "note"),
+    [
+        ("auto", GOOD, "bf16", "works, 0.50 of fp32's time"),
+        ("auto", SLOW, "fp32", "not faster"),
+        ("auto", WRONG, "fp32", "off by 40"),
+        ("auto", DEAD, "fp32", "SIGILL"),
+        ("bf16", GOOD, "bf16", ""),
+        ("bf16", SLOW, "bf16", ""),
+        ("fp32", GOOD, "fp32", ""),
+    ],
+)
+def test_the_choice(wanted, finding, name, note):
+    chosen, why = precision_of(wanted, lambda: {"bf16": finding})
+    assert chosen == name
+    assert note in why
+    assert bool(why) == (wanted == "auto")
+
+
+@pytest.mark.parametrize("finding", [WRONG, DEAD])
+def test_bf16_where_it_does_not_work(finding):
+    with pytest.raises(ValueError, match=r"bf16 on this machine .*; use fp32 or auto"):
+        precision_of("bf16", lambda: {"bf16": finding})
+
+
+def test_fp32_asks_no_probe():
+    def probe():
+        raise AssertionError
+
+    assert precision_of("fp32", probe) == ("fp32", "")
+
+
+def test_a_run_goes_on_in_the_precision_it_began_in(tmp_path):
+    assert kept_precision(tmp_path) is None
+    checkpoints.save(tmp_path, 1, {}, {"precision": "fp32"})
+    checkpoints.save(tmp_path, 2, {}, {"precision": "bf16"})
+    assert kept_precision(tmp_path) == "bf16"
+    (tmp_path / "step-2" / "state.json").write_text("{")
+    assert kept_precision(tmp_path) == "fp32"
+
+
+def test_the_machine_is_asked_once_and_says_why(runs):
+    """On the machine at hand, whatever it can."""
+    run = runs.make("run", "train.precision=auto", steps=6)
+    first = next(iter(run))
+    assert first.text.startswith(f"training in {run.plan.precision}: bf16 here ")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_loss_is_computed_under_autocast(precision):
+    """No product of matrices here: in bf16 that kills processes on some machines."""
+
+    class Product(Classify):
+        seen: list[bool]
+
+        def loss(self, model, batch):
+            self.seen.append(torch.is_autocast_enabled("cpu"))
+            return model.readout.scores.weight.square().sum(), torch.tensor(1)
+
+    tokenizer = Tokenizer.train(["a b c"], "wordpiece", 50)
+    task = Product(tokenizer, ["x", "y"], 8, 2)
+    task.seen = []
+    model = Model(Encoder(ModelConfig(vocab=len(tokenizer), dim=8, layers=1, heads=2)), Classes(8, 2))
+    data = Windows(task.encode({"text": "a b", "label": "x"}))
+    list(fit(model, task, data, adamw(model, 1e-3), Plan(steps=2, precision=precision)))
+    assert task.seen == [precision == "bf16"] * 2
+    assert not torch.is_autocast_enabled("cpu")
+
+
+class Windows(list):
+    @property
+    def sizes(self):
+        import numpy as np
+
+        return np.array([len(window["tokens"]) for window in self])
+
+
+@pytest.mark.parametrize("body", [Encoder, EncoderDecoder])
+def test_a_compiled_view_shares_all_and_changes_nothing(body):
+    model = Model(body(ModelConfig(vocab=11, dim=8, layers=1, heads=2)), Classes(8, 2))
+    names = list(model.state_dict())
+    view = stepping(model, True)
+    assert list(model.state_dict()) == names
+    assert [id(p) for p in view.parameters()] == [id(p) for p in model.parameters()]
+    assert view.readout is model.readout
+    sides = [view.body] if body is Encoder else [view.body.encoder, view.body.decoder]
+    assert all(hasattr(side, "_orig_mod") for side in sides)
+    assert isinstance(model.body, body)
+    model.eval()
+    view.train()
+    assert all(module.training for module in model.body.modules() if not isinstance(module, EncoderDecoder))
+    model.eval()
+    assert not any(module.training for side in sides for module in side.modules() if not hasattr(module, "_orig_mod"))
+    assert stepping(model, "auto") is model
+
+
+def test_no_compiler(runs, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(ValueError, match=r"train\.compile wants a C\+\+ compiler"):
+        runs.make("run", compile=True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="wants a C++ compiler")
+def test_compiled_steps(runs):
+    """The same names, nearly the same losses, and a run that is stopped goes on."""
+    small, settings = "model.layers=1", {"steps": 6, "save_every": 2, "eval_every": 3}
+    runs.whole("plain", small, **settings)
+    want = runs.whole("whole", small, compile=True, **settings)
+    run = runs.make("run", small, compile=True, **settings)
+    for event in run:
+        if getattr(event, "step", 0) == 3:
+            break
+    assert runs.whole("run", small, compile=True, **settings) == want
+    assert runs.log("run") == runs.log("whole")
+    newest = [checkpoints.latest(runs.directory / out / "checkpoints")[0] for out in ("plain", "whole")]
+    assert newest[0].tensors["model"].keys() == newest[1].tensors["model"].keys()
+    first = [runs.log(out)[0] for out in ("plain", "whole")]
+    assert first[0]["loss"] == pytest.approx(first[1]["loss"], rel=0.1)  # dropout draws other numbers
