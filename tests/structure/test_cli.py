@@ -14,8 +14,26 @@ SURFACE = {
     "evaluate": ["model", "data", "columns", "--json"],
     "compare": ["first", "second", "data", "columns", "--show", "--json"],
     "predict": ["model", "file", "-i"],
+    "heads": [],
+    "heads show": ["model", "text", "--head", "--second", "--png", "--html", "--rows", "--window"],
+    "heads stats": ["model", "data", "columns", "--limit", "--json"],
+    "heads rank": ["model", "data", "columns", "--by", "--metric", "--early", "--limit", "--json"],
+    "heads prune": [
+        "model",
+        "data",
+        "columns",
+        "--out",
+        "--budget",
+        "--keep",
+        "--ffn",
+        "--check",
+        "--recover",
+        "--limit",
+        "--json",
+    ],
+    "heads undo": ["model", "--out"],
     "export": ["model", "--out", "--to"],
-    "bench": ["what", "--lengths", "--rounds", "--out", "--json"],
+    "bench": ["what", "--lengths", "--rounds", "--data", "--from", "--out", "--json"],
     "doctor": ["--json"],
 }
 
@@ -24,7 +42,9 @@ def test_surface_is_frozen() -> None:
     surface = {}
     for verb, (module, _) in VERBS.items():
         command = typer.main.get_command(import_module(module).app)
-        surface[verb] = [name for parameter in command.params for name in parameter.opts]
+        parts = {f"{verb} {name}": part for name, part in getattr(command, "commands", {}).items()}
+        for name, part in {verb: command, **parts}.items():
+            surface[name] = [option for parameter in part.params for option in parameter.opts]
     assert surface == SURFACE
 
 

@@ -1,0 +1,78 @@
+"""The race of decoders on a tiny model: it runs, all write the same, and a contestant that does not is told."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from multihead.bench import decode, writers
+from multihead.bench.peers import AGAIN, OURS
+from multihead.bench.timing import Ratio
+
+transformers = pytest.importorskip("transformers")
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writers, "VOCAB", 300)
+        folder = tmp_path_factory.mktemp("model")
+        writers._random(folder)
+        return folder
+
+
+def test_everybody_writes_the_same(small: Path) -> None:
+    contestants, sources = writers.writers(small)
+    for beam in decode.BEAMS:
+        for some in (sources[:1], sources[:6]):
+            texts = {name: write(some, beam) for name, write in contestants.items()}
+            assert texts[writers.THEIRS] == texts[OURS]
+            assert len(texts[OURS]) == len(some)
+            assert {len(text) for text in texts[OURS]} == {writers.LIMIT}
+            if writers.CT2 in texts:
+                same = sum(a == b for a, b in zip(texts[writers.CT2], texts[OURS], strict=True))
+                assert same >= len(some) - 1
+
+
+def test_run(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def quick(jobs: dict[str, object], rounds: int, same: tuple[str, str]) -> dict[str, list[float]]:
+        assert rounds == 2
+        return {name: [1.0, 1.1] if name in same else [3.3, 3.2] for name in jobs}
+
+    monkeypatch.setattr(decode, "race", quick)
+    monkeypatch.setattr(decode, "BATCHES", (4,))
+    assert decode.run(small, None, rounds=2, out=tmp_path, json=True) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown == json.loads((tmp_path / "decode.json").read_text())
+    assert shown["holds"]
+    assert [(line["beam"], line["batch"]) for line in shown["lines"]] == [(1, 4), (5, 4)]
+    assert shown["lines"][0]["ratios"][writers.THEIRS]["minima"] == pytest.approx(1 / 3.2)
+    assert AGAIN in shown["lines"][0]["ratios"]
+    decode.show(decode.Report({"cpu": "x"}, "m", [], [decode.Line(1, 4, 2, 9, {OURS: 1.0}, {}, {})]), decode.Console())
+    assert "Decoding" in capsys.readouterr().out
+
+
+def test_a_slow_or_wrong_run_fails(small: Path) -> None:
+    slow = Ratio(0.5, 0.5, 0.45, 0.6, 0.95)
+    assert not decode.Line(1, 1, 5, 9, {}, {writers.THEIRS: slow}, {}).holds
+    assert decode.Line(1, 1, 5, 9, {}, {writers.THEIRS: Ratio(0.34, 0.34, 0.33, 0.4, 0.95)}, {}).holds
+    contestants, sources = writers.writers(small)
+    liar = {OURS: contestants[OURS], writers.THEIRS: lambda some, beam: [[5]] * len(some)}
+    with pytest.raises(ValueError, match="32 of 32 texts are not those of transformers"):
+        decode.line(liar, sources, 1, 32, 1)
+
+
+def test_misuse(tmp_path: Path, small: Path) -> None:
+    (tmp_path / "text").write_text("one\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="no tokenizer"):
+        writers.writers(small, tmp_path / "text")
+    config = json.loads((small / "config.json").read_text())
+    other = tmp_path / "bart"
+    kind = transformers.BartConfig(
+        **{k: config[k] for k in ("d_model", "encoder_layers", "decoder_layers")}, vocab_size=30
+    )
+    transformers.BartForConditionalGeneration(kind).save_pretrained(other)
+    with pytest.raises(ValueError, match="run on a Marian model"):
+        writers.writers(other)
