@@ -1,4 +1,4 @@
-"""The contestants of `multihead bench decode`: one Marian model, opened by each of them."""
+"""The contestants of `multihead bench decode`: one translation model, opened by each of them."""
 
 from __future__ import annotations
 
@@ -86,8 +86,10 @@ def writers(directory: Path, data: Path | None = None) -> tuple[dict[str, Write]
             f"{directory}: this race is run on a Marian model (model_type is {config.get('model_type')!r})"
         )
     pad, eos, vocab = int(config["pad_token_id"]), int(config["eos_token_id"]), int(config["vocab_size"])
-    found = {OURS: _ours(loaded.model, pad, eos), THEIRS: _theirs(directory, pad, eos)}
-    if find_spec("ctranslate2") is not None and pad == vocab - 1:  # its converter takes the last token for padding
+    start = int(config["decoder_start_token_id"])
+    found = {OURS: _ours(loaded.model, pad, eos, start), THEIRS: _theirs(directory, pad, eos)}
+    # CTranslate2's converter takes Marian's last token for padding, with which every text begins.
+    if find_spec("ctranslate2") is not None and config["model_type"] == "marian" and pad == start == vocab - 1:
         for name, kind in ((CT2, "float32"), (CT2_INT8, "int8")):
             found[name] = _ctranslate2(directory, kind, _names(vocab, pad, eos))
     return found, _sources(vocab, eos) if data is None else _read(data, loaded.tokenizer)
@@ -103,7 +105,7 @@ def _cut(text: Sequence[int], eos: int) -> list[int]:
     return list(text[: text.index(eos)]) if eos in text else list(text)
 
 
-def _ours(model: Model, pad: int, eos: int) -> Write:
+def _ours(model: Model, pad: int, eos: int, first: int) -> Write:
     body: Any = model.eval().body
 
     @torch.inference_mode()
@@ -111,7 +113,7 @@ def _ours(model: Model, pad: int, eos: int) -> Write:
         tokens, keep = padded(sources, pad)
         mask = None if bool(keep.all()) else keep
         given = {"memory": body.encoder(tokens, mask), "memory_keep": mask, "limit": LIMIT, "stop": frozenset((eos,))}
-        start = torch.full((len(sources), 1), pad)
+        start = torch.full((len(sources), 1), first)
         if beam == 1:
             return [_cut(text, eos) for text in greedy(model, start, **given)]
         found = decode(model, start, Decoding(beam=beam, early="full"), **given)
@@ -121,11 +123,11 @@ def _ours(model: Model, pad: int, eos: int) -> Write:
 
 
 def _theirs(directory: Path, pad: int, eos: int) -> Write:
-    from transformers import MarianMTModel, logging
+    from transformers import AutoModelForSeq2SeqLM, logging
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    model: Any = MarianMTModel.from_pretrained(directory).eval()
+    model: Any = AutoModelForSeq2SeqLM.from_pretrained(directory).eval()
 
     def write(sources: list[list[int]], beam: int) -> Texts:
         tokens, keep = padded(sources, pad)
@@ -139,6 +141,8 @@ def _theirs(directory: Path, pad: int, eos: int) -> Write:
             length_penalty=1.0,
             bad_words_ids=None,
             forced_eos_token_id=None,
+            forced_bos_token_id=None,
+            no_repeat_ngram_size=0,
         )
         return [_cut(row, eos) for row in out[:, 1:].tolist()]
 

@@ -36,7 +36,7 @@ def bench(
     ),
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the minimum counts.")] = 5,
     data: Annotated[Path | None, typer.Option(help="train: tagged words; decode: a text to translate.")] = None,
-    model: Annotated[Path | None, typer.Option("--from", help="train: a BERT, else MiniLM; decode: a Marian.")] = None,
+    model: Annotated[Path | None, typer.Option("--from", help="train: a BERT, else MiniLM; decode: a Marian or BART.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the table and the picture.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
