@@ -91,9 +91,12 @@ def test_rank(place: Path) -> None:
 
 def test_prune_export_train_and_undo(place: Path) -> None:
     done = multihead(
-        "heads", "prune", "runs/a/model", "test.csv", *COLUMNS, "--keep", "50%", "--ffn", "--out", "small", cwd=place
-    )
+        "heads", "prune", "runs/a/model", "test.csv", *COLUMNS, "--keep", "50%", "--ffn", "--out", "small", "--curve",
+        "curve.png", cwd=place
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert (place / "curve.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert done.stdout.startswith("100% of the heads, 100% of the arithmetic: ")
     for words in (
         "heads",
         "parameters",

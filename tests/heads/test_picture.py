@@ -211,3 +211,19 @@ def test_small_pieces() -> None:
     for bits, kind in ((8, np.uint8), (16, np.dtype("<u2"))):
         again = np.frombuffer(base64.b64decode(packed(np.array([0.0, 0.25, 1.0]), bits)), kind)
         np.testing.assert_allclose((again / (2**bits - 1)) ** 2, [0, 0.25, 1], atol=0.01)
+
+
+def test_without_colours_the_map_is_of_shades(random_body: Any) -> None:
+    drawn = picture(random_body("encoder"), "a b")
+    weights = drawn.find("encoder.0.self.0")[1].weights
+    console = Console(width=80, color_system=None, force_terminal=False)
+    with console.capture() as captured:
+        show_map(drawn, console, "encoder.0.self.0")
+    lines = captured.get().splitlines()[2:6]
+    for line, want in zip(lines, weights, strict=True):
+        cells = [line[i] for i in range(len(line) - 12, len(line), 3)]
+        assert [" ·░▒▓█".index(cell) for cell in cells] == [min(5, int(np.sqrt(w) * 6)) for w in want]
+    with console.capture() as captured:
+        show_map(drawn, console)
+    assert "▀" not in captured.get()
+    assert len(set(captured.get()) & set("·░▒▓█")) > 2

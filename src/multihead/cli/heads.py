@@ -191,6 +191,7 @@ def prune(
     ffn: Annotated[bool, typer.Option("--ffn", help="Cut out feed-forward units too.")] = False,
     check: Annotated[Path | None, typer.Option(help="A file that judges; else half of DATA does.")] = None,
     recover: Annotated[Path | None, typer.Option(help="A run file to train the pruned model on, shortly.")] = None,
+    curve: Annotated[Path | None, typer.Option(help="Draw how the score falls while heads go: a PNG.")] = None,
     limit: Limit = None,
     json: Json = False,
 ) -> None:
@@ -208,7 +209,8 @@ def prune(
     from multihead.build import load
     from multihead.heads import Budget
     from multihead.heads import prune as pruned
-    from multihead.report.heads import print_bill
+    from multihead.report.heads import print_bill, spread
+    from multihead.report.pruning_curve import draw_curve
     from multihead.scores import plain
 
     allowed = Budget.read(budget, keep)
@@ -217,23 +219,26 @@ def prune(
     console = Console(highlight=False, stderr=json)
     loaded = load(model)
     loaded.ready()
-    with console.status("choosing what goes") as status:
+    with console.status("choosing what goes"):
 
         def told(point: Point) -> None:
-            status.update(
-                f"choosing: {point.heads:.0%} of heads, {point.flops:.0%} of FLOPs left: {point.score.value:.4f}"
+            console.print(
+                f"{point.heads:4.0%} of the heads, {point.flops:4.0%} of the arithmetic: "
+                f"{point.score.value:.4f}, lost {spread(point.loss, point.score)}"
             )
 
         rows = list(rows_of(loaded, data, columns, limit, gold=True))
         judging = None if check is None else rows_of(loaded, check, columns, limit, gold=True)
         done = pruned(model, rows, out, allowed, check=judging, ffn=ffn, told=told)
     if json:
-        curve = [
+        steps = [
             {"heads": p.heads, "flops": p.flops, "score": plain(p.score), "loss": plain(p.loss)} for p in done.curve
         ]
-        print(jsons.dumps({**plain(done), "curve": curve}))
+        print(jsons.dumps({**plain(done), "curve": steps}))
     else:
         print_bill(done, console)
+    if curve is not None:
+        draw_curve(done, curve, allowed.points)
     if done.held == "broken":
         console.print(f"[red]the budget is broken on rows that chose nothing[/red]: {out} was not written")
         raise typer.Exit(1)

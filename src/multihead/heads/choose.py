@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from multihead.heads.bill import size_of
 from multihead.heads.cut import Cut, Numbers, configs, cut, cut_of
 from multihead.heads.gates import Gates
-from multihead.heads.judge import Example, Work, evaluated, loss_of
+from multihead.heads.judge import Example, Work, evaluated, loss_of, points
 from multihead.models import Block, Model
 from multihead.scores import Difference, Score
 from multihead.tasks import Task
@@ -167,7 +167,7 @@ class Budget:
     """What may be lost, or how much shall stay."""
 
     metric: str | None = None
-    points: float | None = None  # of 100
+    points: float | None = None  # of 100; of a perplexity or a loss, as it is
     keep: float | None = None  # share
 
     @staticmethod
@@ -203,10 +203,10 @@ def chosen(search: Search, budget: Budget, told: Callable[[Point], None] | None 
         curve.append(point)
         if told is not None:
             told(point)
-        allowed = (budget.points or 0.0) / (1 if point.score.unit == "percent" else 100)
-        if budget.keep is not None or point.loss.interval.high <= allowed:
+        allowed = budget.points or 0.0
+        if budget.keep is not None or points(point.loss.interval.high, point.score) <= allowed:
             best = point
-        elif point.loss.value > FAR * allowed:
+        elif points(point.loss.value, point.score) > FAR * allowed:
             break
     if budget.keep is not None and best is not None and (best.flops if search.ffn else best.heads) > budget.keep + 0.05:
         raise ValueError(
@@ -215,7 +215,7 @@ def chosen(search: Search, budget: Budget, told: Callable[[Point], None] | None 
         )
     if best is None or (not best.off and not best.units):
         first = curve[min(1, len(curve) - 1)]
-        high = first.loss.interval.high * (1 if first.score.unit == "percent" else 100)
+        high = points(first.loss.interval.high, first.score)
         raise ValueError(
             f"nothing can go within {budget.points or 0:g} points for certain: the first step may lose {high:.2f} "
             "on the rows that choose; allow more, or give more rows"

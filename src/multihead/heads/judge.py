@@ -28,13 +28,7 @@ class Example:
     index: int
 
 
-def examples(task: Task, rows: Iterable[Values], model: Model | None = None) -> list[Example]:
-    """model: it shall be judged by its answers, which is not how a language model is."""
-    if model is not None and task.judged(model, []) is not None:
-        raise ValueError(
-            f"{task.name} is judged by how well it foretells a text, not by answers: "
-            "rank its heads by gradient (--by gradient); pruning it within a budget is not built yet"
-        )
+def examples(task: Task, rows: Iterable[Values]) -> list[Example]:
     found = [Example(values, task.encode(values), index) for index, values in enumerate(task.prepare(rows))]
     if not found:
         raise ValueError("the data has no row to read")
@@ -123,13 +117,17 @@ def named_score(scorer: Scorer, name: str | None) -> str:
 def evaluated(model: Model, task: Task, done: Work, replicates: int = REPLICATES) -> Scorer:
     scorer = task.scorer(replicates)
     model.eval()
+    if (judged := task.judged(model, (row.values for row in done.rows))) is not None:
+        for index, (values, prediction) in enumerate(judged):
+            scorer.add(values, prediction, index)
+        return scorer
     score(task, done, spoken(done, lambda batch: task.read(model, batch)), scorer)
     return scorer
 
 
 def points(value: float, score: Score) -> float:
-    """In points of 100, as people say them."""
-    return value if score.unit == "percent" else 100 * value
+    """In points of 100, as people say them; a perplexity, or a loss in nats, as it is."""
+    return value * (100 if score.unit in ("share", "correlation") else 1)
 
 
 def drawn(scorer: Scorer) -> int:

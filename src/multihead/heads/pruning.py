@@ -69,7 +69,7 @@ def prune(
     loaded = load(where)
     task, model = loaded.ready(), loaded.model
     choosing, judging = halves(rows) if check is None else (list(rows), list(check))
-    ready = examples(task, choosing, model)
+    ready = examples(task, choosing)
     metric = named_score(task.scorer(1), budget.metric)
     search = Search(model, task, ready, work(task, ready), metric, ffn)
     point, curve = chosen(search, budget, told)
@@ -94,6 +94,10 @@ def billed(model: Model, smaller: Model, task: Task, rows: Sequence[Example], me
     some = replace(some, batches=some.batches[:: max(1, len(some.batches) // TIMED)])
 
     def read(one: Model) -> None:
+        if (judged := task.judged(one, (row.values for row in some.rows))) is not None:
+            for _ in judged:
+                pass
+            return
         for _, batch in some.batches:
             task.read(one, batch)
 

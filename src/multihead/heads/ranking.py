@@ -11,11 +11,12 @@ import numpy as np
 from multihead.build import Loaded
 from multihead.data.batches import plan
 from multihead.heads.gates import Gates
-from multihead.heads.judge import REPLICATES, Example, drawn, examples, loss_of, named_score, score, work
+from multihead.heads.judge import REPLICATES, Example, drawn, examples, loss_of, named_score, points, score, work
 from multihead.heads.passes import Passes
 from multihead.models import Model
 from multihead.scores import Difference, Score, Spearman
 from multihead.tasks import Batch, Scorer, Task, Values
+from multihead.watch import ablate
 
 BLOCK = 1024  # rows whose answers are held at once
 PORTIONS = 5  # early stopping looks at the heads after each of them
@@ -65,7 +66,7 @@ def rank(
     if not by or not set(by) <= {"ablation", "gradient"}:
         raise ValueError(f"by={list(by)}: give ablation, gradient or both")
     task, model = loaded.ready(), loaded.model.eval()
-    ready = examples(task, rows, model if "ablation" in by else None)
+    ready = examples(task, rows)
     cost: dict[str, float] = {}
     gradients: dict[str, float] = {}
     if "gradient" in by:
@@ -100,6 +101,8 @@ class Ablation:
         self.metric = named_score(task.scorer(1), metric)
         self.evaluation = len(self.passes.blocks) * area(ready, batch_tokens)
         self.whole = task.scorer(REPLICATES)
+        self.foretells = task.judged(model, []) is not None  # judged by text, not by answers: row by row it is not run
+        self.judged = 0  # windows of it
 
     @property
     def cost(self) -> float:
@@ -141,6 +144,9 @@ class Ablation:
         scorers: dict[str, Scorer],
         expected: float,
     ) -> None:
+        if self.foretells:
+            self._foretold(heads, rows, wholes, scorers, expected)
+            return
         for start in range(0, len(rows), BLOCK):
             done = work(self.task, rows[start : start + BLOCK], self.batch_tokens)
             said: dict[str, list[Any]] = {address: [None] * done.count for address in ("", *heads)}
@@ -160,17 +166,39 @@ class Ablation:
             for address in heads:
                 score(self.task, done, said[address], scorers[address])
 
+    def _foretold(
+        self,
+        heads: Sequence[str],
+        rows: Sequence[Example],
+        wholes: Sequence[Scorer],
+        scorers: dict[str, Scorer],
+        expected: float,
+    ) -> None:
+        """A task that is judged by how well it foretells a text runs over all of it, whichever head is off."""
+        values, count = [row.values for row in rows], 0
+        for address in ("", *heads):
+            with ablate(self.model, [address] if address else []):
+                said = list(self.task.judged(self.model, values) or ())
+            for scorer in [scorers[address]] if address else wholes:
+                for count, (given, prediction) in enumerate(said):
+                    scorer.add(given, prediction, self.judged + count)
+            self.passes.ran += len(self.passes.blocks) * area(rows, self.batch_tokens)
+            if self.told is not None:
+                self.told(min(1.0, self.cost / expected))
+        self.judged += count + 1
+
     def _price(self, heads: Sequence[str]) -> float:
         """Evaluations that measuring these heads costs: the blocks from each head's own on."""
+        if self.foretells:
+            return float(len(heads))
         blocks = len(self.passes.blocks)
         return sum(blocks - self.passes.first[head.rpartition(".")[0]] for head in heads) / blocks
 
     def _effect(self, address: str, whole: Scorer, without: Scorer, level: float) -> Effect:
         loss = loss_of(whole, without, self.metric, level)
-        rows, unit = drawn(whole), whole.result()[self.metric].unit
-        low, high = loss.interval.low, loss.interval.high
-        clear = CLEAR if unit == "percent" else CLEAR / 100
-        return Effect(address, loss, None, rows, settled=low > 0 or high < 0 or (-clear <= low and high <= clear))
+        low, high = (points(x, whole.result()[self.metric]) for x in (loss.interval.low, loss.interval.high))
+        settled = low > 0 or high < 0 or (low >= -CLEAR and high <= CLEAR)
+        return Effect(address, loss, None, drawn(whole), settled)
 
 
 def area(rows: Sequence[Example], batch_tokens: int) -> int:

@@ -21,6 +21,7 @@ from multihead.heads.picture import Map, Picture, View
 
 INK = (20, 64, 140)  # of a full weight; fits on dark and on light, since cells have their own ground
 PAPER = (246, 246, 243)
+SHADES = " ·░▒▓█"  # where there are no colours: in a pipe, in a file
 LABEL = 14  # columns of a word's name
 LARGEST = 40  # words of a PNG with names on it
 FONTS = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "Microsoft YaHei", "PingFang SC", "SimHei",
@@ -55,7 +56,7 @@ def show_all(view: View, console: Console) -> None:
             some = maps[start : start + across]
             numbers = "".join(f"{one.address.split('.')[3]:<{wide + 1}}" for one in some)
             console.print(Text(f"{'' if start else layer:>3} {numbers}", "dim"), no_wrap=True, crop=True)
-            blocks = [half_blocks(one.weights, wide, max(2, wide // 2)) for one in some]
+            blocks = [small(one.weights, wide, max(2, wide // 2), console) for one in some]
             for line in range(len(blocks[0])):
                 row = Text("    ")
                 for block in blocks:
@@ -76,11 +77,11 @@ def show_one(view: View, one: Map, console: Console) -> None:
         for query, word in enumerate(view.queries):
             row = Text(f"{query:>3} ", "dim").append(f"{set_cell_size(short(word, label), label)} ", "not dim")
             for weight in one.weights[query]:
-                row.append(" " * cell, ground(float(weight)))
+                row.append(shade(float(weight)) * cell if plain(console) else " " * cell, ground(float(weight)))
             console.print(row, no_wrap=True)
     else:
         wide = min(console.width - 4, 96)
-        for line in half_blocks(one.weights, wide, max(4, wide // 4)):
+        for line in small(one.weights, wide, max(4, wide // 4), console):
             console.print(Text("  ").append_text(line), no_wrap=True)
     for line in strongest(view, one, min(24, max(8, console.height - 12))):
         console.print(line, no_wrap=True, overflow="ellipsis")
@@ -103,8 +104,18 @@ def strongest(view: View, one: Map, most: int) -> list[Text]:
     return lines
 
 
-def half_blocks(weights: NDArray[np.float32], wide: int, high: int) -> list[Text]:
-    """A small picture: two rows of points in each line, by the upper half block."""
+def plain(console: Console) -> bool:
+    return console.color_system is None
+
+
+def shade(weight: float) -> str:
+    return SHADES[min(len(SHADES) - 1, int(root(weight) * len(SHADES)))]
+
+
+def small(weights: NDArray[np.float32], wide: int, high: int, console: Console) -> list[Text]:
+    """A small picture of so many lines: two rows of points in each, by the upper half block; without colours, one."""
+    if plain(console):
+        return [Text("".join(map(shade, line))) for line in pooled(weights, high, wide)]
     points = pooled(weights, 2 * high, wide)
     lines = []
     for line in range(high):
@@ -129,9 +140,13 @@ def pooled(weights: NDArray[np.float32], high: int, wide: int) -> NDArray[np.flo
 
 
 def mixed(weight: float) -> tuple[int, int, int]:
-    share = float(np.sqrt(min(1.0, max(0.0, float(weight)))))  # roots, so that small weights are seen
-    red, green, blue = (round(a + (b - a) * share) for a, b in zip(PAPER, INK, strict=True))
+    red, green, blue = (round(a + (b - a) * root(weight)) for a, b in zip(PAPER, INK, strict=True))
     return red, green, blue
+
+
+def root(weight: float) -> float:
+    """By roots, small weights are seen."""
+    return float(np.sqrt(min(1.0, max(0.0, float(weight)))))
 
 
 def ground(weight: float) -> Style:

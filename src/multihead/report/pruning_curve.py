@@ -1,0 +1,49 @@
+"""How a score falls while heads go: the search of `heads prune`, as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from multihead.heads import Pruned
+from multihead.heads.judge import points
+from multihead.report.facts import called
+from multihead.scores import Difference
+
+BLUE, ORANGE = "#0072b2", "#d55e00"  # of Okabe and Ito: told apart by everybody
+
+
+def limits(loss: Difference) -> tuple[float, float]:
+    """The worst and the best that it may be."""
+    return loss.interval.high, loss.interval.low
+
+
+def draw_curve(done: Pruned, path: Path, budget: float | None = None) -> None:
+    """Write a PNG. budget: points that may be lost."""
+    curve, whole = done.curve, done.curve[0].score
+    by_flops = any(point.units for point in curve)
+    kept = [100 * (point.flops if by_flops else point.heads) for point in curve]
+    lost = [-points(point.loss.value, whole) for point in curve]
+    low, high = zip(*([-points(x, whole) for x in limits(point.loss)] for point in curve), strict=True)
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
+    axis.axhline(0, color="0.6", linewidth=1)
+    if budget is not None:
+        axis.axhline(-budget, color="0.6", linewidth=1, linestyle="--", label=f"budget: {budget:g} points")
+    axis.fill_between(kept, low, high, color=BLUE, alpha=0.18, linewidth=0, label="paired interval")
+    axis.plot(kept, lost, color=BLUE, marker="o", markersize=4, label="rows that choose")
+    bill = done.bill
+    share = bill.after.flops / bill.before.flops if by_flops else bill.after.heads / bill.before.heads
+    value, worst, best = (-points(x, bill.scores[0]) for x in (bill.loss.value, *limits(bill.loss)))
+    axis.errorbar([100 * share], [value], yerr=[[value - worst], [best - value]], color=ORANGE, marker="D", capsize=3,
+                  linestyle="", label="the pruned model, on rows that chose nothing")  # fmt: skip
+    axis.invert_xaxis()
+    axis.set_xlabel(f"{'arithmetic' if by_flops else 'heads'} kept, %")
+    axis.set_ylabel(f"{called(bill.metric)}, points beside the whole model")
+    axis.legend(frameon=False, loc="lower left")
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
+    figure.savefig(path, dpi=150)

@@ -1,0 +1,111 @@
+"""A head that training made, not a hand: its data can only be learnt by looking at the same word elsewhere."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import multihead as mh
+from multihead.build import Loaded
+from multihead.data.tokenizer import Tokenizer
+from multihead.heads import Budget, prune, rank, stats
+from multihead.heads.judge import evaluated, examples, work
+from multihead.models import Classes, Decoder, Encoder, Model, ModelConfig, Vocabulary
+from multihead.models.families import own_config
+from multihead.watch import ablate, numbers
+
+LETTERS = "abcdefghijkl"
+
+
+def train(loaded: Loaded, row: Any, steps: int, enough: float) -> float:
+    task = loaded.ready()
+    optimizer = torch.optim.AdamW(loaded.model.parameters(), 3e-3)
+    loss = torch.tensor(float("inf"))
+    for _ in range(steps):
+        total, count = task.loss(loaded.model.train(), task.collate([task.encode(row())[0] for _ in range(32)]))
+        loss = total / count
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if loss < enough:
+            break
+    loaded.model.eval()
+    return loss.item()
+
+
+def test_a_learnt_copy_head_is_named_and_ranked_first(tokenizer: Tokenizer) -> None:
+    """Every word stands twice; its tag says whether its twin is among the first three."""
+    torch.manual_seed(0)
+    pick = random.Random(0)
+
+    def row() -> dict[str, Any]:
+        words = pick.sample(LETTERS, 4) * 2
+        pick.shuffle(words)
+        twins = [next(j for j, other in enumerate(words) if other == word and j != i) for i, word in enumerate(words)]
+        return {"tokens": words, "tags": ["B-X" if twin < 3 else "O" for twin in twins]}
+
+    config = ModelConfig(vocab=len(tokenizer), dim=48, layers=2, heads=2, max_length=16, dropout=0.0, norm_first=True)
+    model = Model(Encoder(config), Classes(config.dim, 3, dropout=0.0))
+    options = {"size": 16, "overlap": 0}
+    loaded = Loaded(model, own_config(model), tokenizer, labels=["O", "B-X", "I-X"], task="ner", options=options)
+    assert train(loaded, row, 1500, 0.01) < 0.05
+    rows = [row() for _ in range(60)]
+    found = stats(loaded, rows)
+    names = dict(zip(found.addresses, found.names, strict=True))
+    first, second, *_ = rank(loaded, rows).effects
+    assert names[first.address] == "same word"
+    assert first.loss is not None
+    assert second.loss is not None
+    assert first.loss.interval.low > second.loss.interval.high
+
+
+@pytest.fixture
+def repeating(tokenizer: Tokenizer) -> tuple[Loaded, list[dict[str, Any]]]:
+    """A small language model, shortly trained: eight letters, then the same again."""
+    torch.manual_seed(0)
+    pick = random.Random(0)
+
+    def row() -> dict[str, Any]:
+        return {"text": " ".join(pick.sample(LETTERS, 8) * 2)}
+
+    config = ModelConfig(vocab=len(tokenizer), dim=32, layers=2, heads=4, max_length=32, dropout=0.0, norm_first=True)
+    model = Model(Decoder(config), Vocabulary(config))
+    special = tokenizer.special
+    options = {"size": 17, "overlap": 0, "stop": [special["sep"]], "start": special["cls"], "decode": {}}
+    loaded = Loaded(model, own_config(model), tokenizer, task="generate", options=options)
+    train(loaded, row, 150, 0.0)
+    return loaded, [row() for _ in range(40)]
+
+
+def test_a_language_model_is_ranked_by_how_well_it_foretells(repeating: Any) -> None:
+    loaded, rows = repeating
+    found = rank(loaded, rows, ["ablation"])
+    assert found.metric == "loss"
+    assert found.cost["ablation"] == pytest.approx(9)  # every head is a whole evaluation
+    task = loaded.ready()
+    order = np.random.Generator(np.random.PCG64(0)).permutation(len(rows))  # running text: the order matters a little
+    ready = examples(task, rows)
+    done = work(task, [ready[i] for i in order])
+    whole = evaluated(loaded.model, task, done).result()["loss"].value
+    for effect in found.effects:
+        with ablate(loaded.model, [effect.address]):
+            lost = evaluated(loaded.model, task, done).result()["loss"].value - whole
+        assert effect.loss is not None
+        assert effect.loss.value == pytest.approx(lost, abs=1e-6)
+    early = rank(loaded, rows, ["ablation"], early=True)
+    assert len(early.effects) == 8
+    assert early.cost["ablation"] <= 9
+
+
+def test_a_language_model_is_pruned_within_a_budget(repeating: Any, tmp_path: Any) -> None:
+    loaded, rows = repeating
+    mh.save(loaded, tmp_path / "whole")
+    done = prune(tmp_path / "whole", rows, tmp_path / "small", Budget.read("loss 0.3", None))
+    assert done.off
+    assert done.bill.metric == "loss"
+    assert done.bill.loss.value <= 0.3
+    assert sum(len(mine) for mine in numbers(mh.load(tmp_path / "small").model).values()) == 8 - len(done.off)
