@@ -18,7 +18,7 @@ from multihead.build import Loaded
 from multihead.heads.cut import Cut, configs, cut, cut_of, filled, plan_from
 from multihead.models import Block, EncoderDecoder, LanguageModel, Model, ModelConfig
 from multihead.models.families import own_config
-from multihead.watch import ablate, numbers, watch
+from multihead.watch import ablate, attentions, numbers, watch
 
 SMALL = ModelConfig(vocab=37, dim=24, layers=2, heads=4, max_length=64, dropout=0.0, inner=20)
 KINDS = {
@@ -87,6 +87,47 @@ def test_pruned_is_ablated(data: st.DataObject, kind: str) -> None:
     fewer = sum(p.numel() for p in model.parameters()) - sum(p.numel() for p in smaller.parameters())
     assert fewer == sum(slice_.numel() for slice_ in removed.values())
     assert (fewer > 0) == bool(off or units)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_what_goes_leaves_its_mean_behind(kind: str) -> None:
+    """As if every head and unit that went gave the same always: its mean. Without biases, as if it gave nothing."""
+    model = made(kind)
+    off = [f"{name}.{n}" for name in numbers(model) for n in (0, 1)]
+    units = {"encoder.0": tuple(range(5, 20)), "decoder.1": tuple(range(12))}
+    means = {name: torch.randn(4, a.value_dims[0]) for name, a in attentions(model).items()}
+    blocks = {m.address: m for m in model.modules() if isinstance(m, Block)}
+    means |= {name: torch.randn(20) for name in blocks}
+    source, target = torch.randint(0, 37, (2, 7)), torch.randint(0, 37, (2, 5))
+    taps, hooks = {}, []
+    for name, attention in attentions(model).items():
+
+        def fixed(attended: Any, name: str = name, bias: bool = attention.out.bias is not None) -> Tensor:
+            mixed = attended.mixed.clone()
+            mixed[:, :2] = means[name][:2, None] if bias else 0
+            return mixed
+
+        taps[name] = fixed
+        attention.taps.append(fixed)
+    for name, stay in units.items():
+        rest = [n for n in range(20) if n not in stay]
+        down = blocks[name].feed_forward.down
+
+        def hook(module: Any, inputs: Any, name: str = name, rest: list[int] = rest) -> Any:
+            inner = inputs[0].clone()
+            inner[..., rest] = means[name][rest] if module.bias is not None else 0
+            return (inner,)
+
+        hooks.append(down.register_forward_pre_hook(hook))
+    with torch.no_grad():
+        want = model(source, target)
+    for name, attention in attentions(model).items():
+        attention.taps.remove(taps[name])
+    for hook_ in hooks:
+        hook_.remove()
+    smaller, _ = cut(model, cut_of(model, off, units), means)
+    with torch.no_grad():
+        assert (smaller(source, target) - want).abs().max() < 1e-5
 
 
 def test_heads_keep_their_numbers(tmp_path: Path) -> None:

@@ -13,8 +13,11 @@ import torch
 
 import multihead as mh
 from multihead.build import create
+from multihead.data.split import is_valid
 from multihead.data.tokenizer import Tokenizer
 from multihead.heads import Budget, padded, prune, recovery, undo
+from multihead.heads.judge import examples
+from multihead.heads.means import averages
 from multihead.heads.pruning import halves
 from multihead.models import ModelConfig
 from multihead.watch import numbers
@@ -144,7 +147,7 @@ def test_units_and_heads_of_a_family(tokenizer: Tokenizer, tmp_path: Path) -> No
     undo(out, tmp_path / "again")
     assert files(tmp_path / "again") == before
     # and once more, from what was pruned already
-    prune(out, rows, tmp_path / "smaller", Budget.read(None, "70%"), check=rows)
+    prune(out, rows, tmp_path / "smaller", Budget.read(None, "70%"), check=rows, ffn=True)
     less = mh.load(tmp_path / "smaller")
     assert padded(less).architecture == "BertForTokenClassification"
     undo(tmp_path / "smaller", tmp_path / "small again")
@@ -237,3 +240,34 @@ def test_halves_are_chosen_by_text() -> None:
     assert not {row["text"] for row in choosing} & {row["text"] for row in judging}
     with pytest.raises(ValueError, match="too few rows"):
         halves(rows[:1])
+
+
+def test_the_validation_split_of_training_has_two_halves() -> None:
+    rows = [{"text": f"text {i}"} for i in range(2000) if is_valid(f"text {i}")]
+    sides = halves(rows)
+    assert min(len(side) for side in sides) > 0.4 * len(rows)
+
+
+def test_means_are_those_of_the_real_tokens(planted_previous: Any) -> None:
+    """Beside a plain float64 mean of every row read alone, without padding."""
+    loaded, rows = planted_previous.loaded, planted_previous.rows[:20]
+    task, model = loaded.ready(), loaded.model
+    ready = examples(task, rows)
+    found = averages(model, task, ready)
+    name, block = "encoder.1.self", model.body.stack.blocks[1]
+    heads: list[torch.Tensor] = []
+    units: list[torch.Tensor] = []
+
+    def tap(attended: Any) -> torch.Tensor:
+        heads.append(attended.mixed[0].double())
+        return attended.mixed
+
+    block.attention.taps.append(tap)
+    hook = block.feed_forward.down.register_forward_pre_hook(lambda m, x: units.append(x[0][0].double()))
+    with torch.no_grad():
+        for row in ready:
+            task.logits(model, task.collate(row.windows))
+    hook.remove()
+    block.attention.taps.remove(tap)
+    torch.testing.assert_close(found[name].double(), torch.cat(heads, 1).mean(1), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found["encoder.1"].double(), torch.cat(units).mean(0), rtol=1e-5, atol=1e-5)

@@ -189,6 +189,9 @@ def prune(
         str | None, typer.Option(help="How much stays: 60% of the heads; with --ffn, of the FLOPs.")
     ] = None,
     ffn: Annotated[bool, typer.Option("--ffn", help="Cut out feed-forward units too.")] = False,
+    fold: Annotated[
+        bool, typer.Option("--fold/--no-fold", help="Leave behind, in a bias, what went gave on average.")
+    ] = True,
     check: Annotated[Path | None, typer.Option(help="A file that judges; else half of DATA does.")] = None,
     recover: Annotated[Path | None, typer.Option(help="A run file to train the pruned model on, shortly.")] = None,
     curve: Annotated[Path | None, typer.Option(help="Draw how the score falls while heads go: a PNG.")] = None,
@@ -229,7 +232,7 @@ def prune(
 
         rows = list(rows_of(loaded, data, columns, limit, gold=True))
         judging = None if check is None else rows_of(loaded, check, columns, limit, gold=True)
-        done = pruned(model, rows, out, allowed, check=judging, ffn=ffn, told=told)
+        done = pruned(model, rows, out, allowed, check=judging, ffn=ffn, fold=fold, told=told)
     if json:
         steps = [
             {"heads": p.heads, "flops": p.flops, "score": plain(p.score), "loss": plain(p.loss)} for p in done.curve

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from multihead.heads.bill import size_of
-from multihead.heads.cut import Cut, Numbers, configs, cut, cut_of
+from multihead.heads.cut import Cut, Means, Numbers, configs, cut, cut_of
 from multihead.heads.gates import Gates
 from multihead.heads.judge import Example, Work, evaluated, loss_of, points
+from multihead.heads.means import averages
 from multihead.models import Block, Model
 from multihead.scores import Difference, Score
 from multihead.tasks import Task
@@ -42,8 +44,13 @@ class Point:
 class Search:
     """From the whole model down; `points` yields one step after another."""
 
-    def __init__(self, model: Model, task: Task, rows: Sequence[Example], done: Work, metric: str, ffn: bool) -> None:
-        self.model, self.task, self.rows, self.done, self.metric, self.ffn = model, task, rows, done, metric, ffn
+    def __init__(
+        self, model: Model, task: Task, rows: Sequence[Example], done: Work, metric: str, ffn: bool, fold: bool = True
+    ) -> None:
+        """fold: what goes leaves its mean behind, in a bias."""
+        self.model, self.task, self.done, self.metric, self.ffn = model, task, done, metric, ffn
+        self.asked = rows[:: max(1, len(rows) // ASKED)]
+        self.means = averages(model, task, self.asked) if fold else None
         lengths = [len(window["tokens"]) for row in rows for window in row.windows]
         self.length = float(np.mean(lengths))
         self.size = size_of(model, self.length)
@@ -70,7 +77,7 @@ class Search:
         total = sum(self.head_cost[name] * len(mine) for name, mine in self.left.items())
         total += sum(self.unit_cost[name] * len(mine) for name, mine in self.units.items())
         while (room := self._room(point, keep)) > 0 and self._remove(model, min(step * total, room)):
-            model, _ = cut(self.model, self.plan())
+            model, _ = cut(self.model, self.plan(), self.means)
             point = self._point(model)
             yield point
 
@@ -105,8 +112,8 @@ class Search:
 
     def _remove(self, model: Model, cost: float) -> bool:
         """Takes out what is worth least for its cost, until `cost` is reached; False: nothing was left to take."""
-        gates = Gates(model, units=self.ffn)
-        gates.measure(self.task, self.rows[:: max(1, len(self.rows) // ASKED)])
+        gates = Gates(model, self.ffn, self._means())
+        gates.measure(self.task, self.asked)
         parts = self._heads(gates.heads()) + (self._chunks(gates.units()) if self.ffn else [])
         taken = 0.0
         for _, price, take in sorted(parts, key=lambda part: part[0]):
@@ -114,6 +121,14 @@ class Search:
                 break
             taken += price if take() else 0.0
         return taken > 0
+
+    def _means(self) -> Means | None:
+        """Those of the parts that are left."""
+        if self.means is None:
+            return None
+        before = numbers(self.model)
+        left = {name: self.means[name][[before[name].index(n) for n in mine]] for name, mine in self.left.items()}
+        return left | {name: self.means[name][torch.from_numpy(mine)] for name, mine in self.units.items()}
 
     def _heads(self, worth: Mapping[str, float]) -> list[tuple[float, float, Callable[[], bool]]]:
         """(worth by cost, cost, take) of every group of heads that share keys; mostly a group is one head."""

@@ -20,6 +20,7 @@ from multihead.models.block import attention_of
 from multihead.watch import locate, numbers
 
 Numbers = tuple[int, ...]
+Means = Mapping[str, Tensor]  # by attention [H, W], by block [F]
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,11 @@ def cut_of(model: Model, off: Iterable[str], units: Mapping[str, Numbers] | None
     return Cut(heads, dict(units or {}))
 
 
-def cut(model: Model, plan: Cut) -> tuple[Model, dict[str, Tensor]]:
-    """The smaller model, and the slices that were taken out, by the names of the parameters they belong to."""
+def cut(model: Model, plan: Cut, means: Means | None = None) -> tuple[Model, dict[str, Tensor]]:
+    """The smaller model, and the slices that were taken out, by the names of the parameters they belong to.
+
+    means: what the heads and units give on average: it is left behind in the biases, where there are any.
+    """
     smaller = _shell(model)
     removed: dict[str, Tensor] = {}
     for block in _blocks(smaller):
@@ -65,10 +69,19 @@ def cut(model: Model, plan: Cut) -> tuple[Model, dict[str, Tensor]]:
             config = _config(model, block)
             new = attention_of(config, config.memory_dim if kind == "cross" else None, plan.heads[name])
             removed |= _narrow(attention, new, stay, f"{block.address}.{place}")
+            if means is not None:
+                rest = _rest(attention.heads, torch.tensor(stay))
+                _leave(new.out, removed[f"{block.address}.{place}.out.weight"], means[name][rest])
             setattr(block, place, new.train(attention.training))
             setattr(block, "kept" if kind == "self" else "cross_kept", plan.heads[name])
         if block.address in plan.units:
-            removed |= _thin(block, list(plan.units[block.address]))
+            stay = list(plan.units[block.address])
+            size = block.feed_forward.up.out_features
+            removed |= _thin(block, stay)
+            if means is not None:
+                rest = _rest(size, torch.tensor(stay))
+                gone = removed[f"{block.address}.feed_forward.down.weight"]
+                _leave(block.feed_forward.down, gone, means[block.address][rest])
     _describe(smaller)
     return smaller, removed
 
@@ -195,6 +208,13 @@ def _spread(data: Tensor, axis: int, size: int, mine: Tensor, rest: Tensor | Non
     shape[axis] = size
     out = data.new_zeros(shape).index_copy(axis, mine, data)
     return out if rest is None else out.index_copy(axis, _rest(size, mine), rest.to(data.dtype))
+
+
+def _leave(projection: nn.Linear, columns: Tensor, mean: Tensor) -> None:
+    """What these columns would have added on average goes into the bias."""
+    if projection.bias is not None:
+        added = columns.double() @ mean.flatten().double()
+        _put(projection, "bias", (projection.bias.data.double() + added).to(projection.bias.dtype))
 
 
 def _rest(size: int, mine: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from multihead.attention import Attended
+from multihead.heads.cut import Means
 from multihead.heads.judge import Example, work
 from multihead.models import Block, Model
 from multihead.tasks import Task
@@ -22,9 +23,11 @@ from multihead.watch import attentions, numbers
 class Gates:
     """Gates on one model; `measure` as often as wanted, then `heads()` and `units()`: means over the inputs."""
 
-    def __init__(self, model: Model, units: bool = False) -> None:
+    def __init__(self, model: Model, units: bool = False, means: Means | None = None) -> None:
+        """means: what a part gives on average; a gate then asks about what it gives beyond that."""
         self.model, self.attentions, self.numbers = model, attentions(model), numbers(model)
         self.blocks = {m.address: m for m in model.modules() if isinstance(m, Block)} if units else {}
+        self.means = means or {}
         self.gates: dict[str, Tensor] = {}
         self.sums: dict[str, Tensor] = {}
         self.inputs = 0
@@ -74,7 +77,8 @@ class Gates:
         def gate(attended: Attended) -> Tensor:
             B, H = attended.mixed.shape[:2]
             self.gates[name] = torch.ones(B, H, requires_grad=True)
-            return attended.mixed * self.gates[name][:, :, None, None]
+            mean = self.means.get(name, torch.zeros(1, 1))[None, :, None]
+            return mean + (attended.mixed - mean) * self.gates[name][:, :, None, None]
 
         return gate
 
@@ -82,7 +86,8 @@ class Gates:
         def gate(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             (inner,) = inputs  # [B, T, F]
             self.gates[name] = torch.ones(inner.shape[0], inner.shape[2], requires_grad=True)
-            return (inner * self.gates[name][:, None],)
+            mean = self.means.get(name, torch.zeros(1))
+            return (mean + (inner - mean) * self.gates[name][:, None],)
 
         return gate
 

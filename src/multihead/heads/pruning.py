@@ -12,7 +12,7 @@ from multihead.build import Loaded, load, save
 from multihead.data.split import is_valid
 from multihead.heads.bill import Bill, ratio, size_of
 from multihead.heads.choose import Budget, Point, Search, chosen
-from multihead.heads.cut import Cut, cut, cut_of
+from multihead.heads.cut import Cut, Means, cut, cut_of
 from multihead.heads.feed import texts
 from multihead.heads.judge import Example, evaluated, examples, loss_of, named_score, points, work
 from multihead.heads.keepsake import keep
@@ -43,7 +43,8 @@ def halves(rows: Iterable[Values]) -> tuple[list[Values], list[Values]]:
     """Rows that choose and rows that judge, by a hash of their text: equal texts never stand on both sides."""
     sides: tuple[list[Values], list[Values]] = ([], [])
     for values in rows:
-        sides[is_valid("\n".join(texts(values)), 0.5)].append(values)
+        # Another hash than that of training's own validation split, which would all fall on one side.
+        sides[is_valid("\n".join(("judges", *texts(values))), 0.5)].append(values)
     if not sides[0] or not sides[1]:
         raise ValueError("too few rows: one half chooses what goes, the other judges it")
     return sides
@@ -57,10 +58,12 @@ def prune(
     *,
     check: Iterable[Values] | None = None,
     ffn: bool = False,
+    fold: bool = True,
     told: Callable[[Point], None] | None = None,
 ) -> Pruned:
     """Prune the model in a directory into a new one. Without rows to `check` on, half of the rows judge.
 
+    fold: what is cut out leaves behind what it gave on average, in a bias; else it is as if it gave nothing.
     Nothing is written if the budget is broken on the rows that judge.
     """
     out = Path(out)
@@ -71,17 +74,17 @@ def prune(
     choosing, judging = halves(rows) if check is None else (list(rows), list(check))
     ready = examples(task, choosing)
     metric = named_score(task.scorer(1), budget.metric)
-    search = Search(model, task, ready, work(task, ready), metric, ffn)
+    search = Search(model, task, ready, work(task, ready), metric, ffn, fold)
     point, curve = chosen(search, budget, told)
     plan = cut_of(model, point.off, point.units)
-    smaller, _ = cut(model, plan)
+    smaller, _ = cut(model, plan, search.means)
     bill = billed(model, smaller, task, examples(task, judging), metric)
     held = verdict(bill, budget)
     widths = {m.address: m.feed_forward.up.out_features for m in model.modules() if isinstance(m, Block)}
     units = {name: widths[name] - len(mine) for name, mine in point.units.items()}
     done = Pruned(point.off, units, bill, curve, held)
     if held != "broken":
-        write(where, plan, out)
+        write(where, plan, out, search.means)
     return done
 
 
@@ -120,10 +123,10 @@ def verdict(bill: Bill, budget: Budget) -> str:
     return "likely" if points(bill.loss.value, bill.scores[0]) <= budget.points else "broken"
 
 
-def write(where: str | Path, plan: Cut, out: Path) -> Loaded:
+def write(where: str | Path, plan: Cut, out: Path, means: Means | None) -> Loaded:
     """The model without what the plan takes out, as a directory that knows its parent."""
     whole = load(where, dtype=None)  # as it is stored: undoing gives back the same bytes
-    model, removed = cut(whole.model, plan)
+    model, removed = cut(whole.model, plan, means)
     smaller = replace(whole, model=model, kept={}, pruned={})
     out.mkdir(parents=True, exist_ok=True)
     parent = keep(resolve(where), whole, smaller, plan, removed, out)
