@@ -14,8 +14,9 @@ from torch import Tensor
 
 import multihead as mh
 from multihead.attention import Cache
+from multihead.attention.multihead import merge
 from multihead.build import Loaded
-from multihead.heads.cut import Cut, configs, cut, cut_of, filled, plan_from
+from multihead.heads.cut import Cut, Moment, configs, cut, cut_of, filled, plan_from
 from multihead.models import Block, EncoderDecoder, LanguageModel, Model, ModelConfig
 from multihead.models.families import own_config
 from multihead.watch import ablate, attentions, numbers, watch
@@ -30,6 +31,7 @@ KINDS = {
     "relative": {"positions": "relative", "norm": "rms", "attention_bias": ""},
     "gated": {"gated": True, "inner_bias": False},
     "grouped": {"kv_heads": 2},
+    "bare": {"attention_bias": "", "inner_bias": False},
 }
 
 
@@ -98,6 +100,7 @@ def test_what_goes_leaves_its_mean_behind(kind: str) -> None:
     means = {name: torch.randn(4, a.value_dims[0]) for name, a in attentions(model).items()}
     blocks = {m.address: m for m in model.modules() if isinstance(m, Block)}
     means |= {name: torch.randn(20) for name in blocks}
+    moments = {name: Moment(mean.flatten()) for name, mean in means.items()}
     source, target = torch.randint(0, 37, (2, 7)), torch.randint(0, 37, (2, 5))
     taps, hooks = {}, []
     for name, attention in attentions(model).items():
@@ -125,9 +128,49 @@ def test_what_goes_leaves_its_mean_behind(kind: str) -> None:
         attention.taps.remove(taps[name])
     for hook_ in hooks:
         hook_.remove()
-    smaller, _ = cut(model, cut_of(model, off, units), means)
+    smaller, _ = cut(model, cut_of(model, off, units), moments)
     with torch.no_grad():
         assert (smaller(source, target) - want).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["plain", "gated", "bare"])
+def test_what_is_left_takes_over(kind: str) -> None:
+    """Where what goes is a sum of what stays, nothing is lost: twin units, a head that is the sum of two."""
+    model = made(kind)
+    block = model.body.encoder.stack.blocks[0]
+    layer, attention = block.feed_forward, block.attention
+    W = attention.value_dims[0]
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            if not name.startswith("down"):
+                parameter[10:] = parameter[:10]
+        for part in (attention.q, attention.k):  # three heads that look alike; the third mixes the sum of the two
+            part.weight[:] = part.weight[:W].repeat(4, 1)
+            if part.bias is not None:
+                part.bias[:] = part.bias[:W].repeat(4)
+        attention.v.weight[2 * W : 3 * W] = attention.v.weight[:W] + attention.v.weight[W : 2 * W]
+        if attention.v.bias is not None:
+            attention.v.bias[2 * W : 3 * W] = attention.v.bias[:W] + attention.v.bias[W : 2 * W]
+    heads, units = [], []
+
+    def tap(attended: Any) -> Tensor:
+        heads.append(merge(attended.mixed, attention.value_dims).flatten(0, 1))
+        return attended.mixed
+
+    attention.taps.append(tap)
+    hook = layer.down.register_forward_pre_hook(lambda m, x: units.append(x[0].flatten(0, 1)))
+    source, target = torch.randint(0, 37, (64, 7)), torch.randint(0, 37, (64, 5))
+    with torch.no_grad():
+        want = model(source, target)
+    attention.taps.remove(tap)
+    hook.remove()
+    rows = {"encoder.0.self": torch.cat(heads).double(), "encoder.0": torch.cat(units).double()}
+    moments = {name: Moment(x.mean(0), torch.cov(x.T, correction=0)) for name, x in rows.items()}
+    plan = cut_of(model, ["encoder.0.self.2"], {"encoder.0": tuple(range(10))})
+    with torch.no_grad():
+        off = (cut(model, plan)[0](source, target) - want).abs().mean()
+        left = (cut(model, plan, moments)[0](source, target) - want).abs().mean()
+    assert left < 0.03 * off
 
 
 def test_heads_keep_their_numbers(tmp_path: Path) -> None:

@@ -12,12 +12,13 @@ import pytest
 import torch
 
 import multihead as mh
+from multihead.attention.multihead import merge
 from multihead.build import create
 from multihead.data.split import is_valid
 from multihead.data.tokenizer import Tokenizer
 from multihead.heads import Budget, padded, prune, recovery, undo
 from multihead.heads.judge import examples
-from multihead.heads.means import averages
+from multihead.heads.moments import moments
 from multihead.heads.pruning import halves
 from multihead.models import ModelConfig
 from multihead.watch import numbers
@@ -248,12 +249,12 @@ def test_the_validation_split_of_training_has_two_halves() -> None:
     assert min(len(side) for side in sides) > 0.4 * len(rows)
 
 
-def test_means_are_those_of_the_real_tokens(planted_previous: Any) -> None:
+def test_moments_are_those_of_the_real_tokens(planted_previous: Any) -> None:
     """Beside a plain float64 mean of every row read alone, without padding."""
     loaded, rows = planted_previous.loaded, planted_previous.rows[:20]
     task, model = loaded.ready(), loaded.model
     ready = examples(task, rows)
-    found = averages(model, task, ready)
+    found = moments(model, task, ready)
     name, block = "encoder.1.self", model.body.stack.blocks[1]
     heads: list[torch.Tensor] = []
     units: list[torch.Tensor] = []
@@ -269,5 +270,9 @@ def test_means_are_those_of_the_real_tokens(planted_previous: Any) -> None:
             task.logits(model, task.collate(row.windows))
     hook.remove()
     block.attention.taps.remove(tap)
-    torch.testing.assert_close(found[name].double(), torch.cat(heads, 1).mean(1), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(found["encoder.1"].double(), torch.cat(units).mean(0), rtol=1e-5, atol=1e-5)
+    sides = {name: merge(torch.cat(heads, 1)[None], block.attention.value_dims)[0], "encoder.1": torch.cat(units)}
+    for place, rows_ in sides.items():
+        got = found[place]
+        assert got.spread is not None
+        torch.testing.assert_close(got.mean, rows_.mean(0), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(got.spread, torch.cov(rows_.T, correction=0), rtol=1e-4, atol=1e-4)

@@ -12,18 +12,20 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from multihead.heads.bill import size_of
-from multihead.heads.cut import Cut, Means, Numbers, configs, cut, cut_of
+from multihead.heads.cut import Cut, Numbers, configs, cut, cut_of
 from multihead.heads.gates import Gates
 from multihead.heads.judge import Example, Work, evaluated, loss_of, points
-from multihead.heads.means import averages
+from multihead.heads.moments import moments
 from multihead.models import Block, Model
 from multihead.scores import Difference, Score
 from multihead.tasks import Task
 from multihead.watch import attentions, numbers
 
 ASKED = 512  # rows, evenly spread, that gradients are taken on
+SEEN = 2048  # rows, likewise, that say how parts go together
 STEP = 0.05  # of what may go, per step
 ROUND = 16  # units: widths stay multiples of it, which the machine's kernels like
 FAR = 4.0  # budgets: where a step loses more than this many, the search ends
@@ -47,10 +49,10 @@ class Search:
     def __init__(
         self, model: Model, task: Task, rows: Sequence[Example], done: Work, metric: str, ffn: bool, fold: bool = True
     ) -> None:
-        """fold: what goes leaves its mean behind, in a bias."""
+        """fold: what is left takes over what it can of what goes."""
         self.model, self.task, self.done, self.metric, self.ffn = model, task, done, metric, ffn
         self.asked = rows[:: max(1, len(rows) // ASKED)]
-        self.means = averages(model, task, self.asked) if fold else None
+        self.moments = moments(model, task, rows[:: max(1, len(rows) // SEEN)]) if fold else None
         lengths = [len(window["tokens"]) for row in rows for window in row.windows]
         self.length = float(np.mean(lengths))
         self.size = size_of(model, self.length)
@@ -77,7 +79,7 @@ class Search:
         total = sum(self.head_cost[name] * len(mine) for name, mine in self.left.items())
         total += sum(self.unit_cost[name] * len(mine) for name, mine in self.units.items())
         while (room := self._room(point, keep)) > 0 and self._remove(model, min(step * total, room)):
-            model, _ = cut(self.model, self.plan(), self.means)
+            model, _ = cut(self.model, self.plan(), self.moments)
             point = self._point(model)
             yield point
 
@@ -122,13 +124,15 @@ class Search:
             taken += price if take() else 0.0
         return taken > 0
 
-    def _means(self) -> Means | None:
-        """Those of the parts that are left."""
-        if self.means is None:
-            return None
-        before = numbers(self.model)
-        left = {name: self.means[name][[before[name].index(n) for n in mine]] for name, mine in self.left.items()}
-        return left | {name: self.means[name][torch.from_numpy(mine)] for name, mine in self.units.items()}
+    def _means(self) -> dict[str, Tensor]:
+        """Of the parts that are left."""
+        if self.moments is None:
+            return {}
+        before, found = numbers(self.model), {}
+        for name, mine in self.left.items():
+            every = self.moments[name].mean.float().view(len(before[name]), -1)
+            found[name] = every[[before[name].index(n) for n in mine]]
+        return found | {n: self.moments[n].mean.float()[torch.from_numpy(mine)] for n, mine in self.units.items()}
 
     def _heads(self, worth: Mapping[str, float]) -> list[tuple[float, float, Callable[[], bool]]]:
         """(worth by cost, cost, take) of every group of heads that share keys; mostly a group is one head."""

@@ -20,7 +20,18 @@ from multihead.models.block import attention_of
 from multihead.watch import locate, numbers
 
 Numbers = tuple[int, ...]
-Means = Mapping[str, Tensor]  # by attention [H, W], by block [F]
+RIDGE = 1e-2  # of the mean variance: what few data seem to say is not believed too much
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Of what goes into a projection: mean [F], and covariance [F, F] where it is known."""
+
+    mean: Tensor
+    spread: Tensor | None = None
+
+
+Moments = Mapping[str, Moment]  # by attention (its heads' outputs side by side), by block (its units)
 
 
 @dataclass(frozen=True)
@@ -52,10 +63,11 @@ def cut_of(model: Model, off: Iterable[str], units: Mapping[str, Numbers] | None
     return Cut(heads, dict(units or {}))
 
 
-def cut(model: Model, plan: Cut, means: Means | None = None) -> tuple[Model, dict[str, Tensor]]:
+def cut(model: Model, plan: Cut, moments: Moments | None = None) -> tuple[Model, dict[str, Tensor]]:
     """The smaller model, and the slices that were taken out, by the names of the parameters they belong to.
 
-    means: what the heads and units give on average: it is left behind in the biases, where there are any.
+    moments: how the heads and units go together: what is left then takes over, by least squares, what it can of what
+    goes. Without them the smaller model is the whole one with those parts switched off.
     """
     smaller = _shell(model)
     removed: dict[str, Tensor] = {}
@@ -69,19 +81,17 @@ def cut(model: Model, plan: Cut, means: Means | None = None) -> tuple[Model, dic
             config = _config(model, block)
             new = attention_of(config, config.memory_dim if kind == "cross" else None, plan.heads[name])
             removed |= _narrow(attention, new, stay, f"{block.address}.{place}")
-            if means is not None:
-                rest = _rest(attention.heads, torch.tensor(stay))
-                _leave(new.out, removed[f"{block.address}.{place}.out.weight"], means[name][rest])
+            if moments is not None:
+                mine = _lines(attention, stay)["out.weight"][1]
+                _take_over(new.out, removed[f"{block.address}.{place}.out.weight"], mine, moments[name])
             setattr(block, place, new.train(attention.training))
             setattr(block, "kept" if kind == "self" else "cross_kept", plan.heads[name])
         if block.address in plan.units:
             stay = list(plan.units[block.address])
-            size = block.feed_forward.up.out_features
             removed |= _thin(block, stay)
-            if means is not None:
-                rest = _rest(size, torch.tensor(stay))
+            if moments is not None:
                 gone = removed[f"{block.address}.feed_forward.down.weight"]
-                _leave(block.feed_forward.down, gone, means[block.address][rest])
+                _take_over(block.feed_forward.down, gone, torch.tensor(stay), moments[block.address])
     _describe(smaller)
     return smaller, removed
 
@@ -210,11 +220,22 @@ def _spread(data: Tensor, axis: int, size: int, mine: Tensor, rest: Tensor | Non
     return out if rest is None else out.index_copy(axis, _rest(size, mine), rest.to(data.dtype))
 
 
-def _leave(projection: nn.Linear, columns: Tensor, mean: Tensor) -> None:
-    """What these columns would have added on average goes into the bias."""
+def _take_over(projection: nn.Linear, gone: Tensor, mine: Tensor, moment: Moment) -> None:
+    """The inputs at `mine` stand for what the columns that are gone would have added: as far as they foretell it, and
+    its mean. A projection without a bias cannot hold a mean; there, products about zero are foretold."""
+    rest = _rest(len(moment.mean), mine)
+    mean, spread = moment.mean.double(), moment.spread
+    added = torch.zeros(len(rest), len(mine), dtype=torch.double)  # [gone, left]
+    if spread is not None:
+        spread = spread.double() if projection.bias is not None else spread.double() + torch.outer(mean, mean)
+        inner = spread[mine][:, mine]
+        inner.diagonal().add_(RIDGE * inner.diagonal().mean() + 1e-12)
+        added = torch.linalg.solve(inner, spread[mine][:, rest]).T
+    weight, columns = projection.weight.data, gone.double()
+    _put(projection, "weight", (weight.double() + columns @ added).to(weight.dtype))
     if projection.bias is not None:
-        added = columns.double() @ mean.flatten().double()
-        _put(projection, "bias", (projection.bias.data.double() + added).to(projection.bias.dtype))
+        bias = projection.bias.data
+        _put(projection, "bias", (bias.double() + columns @ (mean[rest] - added @ mean[mine])).to(bias.dtype))
 
 
 def _rest(size: int, mine: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ output (Michel et al. 2019) and, likewise, on every unit of the feed-forward lay
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from multihead.attention import Attended
-from multihead.heads.cut import Means
 from multihead.heads.judge import Example, work
 from multihead.models import Block, Model
 from multihead.tasks import Task
@@ -23,8 +22,9 @@ from multihead.watch import attentions, numbers
 class Gates:
     """Gates on one model; `measure` as often as wanted, then `heads()` and `units()`: means over the inputs."""
 
-    def __init__(self, model: Model, units: bool = False, means: Means | None = None) -> None:
-        """means: what a part gives on average; a gate then asks about what it gives beyond that."""
+    def __init__(self, model: Model, units: bool = False, means: Mapping[str, Tensor] | None = None) -> None:
+        """means: what a part gives on average, by attention [H, W] and block [F]; a gate then asks about what it gives
+        beyond that."""
         self.model, self.attentions, self.numbers = model, attentions(model), numbers(model)
         self.blocks = {m.address: m for m in model.modules() if isinstance(m, Block)} if units else {}
         self.means = means or {}

@@ -12,7 +12,7 @@ from multihead.build import Loaded, load, save
 from multihead.data.split import is_valid
 from multihead.heads.bill import Bill, ratio, size_of
 from multihead.heads.choose import Budget, Point, Search, chosen
-from multihead.heads.cut import Cut, Means, cut, cut_of
+from multihead.heads.cut import Cut, Moments, cut, cut_of
 from multihead.heads.feed import texts
 from multihead.heads.judge import Example, evaluated, examples, loss_of, named_score, points, work
 from multihead.heads.keepsake import keep
@@ -63,7 +63,7 @@ def prune(
 ) -> Pruned:
     """Prune the model in a directory into a new one. Without rows to `check` on, half of the rows judge.
 
-    fold: what is cut out leaves behind what it gave on average, in a bias; else it is as if it gave nothing.
+    fold: what is left takes over, by least squares, what it can of what is cut out; else that is as if switched off.
     Nothing is written if the budget is broken on the rows that judge.
     """
     out = Path(out)
@@ -77,14 +77,14 @@ def prune(
     search = Search(model, task, ready, work(task, ready), metric, ffn, fold)
     point, curve = chosen(search, budget, told)
     plan = cut_of(model, point.off, point.units)
-    smaller, _ = cut(model, plan, search.means)
+    smaller, _ = cut(model, plan, search.moments)
     bill = billed(model, smaller, task, examples(task, judging), metric)
     held = verdict(bill, budget)
     widths = {m.address: m.feed_forward.up.out_features for m in model.modules() if isinstance(m, Block)}
     units = {name: widths[name] - len(mine) for name, mine in point.units.items()}
     done = Pruned(point.off, units, bill, curve, held)
     if held != "broken":
-        write(where, plan, out, search.means)
+        write(where, plan, out, search.moments)
     return done
 
 
@@ -123,10 +123,10 @@ def verdict(bill: Bill, budget: Budget) -> str:
     return "likely" if points(bill.loss.value, bill.scores[0]) <= budget.points else "broken"
 
 
-def write(where: str | Path, plan: Cut, out: Path, means: Means | None) -> Loaded:
+def write(where: str | Path, plan: Cut, out: Path, moments: Moments | None) -> Loaded:
     """The model without what the plan takes out, as a directory that knows its parent."""
     whole = load(where, dtype=None)  # as it is stored: undoing gives back the same bytes
-    model, removed = cut(whole.model, plan, means)
+    model, removed = cut(whole.model, plan, moments)
     smaller = replace(whole, model=model, kept={}, pruned={})
     out.mkdir(parents=True, exist_ok=True)
     parent = keep(resolve(where), whole, smaller, plan, removed, out)
