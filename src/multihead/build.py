@@ -25,6 +25,7 @@ from multihead.models import (
     TokenStem,
     Vocabulary,
     manifest,
+    several,
 )
 from multihead.models.crf import Chain
 from multihead.models.families import (
@@ -84,6 +85,7 @@ class Loaded:
     kept: dict[str, Tensor] = field(default_factory=dict)  # harmless tensors that the model does not need
     options: Json = field(default_factory=dict)  # of the task, and the window's size and overlap
     pruned: Json = field(default_factory=dict)  # what heads/pruning.py wrote about the model that this was cut from
+    tasks: tuple[str, ...] = ()  # of a trunk with several readouts: their names; `load(…, task=name)` opens one
 
     def __post_init__(self) -> None:
         if self.tokenizer is not None and self.target_tokenizer is not None:
@@ -100,6 +102,11 @@ class Loaded:
 
     def ready(self) -> Task:
         """The task that this model was trained for, to be used with it; a model that scores tokens can write."""
+        if self.task is None and self.tasks:
+            raise ValueError(
+                f"this model has several tasks: {', '.join(self.tasks)}; name one: --task {self.tasks[0]}, "
+                f"in Python load(…, task={self.tasks[0]!r})"
+            )
         if self.task is not None and self.tokenizer is not None:
             return TASKS[self.task].variant(self.options)(self.tokenizer, self.labels, **self.options)
         name = natural(self.model)
@@ -140,25 +147,28 @@ def load(
     architecture: str | None = None,
     tokenizer: bool = True,
     dtype: torch.dtype | None = torch.float32,
+    task: str | None = None,
 ) -> Loaded:
     """Open a model: a directory, "hub:owner/name", a .gguf file, or {encoder: …, decoder: …} to join two.
 
     architecture: instead of the one that config.json names; "BertModel" opens the body alone.
     dtype: of the weights; None leaves them as they are stored.
+    task: of a model with several tasks, the name of one; without a name, the trunk alone is opened.
     """
     if isinstance(where, Mapping):
         if set(where) != {"encoder", "decoder"}:
             raise ValueError(f"joining wants {{encoder = …, decoder = …}}, not {', '.join(map(str, where))}")
-        return join(*(load(where[side], tokenizer=tokenizer, dtype=dtype) for side in ("encoder", "decoder")))
+        joined = join(*(load(where[side], tokenizer=tokenizer, dtype=dtype) for side in ("encoder", "decoder")))
+        return _with_task(joined, task, {}, Path(where["encoder"]), dtype)
     path = resolve(where)
     if path.is_file():
-        return _load_gguf(path, architecture, tokenizer, dtype)
+        return _with_task(_load_gguf(path, architecture, tokenizer, dtype), task, {}, path, dtype)
     told = manifest.check(path)
     config = _with_architecture(read_config(path), architecture, path / "config.json")
     plan = _plan(config, path / "config.json")
     file = next((path / name for name in WEIGHTS if (path / name).exists()), path)
     model, kept = _poured(plan, read_tensors(path), file, path / "config.json", dtype)
-    return Loaded(
+    whole = Loaded(
         model,
         config,
         tokenizer=Tokenizer.load(path) if tokenizer and _any(path, TOKENIZERS) else None,
@@ -170,13 +180,41 @@ def load(
         kept=kept,
         options=told.get("options", {}),
         pruned=told.get("pruned", {}),
+        tasks=tuple(told.get("tasks", {})),
     )
+    return _with_task(whole, task, told, path, dtype)
 
 
-def save(loaded: Loaded, directory: str | Path, *, family: bool = False) -> None:
+def _with_task(trunk: Loaded, name: str | None, told: Json, path: Path, dtype: torch.dtype | None) -> Loaded:
+    """One of several tasks; a model with one task may be asked for that one. None: as it is."""
+    if name is None or (not trunk.tasks and name == trunk.task):
+        return trunk
+    if name not in trunk.tasks:
+        known = ", ".join(trunk.tasks) or trunk.task or "none"
+        raise ValueError(f"{path}: no task is named {name!r}; there {'are' if trunk.tasks else 'is'}: {known}")
+    file = path / manifest.MANIFEST
+    try:
+        entry = told["tasks"][name]
+        kind, labels, options = str(entry["task"]), [str(label) for label in entry["labels"]], dict(entry["options"])
+        architecture, readout = str(entry["architecture"]), dict(entry["readout"])
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"{file}: does not say what the task {name!r} is; save the model again") from None
+    if kind not in TASKS:
+        raise ValueError(f"{file}: the task of {name!r} is {kind!r}; known: {', '.join(TASKS)}")
+    model = several.with_stored(trunk.model, readout, name, path, dtype)
+    config = {**trunk.config, "architectures": [architecture]}
+    config = own_config(model) if config.get("model_type") == OWN else config
+    config |= label_fields(labels)
+    return replace(trunk, model=model, config=config, labels=labels, task=kind, options=options, kept={}, tasks=())
+
+
+def save(
+    loaded: Loaded, directory: str | Path, *, family: bool = False, tasks: Mapping[str, Loaded] | None = None
+) -> None:
     """Write a model's directory, which `load` and, if its shape is a known family's, transformers can open.
 
     family: refuse a model that is no family's, instead of writing it in our own layout.
+    tasks: several readouts on the body of this model, by name; their weights are written beside it.
     """
     directory = Path(directory)
     config, tensors, reason = layout(loaded)
@@ -184,7 +222,7 @@ def save(loaded: Loaded, directory: str | Path, *, family: bool = False) -> None
         raise ValueError(f"this model has no place in transformers: {reason}")
     directory.mkdir(parents=True, exist_ok=True)
     manifest.begin(directory)
-    for name in WEIGHTS[1:]:
+    for name in (*WEIGHTS[1:], several.READOUTS):
         (directory / name).unlink(missing_ok=True)  # of a model that was here before
     if loaded.tokenizer is not None:
         loaded.tokenizer.save(directory)
@@ -195,8 +233,35 @@ def save(loaded: Loaded, directory: str | Path, *, family: bool = False) -> None
             write_json(directory / f"{name}_config.json", content)
     write_tensors(directory / "model.safetensors", tensors)
     write_json(directory / "config.json", config)
+    told = {name: _entry(one, loaded) for name, one in (tasks or {}).items()}
+    if tasks:
+        one_each = several.readout_tensors({name: one.model for name, one in tasks.items()})
+        write_tensors(directory / several.READOUTS, one_each)
     files = [path for path in directory.rglob("*") if path.is_file() and path.name != manifest.MANIFEST]
-    manifest.finish(directory, loaded.task, loaded.options, files, loaded.pruned)
+    manifest.finish(directory, loaded.task, loaded.options, files, loaded.pruned, told)
+
+
+def trunk_of(loaded: Loaded) -> Loaded:
+    """The same body without a readout, labels or task."""
+    config = {name: value for name, value in loaded.config.items() if name not in ("id2label", "label2id")}
+    model = Model(loaded.model.body, torch.nn.Identity()).eval()
+    if config.get("model_type") in FAMILIES:
+        config["architectures"] = [_architecture(config["model_type"], "Model")]
+    else:
+        config = own_config(model)
+    return replace(loaded, model=model, config=config, labels=[], task=None, options={}, kept={}, tasks=())
+
+
+def _entry(one: Loaded, trunk: Loaded) -> Json:
+    """What multihead.json says of one of several tasks."""
+    assert one.model.body is trunk.model.body
+    return {
+        "task": one.task,
+        "labels": one.labels,
+        "options": one.options,
+        "architecture": one.architecture,
+        "readout": readout_options(one.model.readout),
+    }
 
 
 def layout(loaded: Loaded) -> tuple[Json, dict[str, Tensor], str]:
@@ -255,7 +320,7 @@ def with_readout(loaded: Loaded, suffix: str, labels: Sequence[str] = ()) -> Loa
     tied = (plan.shape.decoder or plan.shape.encoder or ModelConfig()).tied
     if isinstance(whole.readout, Vocabulary) and isinstance(stem, TokenStem) and tied:
         whole.readout.weight = stem.embedding.weight
-    return replace(loaded, model=model.eval(), config=config, labels=list(labels), task=None, kept={})
+    return replace(loaded, model=model.eval(), config=config, labels=list(labels), task=None, kept={}, tasks=())
 
 
 def join(encoder: Loaded, decoder: Loaded) -> Loaded:

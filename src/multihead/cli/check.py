@@ -35,15 +35,20 @@ def check(
     from multihead.train.setup import data_of
 
     console = Console(highlight=False, stderr=json)
-    readings, _ = data_of(chosen := run.read(file, changes or []))
-    with console.status("reading the data"):
-        sides = (readings["train"], readings.get("valid"), readings.get("test"))
-        found = checks.check(*sides, task=str(chosen.task))
-    if json:
-        print(jsons.dumps([asdict(finding) for finding in found]))
-    else:
+    whole = run.read(file, changes or [])
+    every = {block.name: whole.alone(block) for block in whole.tasks} or {"": whole}
+    told, stop = [], False
+    for name, chosen in every.items():
+        readings, _ = data_of(chosen)
+        with console.status("reading the data"):
+            sides = (readings["train"], readings.get("valid"), readings.get("test"))
+            found = checks.check(*sides, task=str(chosen.task))
+        stop = stop or any(finding.level == "stop" for finding in found)
+        told += [asdict(finding) | ({"task": name} if name else {}) for finding in found]
+        if json:
+            continue
         for side, reading in readings.items():
-            console.print(f"{side}: {reading}")
+            console.print(f"{f'{name}/' if name else ''}{side}: {reading}")
         for finding in found:
             place = "" if finding.file is None else f" ({Path(finding.file).name}:{finding.line})"
             colour = COLOURS[finding.level]
@@ -51,4 +56,6 @@ def check(
             for example in finding.examples:
                 console.print(f"      {escape(example)}", overflow="ellipsis", no_wrap=True)
         console.print("nothing found" if not found else "")
-    raise typer.Exit(1 if any(finding.level == "stop" for finding in found) else 0)
+    if json:
+        print(jsons.dumps(told))
+    raise typer.Exit(1 if stop else 0)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json as jsons
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from multihead.cli.verb import verb
+
+if TYPE_CHECKING:
+    from multihead.build import Loaded
 
 app = verb()
 
@@ -20,6 +23,7 @@ def compare(
     data: Annotated[Path, typer.Argument(help="A file with gold labels.")],
     columns: Annotated[list[str] | None, typer.Argument(help="Columns of other names: label=category")] = None,
     show: Annotated[int, typer.Option(help="How many flipped answers to print.")] = 5,
+    name: Annotated[str | None, typer.Option("--task", help="Of models with several tasks, the name of one.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
 ) -> None:
     """Compare two models on the same rows.
@@ -31,13 +35,12 @@ def compare(
     from rich.console import Console
     from rich.markup import escape
 
-    from multihead.build import load
     from multihead.cli.evaluate import reading_of
     from multihead.scores import flips, plain
     from multihead.tasks.predict import answers
 
     console = Console(highlight=False, stderr=json)
-    models = [load(first), load(second)]
+    models = [opened(first, name), opened(second, name)]
     tasks = [model.ready() for model in models]
     if tasks[0].name != tasks[1].name:
         raise ValueError(f"{first} was trained for {tasks[0].name}, {second} for {tasks[1].name}; compare equals")
@@ -71,3 +74,11 @@ def compare(
     )
     for flip in flipped:
         console.print(escape(jsons.dumps(flip, ensure_ascii=False)))
+
+
+def opened(model: str, name: str | None) -> Loaded:
+    """The named task of a model with several; a model with one task needs no name."""
+    from multihead.build import load
+
+    loaded = load(model)
+    return load(model, task=name) if loaded.tasks else loaded

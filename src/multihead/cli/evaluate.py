@@ -24,6 +24,7 @@ def evaluate(
     columns: Annotated[
         list[str] | None, typer.Argument(help="Columns of other names: label=category; more files; format=pairs")
     ] = None,
+    name: Annotated[str | None, typer.Option("--task", help="Of a model with several tasks, the name of one.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Score a model on a file, with confidence intervals.
@@ -32,6 +33,7 @@ def evaluate(
     Example:
       multihead evaluate runs/intents/model test.csv label=category
       multihead evaluate runs/translate/model test.en test.de
+      multihead evaluate runs/several/model questions.csv --task trec
     """
     from rich.console import Console
 
@@ -41,7 +43,7 @@ def evaluate(
     from multihead.scores import plain
     from multihead.tasks import predict
 
-    loaded = load(model)
+    loaded = load(model, task=name)
     task = loaded.ready()
     console = Console(highlight=False, stderr=json)
     reading = reading_of(task, data, columns or [])

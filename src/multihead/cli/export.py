@@ -20,6 +20,9 @@ def export(
     model: Annotated[str, typer.Argument(help="A model's directory, a .gguf file, or hub:owner/name.")],
     out: Annotated[Path, typer.Option(help="Folder to write; it must be new or empty.")],
     to: Annotated[To, typer.Option(help="Whose layout.")] = To.transformers,
+    task: Annotated[
+        str | None, typer.Option(help="Of a model with several tasks, the name of one; else the trunk alone.")
+    ] = None,
 ) -> None:
     """Write a model so that another library opens it with the same answers.
 
@@ -28,13 +31,14 @@ def export(
     \b
     Example:
       multihead export runs/ner/model --to transformers --out exported
+      multihead export runs/several/model --task trec --out exported
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):  # before the import: answered at once
         raise ValueError(f"{out}: not an empty directory; give a new one")
     from multihead.build import load, save
     from multihead.heads import padded
 
-    pruned = load(model, dtype=None)
+    pruned = load(model, dtype=None, task=task)
     loaded = padded(pruned)
     save(loaded, out, family=True)
     if loaded is not pruned:

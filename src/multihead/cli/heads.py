@@ -23,6 +23,7 @@ Model = Annotated[str, typer.Argument(help="A model directory, or hub:owner/name
 Data = Annotated[Path, typer.Argument(help="Any file that `train` reads.")]
 Columns = Annotated[list[str] | None, typer.Argument(help="Columns of other names: text=review label=verdict")]
 Limit = Annotated[int | None, typer.Option(help="Read only so many rows.")]
+Task = Annotated[str | None, typer.Option(help="Of a model with several tasks, the name of one.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
@@ -97,6 +98,7 @@ def stats(
     data: Data,
     columns: Columns = None,
     limit: Limit = None,
+    task: Task = None,
     json: Json = False,
 ) -> None:
     """What every head does over a file: where it looks, how widely, which heads do the same, and a name for it.
@@ -116,7 +118,7 @@ def stats(
     from multihead.scores import plain
 
     console = Console(highlight=False, stderr=json)
-    loaded = load(model)
+    loaded = load(model, task=task)
     with console.status(f"reading {data}") as status:
         found = measured(
             loaded,
@@ -140,6 +142,7 @@ def rank(
     metric: Annotated[str | None, typer.Option(help="The score to look at, if not the task's main one.")] = None,
     early: Annotated[bool, typer.Option("--early", help="Stop measuring heads that are clear: half the cost.")] = False,
     limit: Limit = None,
+    task: Task = None,
     json: Json = False,
 ) -> None:
     """How much the model's task needs each head.
@@ -161,7 +164,7 @@ def rank(
     if by not in ("ablation", "gradient", "both"):
         raise typer.BadParameter(f"{by!r} is none of ablation, gradient, both")
     console = Console(highlight=False, stderr=json)
-    loaded = load(model)
+    loaded = load(model, task=task)
     loaded.ready()
     with bar(console, "heads off, one by one") as told:
         found = ranked(
@@ -190,7 +193,7 @@ def prune(
     ] = None,
     ffn: Annotated[bool, typer.Option("--ffn", help="Cut out feed-forward units too.")] = False,
     fold: Annotated[
-        bool, typer.Option("--fold/--no-fold", help="Leave behind, in a bias, what went gave on average.")
+        bool, typer.Option("--fold/--no-fold", help="What is left takes over what it can of what goes.")
     ] = True,
     check: Annotated[Path | None, typer.Option(help="A file that judges; else half of DATA does.")] = None,
     recover: Annotated[Path | None, typer.Option(help="A run file to train the pruned model on, shortly.")] = None,

@@ -27,6 +27,7 @@ def predict(
     model: Annotated[str, typer.Argument(help="A model directory, or hub:owner/name.")],
     file: Annotated[str, typer.Argument(help="JSONL or text, one input a line, also .gz; - is stdin.")] = "-",
     interactive: Annotated[bool, typer.Option("-i", help="A prompt: one input a line, answered at once.")] = False,
+    name: Annotated[str | None, typer.Option("--task", help="Of a model with several tasks, the name of one.")] = None,
 ) -> None:
     """Write one JSON line per input, in their order. A line that cannot be read is answered with an error object and
     the rest goes on; the exit code is then 1.
@@ -35,6 +36,7 @@ def predict(
     Example:
       multihead predict runs/ner/model new.jsonl > out.jsonl
       echo "Angela Merkel visited Beijing." | multihead predict runs/ner/model
+      multihead predict runs/several/model questions.txt --task trec
     """
     from rich.console import Console
 
@@ -43,7 +45,7 @@ def predict(
     from multihead.tasks import Generate
     from multihead.tasks.predict import AHEAD, predictions
 
-    loaded = load(model)
+    loaded = load(model, task=name)
     task = loaded.ready()
     if interactive and isinstance(task, Generate):
         talk(loaded.model, task)

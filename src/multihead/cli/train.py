@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -16,6 +16,8 @@ from multihead.cli.verb import verb
 
 if TYPE_CHECKING:
     from multihead.run import RunFile
+    from multihead.tasks import Task
+    from multihead.train.examples import Data
     from multihead.train.training import Training
 
 app = verb()
@@ -36,6 +38,7 @@ def train(
     Example:
       multihead train run.toml train.lr=3e-5      (multihead init TASK > run.toml writes one)
       multihead train --task classify --data reviews.csv out=runs/reviews
+      multihead train several.toml tasks.trec.weight=2      (several [[tasks]] that share one trunk)
     """
     run = run_of(given or [], task, data, start)
     code = run_training(run, fresh=fresh, json=json)
@@ -59,12 +62,13 @@ def run_training(run: RunFile, *, fresh: bool = False, json: bool = False) -> in
     from rich.console import Console
 
     from multihead.report.console import show
-    from multihead.report.of_run import Collector, facts_of
+    from multihead.report.of_run import Collector, facts_of, together
     from multihead.report.page import page
+    from multihead.report.progress import reading
     from multihead.train.training import Training
 
     console = Console(stderr=json, highlight=False)
-    with console.status("reading the data"):
+    with reading(console):
         training = Training(run, fresh=fresh)
     announce(training, console)
     stopped = steps(training, console)
@@ -72,15 +76,22 @@ def run_training(run: RunFile, *, fresh: bool = False, json: bool = False) -> in
         command = shlex.join(["multihead", "train", str(training.out / "run.toml")])
         console.print(f"stopped and saved; to go on: {command}")
         return 128 + stopped
-    mistakes = {side: Collector() for side in ("valid", "test")}
+    mistakes = {subject.called(side): Collector() for subject in training.subjects for side in ("valid", "test")}
     with console.status("scoring the best model"):
         scorers = training.finish(told=mistakes)
-        facts = facts_of(training, scorers, mistakes, shlex.join(sys.argv), machine_line())
-        (training.out / "report.html").write_text(page(facts), encoding="utf-8")
+        scored = [subject for subject in training.subjects if {"valid", "test"} & subject.sides.keys()]
+        line = shlex.join(sys.argv), machine_line()
+        every = {subject.name: facts_of(training, subject, scorers, mistakes, *line) for subject in scored}
+        if several := len(training.subjects) > 1:
+            for name, facts in every.items():
+                (training.out / f"report-{name}.html").write_text(page(facts), encoding="utf-8")
+        whole = together(training, every) if several else every[""]
+        (training.out / "report.html").write_text(page(whole), encoding="utf-8")
     if json:
         print((training.out / "metrics.json").read_text(encoding="utf-8"))
     else:
-        show(facts, console)
+        for facts in every.values():
+            show(facts, console)
         console.print(f"\nmodel   {training.out / 'model'}\nreport  {training.out / 'report.html'}")
     return 0
 
@@ -90,23 +101,24 @@ def announce(training: Training, console: object) -> None:
     from multihead.train.estimate import seconds_left
 
     say = console.print  # type: ignore[attr-defined]
-    for side, reading in training.setup.readings.items():
-        if reading.rows:  # validation and test data are read when they are needed
-            say(f"{side}: {reading}")
-    if training.examples.read and not training.setup.readings["train"].rows:  # all of it was in the token cache
-        say(f"train: {training.examples.read}")
-    for note in training.examples.notes:
-        say(f"train: {note}")
-    sizes = training.examples.sizes
-    say(
-        f"{about(training)}, {len(sizes):,} windows, {sizes.sum():,} tokens, "
-        f"{training.order.steps:,} steps; about {seconds_left(training) / 60:.0f} min"
-    )
+    for subject, part in zip(training.subjects, training.parts, strict=True):
+        train, data = subject.called("train"), cast("Data", part.data)
+        for side, reading in subject.readings.items():
+            if reading.rows:  # validation and test data are read when they are needed
+                say(f"{subject.called(side)}: {reading}")
+        if data.read and not subject.readings["train"].rows:  # all of it was in the token cache
+            say(f"{train}: {data.read}")
+        for note in data.notes:
+            say(f"{train}: {note}")
+        told = f"{about(part.task)}, {len(data.sizes):,} windows, {data.sizes.sum():,} tokens"
+        if subject.name:
+            say(f"{subject.name}: {told}{', auxiliary' if subject.auxiliary else ''}")
+    left = f"{training.order.steps:,} steps; about {seconds_left(training) / 60:.0f} min"
+    say(left if training.subjects[0].name else f"{told}, {left}")
 
 
-def about(training: Training) -> str:
+def about(task: Task) -> str:
     """What is learnt: so many labels, or a vocabulary."""
-    task = training.task
     if task.readout.over != "vocabulary":
         return f"{len(task.labels)} labels"
     both = dict.fromkeys((task.tokenizer, task.tokenizer.target))
@@ -116,6 +128,7 @@ def about(training: Training) -> str:
 def steps(training: Training, console: object) -> int:
     """All steps with a progress line; a signal saves and stops. Returns the signal, or 0."""
     from multihead.machine.memory import resident
+    from multihead.report.facts import called
     from multihead.report.progress import Progress
     from multihead.train.loop import Step
     from multihead.train.training import Evaluated, Note, Resumed, Saved
@@ -132,7 +145,14 @@ def steps(training: Training, console: object) -> int:
             for event in training:
                 if isinstance(event, Step):
                     places = event.padded
-                    line.update(event.step, loss=event.loss, tokens=event.tokens, places=places, memory=resident())
+                    line.update(
+                        event.step,
+                        loss=event.loss,
+                        of=event.task,
+                        tokens=event.tokens,
+                        places=places,
+                        memory=resident(),
+                    )
                     if event.skipped:
                         line.say(f"step {event.step}: the gradient was not finite; nothing was learnt from it")
                 elif isinstance(event, Resumed):
@@ -142,6 +162,8 @@ def steps(training: Training, console: object) -> int:
                 elif isinstance(event, Evaluated):
                     mark = ", the best so far" if event.best else ""
                     line.say(f"{event.what}: validation {event.main} {event.scores[event.main].value:.4f}{mark}")
+                    for name in event.mains if len(event.mains) > 1 else ():
+                        line.say(f"  {called(name)} {event.scores[name].value:.4f}")
                 elif isinstance(event, Note):
                     line.say(event.text)
                 elif isinstance(event, Saved):

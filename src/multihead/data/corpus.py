@@ -6,14 +6,14 @@ were read are given back.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-GIVE_BACK = 128  # windows; each touches up to 64 KiB of a file
+from multihead.data.store import GIVE_BACK, give_back
+
 ROUNDS = 4  # of the permutation
 
 Rows = NDArray[np.int64]
@@ -53,7 +53,7 @@ class Corpus:
         tokens = np.array(self.files[file][at : at + self.size + 1], dtype=np.int32)
         self.reads += 1
         if self.reads % GIVE_BACK == 0:
-            self.give_back()
+            give_back(*self.files)
         return {"tokens": tokens}
 
     def rows(self, epoch: int, first: int, stop: int, seed: int) -> Rows:
@@ -71,13 +71,6 @@ class Corpus:
         at = np.minimum(number % counts * self.size + shift, last)
         found: Rows = self.starts[file] + at
         return found
-
-    def give_back(self) -> None:
-        """Pages that were read stay in the system's cache, but not in this process."""
-        for file in self.files:
-            mapped = getattr(file, "_mmap", None)
-            if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
-                mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def permuted(index: Rows, count: int, key: tuple[int, int]) -> Rows:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -19,6 +21,8 @@ from tokenizers import (
 
 from multihead.data.vocabularies import BERT, ROBERTA
 
+log = logging.getLogger(__name__)
+TELL = 2.0  # seconds between words about what was read
 KINDS = ("bpe", "unigram", "wordpiece", "char")
 FIRST, AFTER = 0x20000, 0x40000  # codes of signs at the start of a word, and how far above those behind it lie
 
@@ -46,11 +50,14 @@ def learn(texts: Iterable[str], kind: str, vocab: int, lowercase: bool) -> tuple
 
 def _clean(texts: Iterable[str]) -> Iterator[str]:
     """Without lone surrogates, which are no text; refuses what is not a text or nothing at all."""
-    seen = False
+    seen, characters, said = False, 0, time.monotonic()
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise ValueError(f"text {i} to learn from is a {type(text).__name__}; give an iterable of texts")
-        seen = seen or bool(text)
+        seen, characters = seen or bool(text), characters + len(text)
+        if time.monotonic() - said > TELL:
+            said = time.monotonic()
+            log.info("learning a tokenizer: %s characters read", f"{characters:,}")
         yield text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if not seen:
         raise ValueError("there is no text to learn a tokenizer from; check the data")

@@ -11,6 +11,8 @@ import errno
 import fcntl
 import hashlib
 import json
+import logging
+import mmap
 import os
 import secrets
 import shutil
@@ -29,9 +31,13 @@ from multihead.data.disk import NO_ROOM, sha256, sync
 VERSION = 1
 MANIFEST = "manifest.json"
 BLOCK = 1 << 20
+GIVE_BACK = 128  # rows read; each touches up to 64 KiB of every file
+LARGE = 1 << 26  # bytes of a cache whose pages are given back
+TELL = 2.0  # seconds between words about a cache that is being filled
 STALE = 600  # seconds; an unlocked half-written cache older than this has no builder any more
 
 RowOf = Mapping[str, ArrayLike]
+log = logging.getLogger(__name__)
 
 
 class Damaged(Exception):
@@ -59,6 +65,9 @@ class Store:
         for name, dtype in manifest["fields"].items():
             self.values[name] = _mapped(directory / f"{name}.values", np.dtype(dtype))
             self.offsets[name] = _mapped(directory / f"{name}.offsets", np.dtype(np.int64))
+        mapped = [*self.values.values(), *self.offsets.values()]
+        self.large = mapped if sum(array.nbytes for array in mapped) > LARGE else []
+        self.reads = 0
 
     def __len__(self) -> int:
         return self.rows
@@ -67,6 +76,9 @@ class Store:
         row = row + self.rows if row < 0 else row
         if not 0 <= row < self.rows:
             raise IndexError(f"row {row} of {self.rows}")
+        self.reads += 1
+        if self.large and self.reads % GIVE_BACK == 0:
+            give_back(*self.large)
         return {
             name: values[self.offsets[name][row] : self.offsets[name][row + 1]] for name, values in self.values.items()
         }
@@ -77,6 +89,14 @@ class Store:
     def lengths(self, field: str) -> NDArray[np.int64]:
         """[rows] how many values each row has in a field."""
         return np.diff(self.offsets[field])
+
+
+def give_back(*arrays: NDArray[Any]) -> None:
+    """Pages of mapped files that were read stay in the system's cache, but not in this process."""
+    for array in arrays:
+        mapped = getattr(array, "_mmap", None)
+        if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _mapped(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -190,7 +210,7 @@ def sweep(cache: Path) -> None:
 def write(directory: Path, key: str, fields: Mapping[str, DTypeLike], rows: Iterable[RowOf]) -> None:
     """Write a whole cache into an empty directory, holding a few blocks at a time, and sync it."""
     dtypes = {name: np.dtype(dtype) for name, dtype in fields.items()}
-    count = 0
+    count, said = 0, time.monotonic()
     with ExitStack() as stack:
         columns = {name: stack.enter_context(_Column(directory, name, dtype)) for name, dtype in dtypes.items()}
         for count, row in enumerate(rows, 1):
@@ -198,6 +218,10 @@ def write(directory: Path, key: str, fields: Mapping[str, DTypeLike], rows: Iter
                 raise ValueError(f"row {count - 1} has the fields {sorted(row)}, the cache {sorted(columns)}")
             for name, values in row.items():
                 columns[name].add(values, count - 1)
+            if time.monotonic() - said > TELL:
+                said = time.monotonic()
+                tokens = max((column.count for column in columns.values()), default=0)
+                log.info("filling the token cache: %s rows, %s tokens", f"{count:,}", f"{tokens:,}")
     files = {path: entry for column in columns.values() for path, entry in column.entries().items()}
     manifest = {
         "version": VERSION,

@@ -112,6 +112,15 @@ class Tokenizer:
         """special: add the model's own tokens around the text. control: let "</s>" in the text be control."""
         return self.encode_batch([text if pair is None else (text, pair)], special=special, control=control)[0]
 
+    def ids(self, text: str) -> list[int]:
+        """The tokens of a text alone, without offsets and special tokens: several times faster for a long one."""
+        with calm("the text"):
+            found = self.inner.encode(readable(text), add_special_tokens=False).ids
+        if not self._inner_control.isdisjoint(found):
+            return self.encode(text, special=False).ids
+        numbers = self._renumber
+        return found if numbers is None else [numbers[i] for i in found]
+
     def encode_batch(
         self, texts: Sequence[str | tuple[str, str]], *, special: bool = True, control: bool = False
     ) -> list[Encoding]:

@@ -24,10 +24,13 @@ def finish(
     options: dict[str, Any],
     files: list[Path],
     pruned: dict[str, Any] | None = None,
+    tasks: dict[str, Any] | None = None,
 ) -> None:
+    """tasks: of a trunk with several readouts, what each of them is for."""
     sums = {path.relative_to(directory).as_posix(): sha256(path) for path in sorted(files)}
     cut = {"pruned": pruned} if pruned else {}
-    write_json(directory / MANIFEST, {"task": task, "options": options, **cut, "sha256": sums})
+    several = {"tasks": tasks} if tasks else {}
+    write_json(directory / MANIFEST, {"task": task, "options": options, **several, **cut, "sha256": sums})
 
 
 def check(directory: Path) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from itertools import count, islice
 from pathlib import Path
@@ -12,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from multihead.build import WEIGHTS
 from multihead.data.disk import sha256
 from multihead.heads import Profile, stats
 from multihead.models import Encoder
+from multihead.models.several import READOUTS
 from multihead.report.facts import Confusion, Curve, Digest, Facts, Heads, Lengths, Mistake, Mistakes, Sample, Span
 from multihead.run import write
 from multihead.scores import spans
@@ -22,7 +25,8 @@ from multihead.tasks import Generate, Prediction, Scorer, Values
 from multihead.tasks.classify import ClassScorer
 from multihead.tasks.predict import predictions
 from multihead.tasks.words import laid_out
-from multihead.train.training import Training
+from multihead.train.setup import Subject
+from multihead.train.training import MEAN, Training
 
 LISTED = 200
 SAMPLED = 60
@@ -88,54 +92,102 @@ def mistake_of(values: Values, prediction: Prediction) -> Mistake:
 
 
 def facts_of(
-    training: Training, scorers: dict[str, Scorer], mistakes: dict[str, Collector], command: str, machine: str
+    training: Training,
+    subject: Subject,
+    scorers: dict[str, Scorer],
+    mistakes: dict[str, Collector],
+    command: str,
+    machine: str,
 ) -> Facts:
-    """The report of a finished run, on its test data if there is any."""
-    side = "test" if "test" in scorers else "valid"
-    scorer, task = scorers[side], training.task
+    """The report of a finished run, on its test data if there is any; of several tasks, of one."""
+    side = "test" if subject.called("test") in scorers else "valid"
+    scorer, task, seen = scorers[subject.called(side)], subject.task, mistakes[subject.called(side)]
     result = scorer.result()
     scores = {
         scorer.main: result[scorer.main],
         **{name: score for name, score in result.items() if name != scorer.main},
     }
     one = scorer.one if isinstance(scorer, ClassScorer) else None
-    file = getattr(training.run.data, side) or training.run.data.train
+    file = getattr(subject.run.data, side) or subject.run.data.train
     return Facts(
-        title=Path(training.run.out).name,
+        title=subject_title(training, subject.name),
         task=task.name,
         date=datetime.now().strftime("%Y-%m-%d %H:%M"),
         command=command,
-        scored_on=f"{side} data: {names(file)}, {mistakes[side].samples:,} {'windows' if task.running else 'rows'}",
+        scored_on=f"{side} data: {names(file)}, {seen.samples:,} {'windows' if task.running else 'rows'}",
         scores=scores,
         tables=tuple(scorer.tables()),
         confusion=Confusion(tuple(task.labels), one.confusion()) if one is not None else None,
-        curves=curves_of(training.out / "log.jsonl", scorer.main),
+        curves=curves_of(training.out / "log.jsonl", scorer.main, subject),
         best_step=training.best.get("step"),
-        mistakes=mistakes[side].result() if task.readout.over != "vocabulary" else None,
-        samples=tuple(mistakes[side].written or continued(training, side)),
+        mistakes=seen.result() if task.readout.over != "vocabulary" else None,
+        samples=tuple(seen.written or continued(subject, side)),
         calibration=tuple(one.bins()) if one is not None else (),
-        lengths=lengths_of(training),
-        heads=heads_of(training, side),
+        lengths=lengths_of(training, subject),
+        heads=heads_of(subject, side),
         run_file=write(training.run),
-        digests=tuple(digests_of(training)),
+        digests=tuple(digests_of(training, subject)),
         machine=machine,
     )
+
+
+def subject_title(training: Training, name: str) -> str:
+    return f"{Path(training.run.out).name}{f': {name}' if name else ''}"
+
+
+def together(training: Training, every: Mapping[str, Facts]) -> Facts:
+    """One page over several tasks: all scores, curves and heads; what belongs to one task alone is on its own page."""
+    scores = {f"{name}/{key}": score for name, f in every.items() for key, score in f.scores.items()}
+    mains = [f"{name}/{next(iter(f.scores))}" for name, f in every.items()]
+    first = next(iter(every.values()))
+    log = log_of(training.out / "log.jsonl")
+    means = [record for record in log if MEAN in record.get("valid", {})]
+    rates = next(curve for curve in first.curves if curve.panel == "learning rate")
+    curves = [replace(c, name=f"{n}: {c.name}") for n, f in every.items() for c in f.curves if c.panel != rates.panel]
+    curves += [auxiliary_curve(log, s.name) for s in training.subjects if s.name not in every]
+    mean = Curve(f"validation {MEAN}", [r["step"] for r in means], [r["valid"][MEAN] for r in means], "validation")
+    steps = [record for record in log if "loss" in record]
+    rate = Curve(rates.name, [r["step"] for r in steps], [r["lr"] for r in steps], rates.panel)
+    return replace(
+        first,
+        title=subject_title(training, ""),
+        task=", ".join(f"{subject.name} ({subject.task.name})" for subject in training.subjects),
+        scored_on="; ".join(f"{name}: {f.scored_on}, see report-{name}.html" for name, f in every.items()),
+        scores={key: scores[key] for key in mains} | scores,  # the main score of every task first
+        tables=tuple(replace(table, title=f"{n}: {table.title}") for n, f in every.items() for table in f.tables),
+        confusion=None,
+        curves=(*curves, rate, *([mean] if means else [])),
+        mistakes=None,
+        samples=(),
+        calibration=(),
+        lengths=None,
+        heads=tuple(replace(part, note=f"{name}, {part.note}") for name, f in every.items() for part in f.heads),
+        digests=tuple(dict.fromkeys(digest for f in every.values() for digest in f.digests)),
+    )
+
+
+def auxiliary_curve(log: Iterable[dict[str, Any]], name: str) -> Curve:
+    steps = [record for record in log if record.get("task") == name]
+    return Curve(f"{name}: training loss", [r["step"] for r in steps], [r["loss"] for r in steps], "loss")
 
 
 def names(files: Any) -> str:
     return ", ".join(Path(f).name for f in ([files] if isinstance(files, str) else files))
 
 
-def curves_of(log: Path, main: str) -> tuple[Curve, ...]:
+def curves_of(log: Path, main: str, subject: Subject) -> tuple[Curve, ...]:
     records = log_of(log)
-    steps, scored = [r for r in records if "loss" in r], [r for r in records if "valid" in r]
+    steps = [r for r in records if "loss" in r and r.get("task", "") == subject.name]
+    scored = [r for r in records if "valid" in r and subject.called(main) in r["valid"]]  # auxiliary tasks have none
     at, when = [r["step"] for r in steps], [r["step"] for r in scored]
-    lost = [r["valid"].get("loss") for r in scored]  # of tasks that foretell tokens; it stands beside the other loss
+    # Of tasks that foretell tokens; it stands beside the other loss.
+    lost = [r["valid"].get(subject.called("loss")) for r in scored]
+    valid = [r["valid"][subject.called(main)] for r in scored]
     return (
         Curve("training loss", at, [r["loss"] for r in steps], "loss"),
         *([Curve("validation loss", when, lost, "loss")] if lost and None not in lost else []),
         Curve("learning rate", at, [r["lr"] for r in steps], "learning rate"),
-        *([Curve(f"validation {main}", when, [r["valid"][main] for r in scored], "validation")] * (main != "loss")),
+        *([Curve(f"validation {main}", when, valid, "validation")] * (main != "loss" and bool(valid))),
     )
 
 
@@ -143,34 +195,34 @@ def log_of(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text(encoding="utf-8").split("\n") if line]
 
 
-def continued(training: Training, side: str) -> Iterable[Sample]:
+def continued(subject: Subject, side: str) -> Iterable[Sample]:
     """A language model goes on with some beginnings of texts."""
-    if not isinstance(training.task, Generate):
+    if not isinstance(subject.task, Generate):
         return
-    rows = [values for values in islice(training.setup.sides[side](), 5) if len(values["text"]) > PROMPT]
+    rows = [values for values in islice(subject.sides[side](), 5) if len(values["text"]) > PROMPT]
     asked = [{"prompt": values["text"][:PROMPT]} for values in rows]
-    for values, (given, said) in zip(rows, predictions(training.model, training.task, asked), strict=True):
+    for values, (given, said) in zip(rows, predictions(subject.loaded.model, subject.task, asked), strict=True):
         place = f"{Path(values['file']).name}:{values['line']}"
         yield Sample(given["prompt"], values["text"][PROMPT : PROMPT + AFTER], said["text"], None, place)
 
 
-def lengths_of(training: Training) -> Lengths:
-    sizes = training.examples.sizes
+def lengths_of(training: Training, subject: Subject) -> Lengths:
+    sizes = training.parts[training.subjects.index(subject)].data.sizes
     sizes = sizes[:: max(1, len(sizes) // 1_000_000)]
     counts, edges = np.histogram(sizes, bins=min(30, max(int(sizes.max()), 1)))
-    full = float((sizes >= training.task.size).mean())  # a window is only full where an input was cut, or just fits
-    steps = [record for record in log_of(training.out / "log.jsonl") if "padded" in record]
+    full = float((sizes >= subject.task.size).mean())  # a window is only full where an input was cut, or just fits
+    records = log_of(training.out / "log.jsonl")
+    steps = [record for record in records if "padded" in record and record.get("task", "") == subject.name]
     padding = 1 - sum(r["tokens"] for r in steps) / max(sum(r["padded"] for r in steps), 1)
-    limit = training.task.size
+    limit = subject.task.size
     return Lengths(edges.tolist(), counts.tolist(), of="training data", limit=limit, windowed=full, padding=padding)
 
 
-def heads_of(training: Training, side: str) -> tuple[Heads, ...]:
+def heads_of(subject: Subject, side: str) -> tuple[Heads, ...]:
     """What the heads do on some rows."""
-    model, task = training.model, training.task
-    if not isinstance(model.body, Encoder) or task.readout.over == "vocabulary":
+    if not isinstance(subject.loaded.model.body, Encoder) or subject.task.readout.over == "vocabulary":
         return ()
-    found = stats(training.loaded, islice(training.setup.sides[side](), LOOKED))
+    found = stats(subject.loaded, islice(subject.sides[side](), LOOKED))
     return facts_of_heads(found, f"{found.inputs} inputs")
 
 
@@ -198,12 +250,13 @@ def facts_of_heads(found: Profile, note: str) -> tuple[Heads, ...]:
     return tuple(every)
 
 
-def digests_of(training: Training) -> Iterable[Digest]:
-    data = training.run.data
+def digests_of(training: Training, subject: Subject) -> Iterable[Digest]:
+    data = subject.run.data
     for side in ("train", "valid", "test"):
         files = getattr(data, side)
         for file in [files] if isinstance(files, str) else files:
             if file:
                 yield Digest(Path(file).name, sha256(Path(file)), side)
-    weights = training.out / "model" / "model.safetensors"
-    yield Digest("model/model.safetensors", sha256(weights), "the trained weights")
+    for name, note in ((WEIGHTS[0], "the trained weights"), (READOUTS, "what each task reads out of them")):
+        if (weights := training.out / "model" / name).exists():
+            yield Digest(f"model/{name}", sha256(weights), note)

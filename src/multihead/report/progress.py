@@ -1,9 +1,11 @@
 """How training goes, as one line that stays: bar, step, loss, speed, padding, time left, memory. Where nobody
 watches (a file, a pipe) it is a plain line every ten seconds."""
 
+import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -38,7 +40,7 @@ class Progress:
         self.warm: tuple[float, int] | None = None  # time and number of the first step: slower than all others
         self.tokens = self.places = 0
         self.memory: int | None = None
-        self.loss, self.weight = 0.0, 0.0
+        self.losses: dict[str, tuple[float, float]] = {}  # of each task, and what it is to be divided by
         self.note = ""
         self.told = -1  # the step of the last plain line
 
@@ -65,20 +67,21 @@ class Progress:
         step: int,
         *,
         loss: float | None = None,
+        of: str = "",
         tokens: int = 0,
         places: int = 0,
         memory: int | None = None,
         note: str = "",
     ) -> None:
-        """After a step. tokens: real ones in its batches; places: padding as well; memory: bytes held; note: what
-        happens now ("evaluating")."""
+        """After a step. of: of several tasks, the one of this step; tokens: real ones in its batches; places: padding
+        as well; memory: bytes held; note: what happens now ("evaluating")."""
         self.step, self.note = step, note
         self.tokens += tokens
         self.places += places
         self.memory = self.memory if memory is None else memory
         if loss is not None:
-            self.loss = SMOOTH * self.loss + (1 - SMOOTH) * loss
-            self.weight = SMOOTH * self.weight + (1 - SMOOTH)
+            past, weight = self.losses.get(of, (0.0, 0.0))
+            self.losses[of] = SMOOTH * past + (1 - SMOOTH) * loss, SMOOTH * weight + (1 - SMOOTH)
         now = self.clock()
         self.warm = self.warm or (now, step)
         self.past.append((now, step, self.tokens))
@@ -109,8 +112,9 @@ class Progress:
         (then, _, tokens), (now, last, sum_now) = self.past[0], self.past[-1]
         seconds = now - then
         found = []
-        if self.weight:
-            found.append((0, f"loss {self.loss / self.weight:.4f}"))
+        if self.losses:
+            shown = (f"{of} {loss / weight:.4f}".strip() for of, (loss, weight) in self.losses.items())
+            found.append((0, f"loss {', '.join(shown)}"))
         if seconds > 0 and sum_now > tokens:
             found.append((2, f"{(sum_now - tokens) / seconds:,.0f} tok/s"))
         if self.places:
@@ -153,3 +157,31 @@ def clock_time(seconds: float) -> str:
     whole = max(0, round(seconds))
     hours, minutes = whole // 3600, whole // 60 % 60
     return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
+
+
+@contextmanager
+def reading(console: Console, what: str = "reading the data", every: float = EVERY) -> Iterator[None]:
+    """A line that says how far the data was read, learnt from and put into the token cache; where nobody watches, a
+    plain line every ten seconds."""
+    said = time.monotonic()
+    with console.status(what) as status:
+
+        class Told(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                nonlocal said
+                text = Text(record.getMessage())
+                if console.is_terminal:
+                    status.update(text)
+                elif time.monotonic() - said >= every:
+                    said = time.monotonic()
+                    console.print(text)
+
+        log, told = logging.getLogger("multihead"), Told(logging.INFO)
+        before = log.level
+        log.addHandler(told)
+        log.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            log.removeHandler(told)
+            log.setLevel(before)

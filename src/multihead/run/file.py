@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
@@ -50,21 +50,38 @@ def known(task: str) -> str:
 
 
 class Block(Section):
-    """One of several tasks on one trunk."""
+    """One of several tasks on one trunk. A task's own section may stand here, instead of one for all such tasks."""
 
     name: Annotated[str, Field(pattern=r"^[\w-]+$")]
     task: Annotated[str, AfterValidator(known)]
-    weight: Annotated[float, Field(gt=0)] = 1.0
+    weight: Annotated[float, Field(gt=0)] = 1.0  # how often an epoch goes through its data
+    auxiliary: bool = False  # only trained on: neither scored while training nor kept
     data: Data
+    ner: Ner | None = None
+    classify: Classify | None = None
+    match: Match | None = None
+    answer: Answer | None = None
+    translate: Translate | None = None
+    summarize: Summarize | None = None
+    generate: Generate | None = None
+    mask: Mask | None = None
+    denoise: Denoise | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _filled(cls, given: Any) -> Any:
         return _with_columns(given) if isinstance(given, Mapping) else given
 
+    @property
+    def own(self) -> str | None:
+        """The task's section, if it stands here."""
+        return None if getattr(self, self.task) is None else self.task
+
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         _check_data(self.task, self.data)
+        if wrong := next((name for name in COLUMNS if name != self.task and getattr(self, name) is not None), None):
+            raise ValueError(f"{wrong} is a section of task = {wrong!r}, not of {self.task!r}; remove it")
         return self
 
 
@@ -101,6 +118,11 @@ class RunFile(Section):
     def scratch(self) -> bool:
         return self.from_ is None
 
+    def alone(self, block: Block) -> RunFile:
+        """The run of one of the tasks, as if there were no other."""
+        changed = {"task": block.task, "tasks": (), "data": block.data}
+        return self.model_copy(update=changed | ({block.own: getattr(block, block.own)} if block.own else {}))
+
     @property
     def parts(self) -> tuple[str, ...]:
         """The sections that this run uses, in their order in the file."""
@@ -119,7 +141,7 @@ class RunFile(Section):
             return given
         filled = _with_columns(given) if given.get("task") else dict(given)
         task, scratch = filled.get("task"), not (filled.get("from") or filled.get("from_"))
-        defaults = dict(DEFAULTS.get(task, {})) if isinstance(task, str) else {}
+        defaults = _defaults([task] if task else [block.get("task") for block in _tables(filled.get("tasks"))])
         if scratch:
             defaults["train"] = {"lr": SCRATCH_LR, **defaults.get("train", {})}
         else:
@@ -148,11 +170,18 @@ class RunFile(Section):
         for section, keys in ONLY_PAIRS.items():
             part = getattr(self, section)
             for name in keys:
-                if self.task not in PAIRS and getattr(part, name) != type(part).model_fields[name].default:
+                tasks = {self.task, *(block.task for block in self.tasks)}
+                if not tasks & set(PAIRS) and getattr(part, name) != type(part).model_fields[name].default:
                     raise ValueError(f"{section}.{name} is for tasks with two sides ({', '.join(PAIRS)}); remove it")
         names = [block.name for block in self.tasks]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"tasks has two blocks named {twice!r}; rename one")
+        if self.tasks and all(block.auxiliary for block in self.tasks):
+            raise ValueError("tasks has auxiliary ones only; one must be what the model is for")
+        trunks = {_trunk(block.task): block for block in reversed(self.tasks)}
+        if len(trunks) > 1:
+            told = (f"{block.name!r} ({block.task}) wants {trunk}" for trunk, block in reversed(trunks.items()))
+            raise ValueError(f"tasks cannot share one trunk: {', '.join(told)}")
         size, most = self.window.size or 0, self.model.max_length
         if self.scratch and size > most:
             raise ValueError(f"window.size is {size}; at most model.max_length = {most} is wanted")
@@ -186,6 +215,24 @@ SECTIONS: dict[str, type[Section]] = {
     "denoise": Denoise,
     "tasks": Block,
 }
+
+
+def _trunk(task: str) -> str:
+    """What a task sits on."""
+    return "an encoder with a decoder" if task in PAIRS else "a decoder" if task in WRITERS else "an encoder"
+
+
+def _tables(blocks: Any) -> list[Mapping[str, Any]]:
+    """The blocks that are tables; what else is there is told by the validation."""
+    given = blocks if isinstance(blocks, list | tuple) else ()
+    dumped = [block.model_dump() if isinstance(block, Block) else block for block in given]
+    return [block for block in dumped if isinstance(block, Mapping)]
+
+
+def _defaults(tasks: Sequence[Any]) -> dict[str, dict[str, Any]]:
+    """Sections whose defaults differ; of several tasks, those in which all of them agree."""
+    first, *others = [DEFAULTS.get(task, {}) if isinstance(task, str) else {} for task in tasks or [""]]
+    return {name: values for name, values in first.items() if all(other.get(name) == values for other in others)}
 
 
 def _instead(name: str, section: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from multihead.run.faults import explain
-from multihead.run.file import SECTIONS, RunFile
+from multihead.run.file import SECTIONS, Block, RunFile
 from multihead.run.keys import HOME, Section
 from multihead.run.toml import KeyPath, line_of, toml
 
@@ -62,7 +62,9 @@ def write(run: RunFile) -> str:
     for part in run.parts:
         lines += ["", f"[{part}]", *_written(getattr(run, part))]
     for block in run.tasks:
-        lines += ["", "[[tasks]]", *_written(block, exclude=("data",)), "", "[tasks.data]", *_written(block.data)]
+        lines += ["", "[[tasks]]", *_written(block, exclude=(*SECTIONS,))]
+        for part in _inside(block):
+            lines += ["", f"[tasks.{part}]", *_written(getattr(block, part))]
     return "\n".join(lines) + "\n"
 
 
@@ -92,10 +94,18 @@ def _written(part: Section, exclude: Sequence[str] = ()) -> list[str]:
 def _flat(run: RunFile) -> Iterator[tuple[str, Any]]:
     tables = [("", run), *((f"{part}.", getattr(run, part)) for part in run.parts)]
     for block in run.tasks:
-        tables += [(f"tasks.{block.name}.", block), (f"tasks.{block.name}.data.", block.data)]
+        name = f"tasks.{block.name}."
+        tables += [(name, block), *((f"{name}{part}.", getattr(block, part)) for part in _inside(block))]
     for prefix, table in tables:
-        inner = SECTIONS if table is run else ("data",)
+        inner = SECTIONS if isinstance(table, RunFile | Block) else ()
         yield from ((prefix + name, value) for name, value in set_keys(table).items() if name not in inner)
+    if run.tasks:  # their order decides which new weights each of them begins with
+        yield "tasks", [block.name for block in run.tasks]
+
+
+def _inside(block: Block) -> list[str]:
+    """The sections of a block."""
+    return ["data", *([block.own] if block.own else [])]
 
 
 def _text(path: Path) -> str:
@@ -122,11 +132,34 @@ def _put(raw: dict[str, Any], override: str) -> None:
     *tables, last = (part.strip() for part in name.split("."))
     if not equals or not all((*tables, last)):
         raise ValueError(f"override {override!r}: write key=value, such as train.lr=3e-5")
+    blocks: list[dict[str, Any]] = []
     for part in tables:
-        raw = raw.setdefault(part, {})
-        if not isinstance(raw, dict):
+        if blocks:  # tasks.NAME.data.train: the block of that name
+            named = {block.get("name"): block for block in blocks}
+            if part not in named:
+                raise ValueError(f"override {override!r}: no task is named {part!r}; there are: {_list(named)}")
+            raw, blocks = named[part], []
+            continue
+        found = raw.setdefault(part, {})
+        if part == "tasks" and isinstance(found, list):
+            blocks = _tables(found)
+        elif isinstance(found, dict):
+            raw = found
+        else:
             raise ValueError(f"override {override!r}: {part} is no table here")
+    if blocks:
+        raise ValueError(f"override {override!r}: name the task and its key, such as tasks.NAME.weight=2")
     raw[last] = _value(value)
+
+
+def _list(names: Iterable[Any]) -> str:
+    return ", ".join(map(str, names))
+
+
+def _path(raw: dict[str, Any], key: tuple[str, ...]) -> KeyPath:
+    """tasks.NAME.… by the block's number."""
+    names = [block.get("name") for block in _tables(raw.get("tasks"))] if key[0] == "tasks" else []
+    return (key[0], names.index(key[1]), *key[2:]) if len(key) > 1 and key[1] in names else key
 
 
 def _value(text: str) -> Any:
@@ -142,7 +175,7 @@ def _validated(raw: dict[str, Any], file: str = "", text: str = "", overrides: S
     def where(path: KeyPath) -> str:
         line = line_of(text, path)
         for override in overrides:
-            key = tuple(part.strip() for part in override.partition("=")[0].split("."))
+            key = _path(raw, tuple(part.strip() for part in override.partition("=")[0].split(".")))
             if path[: len(key)] == key or (line is None and path == key[: len(path)]):
                 return f"override {override!r}: "
         return f"{file}{f':{line}' if line else ''}: " if file else ""

@@ -71,7 +71,9 @@ class Generate(Task):
 
     def encode(self, values: Values) -> list[Window]:
         if "text" in values:
-            return [{"tokens": self.stretch(values).tokens}]
+            inside = values.get("at", 0) > 0 and values["at"] + len(values["text"]) < values["of"]
+            ids = self.tokenizer.ids(values["text"]) if inside else self.stretch(values).tokens
+            return [{"tokens": np.asarray(ids, dtype=np.int32)}]
         ids = self.prompt(values)
         lost = max(0, len(ids) - (self.size - 1))  # of a prompt that is too long, its end counts
         return [{"tokens": np.array(ids[lost:], dtype=np.int32), "cut": np.array(lost, dtype=np.int32)}]

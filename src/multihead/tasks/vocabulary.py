@@ -41,11 +41,28 @@ def vocabulary_nats(readout: Vocabulary, hidden: Tensor, labels: Tensor) -> Tens
 
 def _counted(readout: Vocabulary, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """What has a label, ready for the projection: [N, D] and [N]."""
-    real = labels != IGNORE
-    hidden, labels = hidden[real], labels[real]
+    hidden, labels = hidden.flatten(0, -2), labels.flatten()
+    rows = (labels != IGNORE).nonzero()[:, 0]
+    if len(rows) < len(labels):
+        hidden, labels = _Rows.apply(hidden, rows), labels[rows]  # type: ignore[no-untyped-call]
     if readout.transform is not None:
         hidden = readout.transform(hidden)
     return (hidden * readout.scale if readout.scale != 1.0 else hidden), labels
+
+
+class _Rows(torch.autograd.Function):
+    """Some rows of a table, each at most once. torch's own way back adds number by number, in case one came twice."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, rows: Tensor) -> Tensor:
+        ctx.save_for_backward(rows)
+        ctx.count = len(table)
+        return table[rows]
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None]:
+        (rows,), (slope,) = ctx.saved_tensors, slopes
+        return slope.new_zeros(ctx.count, slope.shape[1]).index_copy_(0, rows, slope), None
 
 
 def _chunks(hidden: Tensor, labels: Tensor, vocab: int) -> zip[tuple[Tensor, Tensor]]:
@@ -78,13 +95,12 @@ class _Loss(torch.autograd.Function):
         at = 0
         for part, wanted in _chunks(hidden, labels, len(weight)):
             logits = whole(F.linear(part, weight, bias))
-            lse = logits.logsumexp(-1, keepdim=True)
+            slope = torch.softmax(logits, -1)  # the chances; from here on the gradient by the logits
+            lse = logits.amax(-1, keepdim=True) - slope.amax(-1, keepdim=True).log()  # one pass of exp serves both
             said = logits.gather(1, wanted[:, None])
             total += (lse - (1 - smoothing) * said).sum()
             if smoothing:
                 total -= smoothing * logits.mean(-1).sum()
-            slope = logits.sub_(lse).exp_()  # the chances; from here on the gradient by the logits
-            if smoothing:
                 slope.sub_(smoothing / len(weight))
             slope.scatter_add_(1, wanted[:, None], torch.full_like(said, smoothing - 1))
             slope = slope.to(part.dtype)

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from multihead.data import store
 from multihead.data.corpus import Corpus
 from multihead.data.disk import read_json, write_json
+from multihead.data.epochs import Epochs
+from multihead.data.lengths import Lengths
 from multihead.data.read import Reading
 from multihead.data.sides import kept_together
 from multihead.data.split import VALID, drawn, is_valid, last_of
@@ -49,29 +50,26 @@ class Examples:
         return {name: values.reshape(self.shapes[name]) for name, values in self.kept[row].items()}
 
     @property
-    def lengths(self) -> NDArray[np.int64]:
-        """[N], or of pairs [N, 2]: source and target."""
-        sides = [self.kept.lengths(name) for name in ("tokens", "target") if name in self.shapes]
-        return sides[0] if len(sides) == 1 else np.stack(sides, axis=1)
+    def fields(self) -> list[str]:
+        return [name for name in ("tokens", "target") if name in self.shapes]
 
     @property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> Lengths:
         """The tokens of each window; of pairs, both sides together."""
-        return self.lengths if self.lengths.ndim == 1 else self.lengths.sum(1)
+        return Lengths([self.kept], self.fields, joined=True)
 
     def order(self, plan: Plan) -> Order:
-        return Order(self.lengths, plan)
+        return Order(Lengths([self.kept], self.fields), plan)
 
 
 class Mixed:
     """Several sets of windows, each gone through as often an epoch as its weight says."""
 
     def __init__(self, parts: Sequence[Examples], weights: Sequence[float]) -> None:
-        self.parts = parts
+        self.parts, self.weights = parts, weights
         self.starts = np.cumsum([0, *map(len, parts)])
-        self.lengths = np.concatenate([part.lengths for part in parts])
-        self.sizes = self.lengths if self.lengths.ndim == 1 else self.lengths.sum(1)
-        self.weights = np.repeat(np.asarray(weights, dtype=np.float64), [len(part) for part in parts])
+        stores, fields = [part.kept for part in parts], parts[0].fields
+        self.lengths, self.sizes = Lengths(stores, fields), Lengths(stores, fields, joined=True)
         self.notes = tuple(note for part in parts for note in part.notes)
         self.read = "\n".join(part.read for part in parts)
 
@@ -83,7 +81,7 @@ class Mixed:
         return self.parts[part][row - int(self.starts[part])]
 
     def order(self, plan: Plan) -> Order:
-        return Order(self.lengths, plan, self.weights)
+        return Order(self.lengths, plan, Epochs([len(part) for part in self.parts], self.weights, plan.seed))
 
 
 class Text(Corpus):

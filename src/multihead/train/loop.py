@@ -6,8 +6,10 @@ Loss is sum ÷ count over all that belongs to a step. The order of samples and d
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,10 +18,13 @@ import torch
 from numpy.typing import NDArray
 
 from multihead.data.batches import plan
+from multihead.data.epochs import Epochs
+from multihead.data.lengths import Lengths
 from multihead.models import Model
 from multihead.tasks import Task, Window
 from multihead.train.optimizer import gathered, rate
 
+log = logging.getLogger(__name__)
 PATIENCE = 20  # steps in a row whose gradients are not finite, before the run is given up
 
 
@@ -29,7 +34,7 @@ class Windows(Protocol):
     def __len__(self) -> int: ...
     def __getitem__(self, row: int, /) -> Window: ...
     @property
-    def sizes(self) -> NDArray[np.int64]: ...
+    def sizes(self) -> NDArray[np.int64] | Lengths: ...
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,17 @@ class Step:
     padded: int  # and with padding
     seconds: float
     skipped: bool  # the gradient was not finite; nothing was learnt
+    task: str = ""  # of several, the one that this step was of
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the tasks that a run learns: what a step of it calls, and what it learns from."""
+
+    model: Model
+    task: Task
+    data: Windows
+    name: str = ""
 
 
 class Schedule(Protocol):
@@ -76,56 +92,63 @@ class Schedule(Protocol):
 class Order:
     """Which windows make which step, without a state: epoch after epoch, batches of similar lengths.
 
-    sizes: [N], or [N, 2] for pairs; weights: how often an epoch shows each window.
+    sizes: [N], or [N, 2] for pairs; epochs: which windows an epoch shows, else each of them once.
     """
 
-    def __init__(self, sizes: NDArray[np.int64], plan_: Plan, weights: NDArray[np.float64] | None = None) -> None:
+    def __init__(self, sizes: NDArray[np.int64] | Lengths, plan_: Plan, epochs: Epochs | None = None) -> None:
         if not len(sizes):
             raise ValueError("there is nothing to train on: no row was usable")
-        self.sizes, self.plan, self.weights = sizes, plan_, weights
-        self.epochs: dict[int, list[list[NDArray[np.int64]]]] = {}
-        self.per_epoch = [0]  # steps before each epoch
+        self.sizes, self.plan = sizes, plan_
+        self.epochs = epochs or Epochs([len(sizes)], None, plan_.seed)
+        self.planned: dict[int, list[list[NDArray[np.int64]]]] = {}  # the steps of the block that was asked for last
+        self.per_block = [0]  # steps before each block, counted through all epochs
         if plan_.steps is not None:
             self.steps = plan_.steps
         else:
             whole, part = int(plan_.epochs), plan_.epochs - int(plan_.epochs)
-            self.steps = self._before(whole) + round(part * (self._before(whole + 1) - self._before(whole)))
+            self.steps = self._before(whole)
+            if part:
+                self.steps += round(part * (self._before(whole + 1) - self._before(whole)))
         self.steps = max(self.steps, 1)
 
     @property
     def warmup(self) -> int:
         return int(self.plan.warmup if self.plan.warmup >= 1 else self.plan.warmup * self.steps)
 
+    @property
+    def epoch_steps(self) -> int:
+        """Of the first epoch; batches are drawn anew in each, so others may have one more or less."""
+        return self._before(1)
+
     def __getitem__(self, step: int) -> tuple[float, list[NDArray[np.int64]]]:
         """The epoch that step (from 0) lies in, as a fraction, and its micro-batches."""
-        epoch = 0
-        while self._before(epoch + 1) <= step:
-            epoch += 1
-        groups = self._groups(epoch)
-        inside = step - self._before(epoch)
-        return epoch + inside / len(groups), groups[inside]
+        while self.per_block[-1] <= step:
+            self._count()
+        block = bisect_right(self.per_block, step) - 1
+        groups = self._groups(block)
+        inside = step - self.per_block[block]
+        return (block + inside / len(groups)) / self.epochs.blocks, groups[inside]
 
     def _before(self, epoch: int) -> int:
-        while len(self.per_epoch) <= epoch:
-            self.per_epoch.append(self.per_epoch[-1] + len(self._groups(len(self.per_epoch) - 1)))
-        return self.per_epoch[epoch]
+        while len(self.per_block) <= epoch * self.epochs.blocks:
+            self._count()
+        return self.per_block[epoch * self.epochs.blocks]
 
-    def _groups(self, epoch: int) -> list[list[NDArray[np.int64]]]:
-        if epoch not in self.epochs:
-            rows = self._shown(epoch)
-            sizes = self.sizes if rows is None else self.sizes[rows]
-            batches = plan(sizes, self.plan.batch_tokens, self.plan.seed, epoch, longest_first=epoch == 0)
-            batches = batches if rows is None else [rows[batch] for batch in batches]
+    def _count(self) -> None:
+        """One block more."""
+        if self.epochs.blocks > 1:
+            epoch, block = divmod(len(self.per_block) - 1, self.epochs.blocks)
+            log.info("planning the batches of epoch %d: block %d of %d", epoch + 1, block + 1, self.epochs.blocks)
+        self.per_block.append(self.per_block[-1] + len(self._groups(len(self.per_block) - 1)))
+
+    def _groups(self, block: int) -> list[list[NDArray[np.int64]]]:
+        if block not in self.planned:
+            rows = self.epochs.rows(*divmod(block, self.epochs.blocks))
+            batches = plan(self.sizes[rows], self.plan.batch_tokens, self.plan.seed, block, longest_first=block == 0)
+            batches = [rows[batch] for batch in batches]
             n = self.plan.accumulate
-            self.epochs = {epoch: [batches[i : i + n] for i in range(0, len(batches), n)]}
-        return self.epochs[epoch]
-
-    def _shown(self, epoch: int) -> NDArray[np.int64] | None:
-        """The windows of an epoch: of a weight of 2.3, all of them twice and three tenths once more, drawn anew."""
-        if self.weights is None:
-            return None
-        draws = np.random.Generator(np.random.PCG64([self.plan.seed, epoch, 1])).random(len(self.weights))
-        return np.repeat(np.arange(len(self.weights)), (self.weights + draws).astype(np.int64))
+            self.planned = {block: [batches[i : i + n] for i in range(0, len(batches), n)]}
+        return self.planned[block]
 
 
 def fit(
@@ -137,19 +160,38 @@ def fit(
     start: int = 0,
     order: Schedule | None = None,
 ) -> Iterator[Step]:
-    """Train from step `start` to the end, yielding a record after each step."""
-    order = order or Order(data.sizes, plan_)
+    """Train on one task from step `start` to the end, yielding a record after each step."""
+    return learn([Part(model, task, data)], optimizer, plan_, order or Order(data.sizes, plan_), start)
+
+
+def learn(
+    parts: Sequence[Part],
+    optimizer: torch.optim.Optimizer,
+    plan_: Plan,
+    order: Schedule,
+    start: int = 0,
+    whose: Callable[[int], int] = lambda step: 0,
+) -> Iterator[Step]:
+    """As `fit`, for one task or several that share weights; whose: the number of the part that a step is of.
+
+    What belongs to other parts only has no gradient in a step, and is left as it is: no decay, no momentum.
+    """
     bad = 0
+    modules = [list(part.model.modules()) for part in parts]
     for step in range(start, order.steps):
         began = time.perf_counter()
+        number = whose(step)
+        part = parts[number]
         epoch, batches = order[step]
         share = rate(step, order.steps, order.warmup, plan_.schedule, plan_.floor)
         for group in optimizer.param_groups:
             group["lr"] = group.get("factor", 1.0) * group["base"] * share
-        model.train()
+        if not all(module.training for module in modules[number]):  # `train` itself takes a percent of a small step
+            part.model.train()
         optimizer.zero_grad(set_to_none=True)
-        torch.manual_seed(mixed(plan_.seed, step))
-        loss, count, real, padded = accumulated(model, task, data, batches, plan_.precision)
+        # Not torch.manual_seed: for devices that are not there it keeps three printed stacks, a few percent of a step.
+        torch.default_generator.manual_seed(mixed(plan_.seed, step))
+        loss, count, real, padded = accumulated(part.model, part.task, part.data, batches, plan_.precision)
         norm, finite = gathered(optimizer, max(count, 1.0), plan_.clip)
         bad = 0 if finite else bad + 1
         if finite:
@@ -161,7 +203,7 @@ def fit(
             )
         seconds = time.perf_counter() - began
         lr = max(group["lr"] / group.get("factor", 1.0) for group in optimizer.param_groups)
-        yield Step(step + 1, epoch, loss / max(count, 1.0), lr, norm, real, padded, seconds, not finite)
+        yield Step(step + 1, epoch, loss / max(count, 1.0), lr, norm, real, padded, seconds, not finite, part.name)
 
 
 def accumulated(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 # What a conditional random field knows of neighbours are a few plain numbers that must grow to several units from 0;
 # at the rate of a pre-trained body (1e-4, a thousand steps) they would not get there.
-NEIGHBOURS = dict.fromkeys(("readout.start", "readout.end", "readout.step"), 100.0)
+NEIGHBOURS = dict.fromkeys(("start", "end", "step"), 100.0)
 
 
 def adamw(
@@ -22,7 +22,8 @@ def adamw(
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             decay = weight_decay if parameter.dim() > 1 and "embedding" not in name else 0.0
-            factor = NEIGHBOURS.get(name, 1.0) if name.startswith("readout.") else layer_decay ** (depth - _layer(name))
+            above = name.startswith("readout.")  # also one of several, readout.task-NAME.
+            factor = NEIGHBOURS.get(_last(name), 1.0) if above else layer_decay ** (depth - _layer(name))
             groups.setdefault((decay, factor), []).append(parameter)
     return torch.optim.AdamW(
         [
@@ -52,10 +53,15 @@ def gathered(optimizer: torch.optim.Optimizer, count: float, clip: float) -> tup
     The division is handed to the fused optimiser, which reads every gradient anyway: a pass over all weights is saved.
     """
     gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    norm = float(torch.nn.utils.get_total_norm(gradients)) / count
+    # What torch.nn.utils.get_total_norm does, bit for bit, without a call from Python for every parameter.
+    norm = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))) / count
     factor = min(1.0, clip / (norm + 1e-6)) if clip > 0 else 1.0
     optimizer.grad_scale = torch.tensor(count / factor)  # type: ignore[attr-defined]
     return norm, math.isfinite(norm)
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def _layer(name: str) -> int:

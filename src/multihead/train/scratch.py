@@ -15,30 +15,30 @@ Any other shape is our own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from multihead.build import Json, Loaded, create
+from multihead.data.learnt import learnt
 from multihead.data.tokenizer import Tokenizer
 from multihead.models import Decoder, Encoder, EncoderDecoder, Model, ModelConfig, TokenStem, Vocabulary
 from multihead.models.families import own_config
 from multihead.run import RunFile
 from multihead.tasks import Task, Values
-from multihead.train.examples import Side
 
 LEARNT = 100_000_000  # characters that a tokenizer is learnt from, at most
 
 
-def scratch(run: RunFile, kind: type[Task], train: Side) -> Loaded:
+def scratch(run: RunFile, kind: type[Task], train: Callable[[], Iterable[Values]]) -> Loaded:
     """The model of a run file without `from`, with the vocabulary readout of a task that wants one."""
     if kind.body == "pair" and not run.tokenizer.shared:
-        reads = _learnt(run, (text for values in train() for text in texts_of(values, ("source", "text"))))
-        writes = _learnt(run, (text for values in train() for text in texts_of(values, ("target", "text"))))
+        reads, writes = _learnt(run, train, ("source", "text")), _learnt(run, train, ("target", "text"))
         reads.target = writes
     else:
-        reads = writes = _learnt(run, (text for values in train() for text in texts_of(values)))
+        reads = writes = _learnt(run, train)
     family, encoder, decoder = _shapes(run, kind, reads, writes)
     config = numbers(writes)
     loaded = (
@@ -74,9 +74,18 @@ def texts_of(values: Values, names: Iterable[str] | None = None) -> Iterator[str
             yield values[name] if isinstance(values[name], str) else " ".join(values[name])
 
 
-def _learnt(run: RunFile, texts: Iterable[str]) -> Tokenizer:
-    options = run.tokenizer
-    return Tokenizer.train(_first(texts), options.kind, options.vocab, lowercase=options.lowercase)
+def _learnt(run: RunFile, train: Callable[[], Iterable[Values]], names: tuple[str, ...] | None = None) -> Tokenizer:
+    """Kept in the run's cache. names: the columns that it is learnt from; None: all texts."""
+    options, alone = run.tokenizer, [run] if run.task else [run.alone(block) for block in run.tasks]
+    given = [one.data.train for one in alone if one.data is not None]
+    files = [file for one in given for file in ([one] if isinstance(one, str) else one)]
+    settings = {"data": [one.data.model_dump(mode="json") for one in alone if one.data], "names": names, "most": LEARNT}
+
+    def texts() -> Iterator[str]:
+        return _first(text for values in train() for text in texts_of(values, names))
+
+    cache = Path(run.out) / "cache"
+    return learnt(cache, files, settings, texts, options.kind, options.vocab, options.lowercase)
 
 
 def _first(texts: Iterable[str]) -> Iterator[str]:

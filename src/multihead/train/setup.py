@@ -1,10 +1,15 @@
-"""From a run file to everything that training needs: data, labels, tokenizer, task and model."""
+"""From a run file to everything that training needs: data, labels, tokenizer, task and model.
+
+Of several tasks, each is set up as if it were alone, but for the body, which they share.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, fields, replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -14,7 +19,7 @@ from multihead.data.read import Reading, records
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, Vocabulary
 from multihead.models.families import FAMILIES, own_config
 from multihead.run import RunFile
-from multihead.tasks import TASKS, Task
+from multihead.tasks import TASKS, Task, Values
 from multihead.tasks.bi import positive_of
 from multihead.tasks.classify import named
 from multihead.tasks.ready import borders, longest
@@ -30,51 +35,108 @@ WANTED = {
 }
 
 
-@dataclass(frozen=True)
-class Setup:
-    """What a run is made of, before the first step."""
+@dataclass(frozen=True, eq=False)
+class Read:
+    """What the data says of a task, before there is a model."""
 
-    loaded: Loaded
-    task: Task
-    sides: dict[str, Side]  # train, valid and, if given, test
+    run: RunFile  # of this task alone
+    sides: dict[str, Side]  # train, and, if there are such rows, valid and test
     readings: dict[str, Reading]
+    options: dict[str, Any]
+    kind: type[Task]
+    labels: list[str]
+    name: str = ""  # of several tasks; "" for the only one
+    weight: float = 1.0
+    auxiliary: bool = False
 
 
-def set_up(run: RunFile) -> Setup:
-    """Read what must be known of the data, build the task and the model."""
-    refuse_unbuilt(run)
+@dataclass(frozen=True, eq=False)
+class Subject(Read):
+    """One task of a run, before the first step; several have the same body."""
+
+    loaded: Loaded = field(kw_only=True)
+    task: Task = field(kw_only=True)
+
+    def called(self, what: str) -> str:
+        """What is one of several tasks', by its name: sst2/valid."""
+        return f"{self.name}/{what}" if self.name else what
+
+
+def set_up(run: RunFile) -> tuple[list[Subject], Model]:
+    """Read what must be known of the data, build the tasks and the model: the only task's, or one with all readouts."""
+    if run.device not in ("auto", "cpu"):  # better an error than a key without effect
+        raise ValueError(f"device = {run.device!r}: not built yet; leave it out")
+    every = read_all(run)
+    kind = every[0].kind
+    torch.manual_seed(run.train.seed)
+    texts = every[0].sides["train"] if len(every) == 1 else lambda: by_turns([one.sides["train"]() for one in every])
+    loaded = scratch(run, kind, texts) if run.from_ is None else load(run.from_)
+    subjects: list[Subject] = []
+    for one in every:
+        subjects.append(placed(one, loaded, [other.loaded.model for other in subjects]))
+    refuse_unlike(subjects)
+    old = {id(parameter) for parameter in known(loaded.model.body, run)}
+    for subject in subjects:
+        subject.task.adapt(subject.loaded.model)
+    model = whole(subjects)
+    limit(model, run.train.freeze, run.train.lora, old)
+    return subjects, model
+
+
+def read_all(run: RunFile) -> list[Read]:
+    """Every task of a run with its data."""
+    if run.task:
+        return [read_one(run)]
+    return [read_one(run.alone(block), block.name, block.weight, block.auxiliary) for block in run.tasks]
+
+
+def read_one(run: RunFile, name: str = "", weight: float = 1.0, auxiliary: bool = False) -> Read:
     refuse_useless(run)
-    readings, sides = data_of(run)
+    readings, sides = data_of(run, held_out=not auxiliary)
     options = options_of(run, sides["train"])
     kind = TASKS[str(run.task)].variant(options)
     labels = kind.learn(sides["train"](), **options)
     if labels and len(labels) < 2 and not options.get("score"):
         raise ValueError(f"{run.data.train}: every row has the label {labels[0]!r}; a classifier needs at least two")
-    torch.manual_seed(run.train.seed)
-    loaded = scratch(run, kind, sides["train"]) if run.from_ is None else load(run.from_)
+    return Read(run, sides, readings, options, kind, labels, name, weight, auxiliary)
+
+
+def placed(one: Read, loaded: Loaded, others: Sequence[Model]) -> Subject:
+    """The task, with its readout on the body; a readout that another task has taken is copied."""
+    run = one.run
     if loaded.tokenizer is None:
         raise ValueError(f"{run.from_}: this model has no tokenizer; {run.task} reads text")
-    most = longest_of(loaded, kind, run)
+    most = longest_of(loaded, one.kind, run)
     size = min(run.window.size or most, most)
-    if kind.body != "encoder":
-        options |= borders(loaded.model.body, loaded.tokenizer.target, loaded.generation)
-    task = kind(loaded.tokenizer, labels, size, min(run.window.overlap, size // 2), **options)
-    loaded = fitted(loaded, task)
+    options = one.options
+    if one.kind.body != "encoder":
+        options = options | borders(loaded.model.body, loaded.tokenizer.target, loaded.generation)
+    task = one.kind(loaded.tokenizer, one.labels, size, min(run.window.overlap, size // 2), **options)
     task.smoothing = run.train.smoothing
-    old = {id(parameter) for parameter in known(loaded.model.body, run)}
-    task.adapt(loaded.model)
-    limit(loaded.model, run.train.freeze, run.train.lora, old)
-    return Setup(loaded, task, sides, readings)
+    mine = fitted(replace(loaded), task)
+    if any(mine.model.readout is other.readout for other in others):
+        tied = {id(parameter): parameter for parameter in mine.model.body.parameters()}
+        mine.model = Model(mine.model.body, deepcopy(mine.model.readout, tied))
+    return Subject(**{f.name: getattr(one, f.name) for f in fields(Read)}, loaded=mine, task=task)
 
 
-def refuse_unbuilt(run: RunFile) -> None:
-    """Keys that the run file knows and training does not follow yet: better an error than a key without effect."""
-    wanted = {
-        f"device = {run.device!r}": run.device not in ("auto", "cpu"),
-        "[[tasks]]": not run.task,
-    }
-    if unbuilt := [name for name, asked in wanted.items() if asked]:
-        raise ValueError(f"{', '.join(unbuilt)}: not built yet; leave it out")
+def whole(subjects: Sequence[Subject]) -> Model:
+    """All that learns, as one model: of several tasks, the body and every readout, called task-NAME."""
+    models = [subject.loaded.model for subject in subjects]
+    if len(models) == 1:
+        return models[0]
+    readouts = {f"task-{s.name}": model.readout for s, model in zip(subjects, models, strict=True)}
+    return Model(models[0].body, torch.nn.ModuleDict(readouts))
+
+
+def by_turns(several: Sequence[Iterator[Values]]) -> Iterator[Values]:
+    """A row of each, and again: a tokenizer that reads only so much still sees all of them."""
+    waiting = deque(several)
+    while waiting:
+        rows = waiting.popleft()
+        for values in islice(rows, 1):
+            yield values
+            waiting.append(rows)
 
 
 def refuse_useless(run: RunFile) -> None:
@@ -89,6 +151,15 @@ def refuse_useless(run: RunFile) -> None:
     }
     if run.train.smoothing and (why := next((name for name, true in unsmoothed.items() if true), None)):
         raise ValueError(f"train.smoothing is of classes, and {why} learns something else; leave one out")
+
+
+def refuse_unlike(subjects: Sequence[Subject]) -> None:
+    """The best model is the one with the best mean; a loss, of which less is better, has no mean with other scores."""
+    mains = {subject.name: subject.task.scorer(0).main for subject in subjects if not subject.auxiliary}
+    if len({main == "loss" for main in mains.values()}) > 1:
+        lost = next(name for name, main in mains.items() if main == "loss")
+        told = ", ".join(f"{name} by {main}" for name, main in mains.items())
+        raise ValueError(f"tasks are scored {told}: no mean says which model is best; set auxiliary = true for {lost}")
 
 
 def known(body: Encoder | Decoder | EncoderDecoder, run: RunFile) -> Iterator[torch.nn.Parameter]:
@@ -106,7 +177,7 @@ def longest_of(loaded: Loaded, kind: type[Task], run: RunFile) -> int:
     return longest(body)
 
 
-def data_of(run: RunFile) -> tuple[dict[str, Reading], dict[str, Side]]:
+def data_of(run: RunFile, held_out: bool = True) -> tuple[dict[str, Reading], dict[str, Side]]:
     """The files of a run and their sides; without a validation file, a tenth of train is held out by hash."""
     assert run.data is not None
     settings: dict[str, Any] = {"format": run.data.format, "encoding": run.data.encoding}
@@ -124,7 +195,7 @@ def data_of(run: RunFile) -> tuple[dict[str, Reading], dict[str, Side]]:
         if files
     }
     sides = {side: Side(reading, "all") for side, reading in readings.items()}
-    if "valid" not in sides:
+    if "valid" not in sides and held_out:
         sides["train"], sides["valid"] = Side(readings["train"], "train"), Side(readings["train"], "valid")
     if run.data.limit is not None:
         whole = run.task == "ner" and run.ner.context > 0
@@ -188,5 +259,6 @@ def fitted(loaded: Loaded, task: Task) -> Loaded:
             readout = Classes(body.config.dim, task.classes(), task.readout.over, task.readout.hidden)
         loaded.model = Model(body, readout)
         loaded.config, loaded.labels = own_config(loaded.model), list(names)
+    loaded.tasks = ()
     loaded.task, loaded.options = task.name, {"size": task.size, "overlap": task.overlap, **task.options}
     return loaded

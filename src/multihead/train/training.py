@@ -7,34 +7,37 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from multihead.build import Loaded, save
+from multihead.build import Loaded, save, trunk_of
 from multihead.data.disk import write_bytes, write_json
 from multihead.machine import memory
 from multihead.machine.threads import processors
 from multihead.run import RunFile, difference, read, write
 from multihead.scores import Score, plain
-from multihead.tasks import Prediction, Scorer, Values
+from multihead.tasks import Prediction, Scorer, Task, Values
 from multihead.tasks.predict import evaluate
 from multihead.train import checkpoints
 from multihead.train.average import averaged, blend, copied, mean, wearing
 from multihead.train.curves import Curves, points
 from multihead.train.examples import Data, examples_of
 from multihead.train.lock import only_writer
-from multihead.train.loop import Plan, Step, fit
+from multihead.train.loop import Part, Plan, Step, learn
 from multihead.train.lora import merge_updates
 from multihead.train.optimizer import adamw
-from multihead.train.setup import Setup, set_up
+from multihead.train.setup import Subject, set_up
 from multihead.train.speed import kept_precision, precision_of, stepping
+from multihead.train.turns import ordered
+
+MEAN = "mean"  # of the main scores of several tasks
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Evaluated:
     main: str
     best: bool
     mean_of: tuple[int, ...] = ()  # not the weights of this step, but the mean of these steps' checkpoints
+    mains: tuple[str, ...] = ()  # of several tasks, the scores that the main one is the mean of
 
     @property
     def what(self) -> str:
@@ -80,18 +84,15 @@ class Training:
         self._claim(fresh)
         memory.keep_freed()
         torch.set_num_threads(processors() if run.train.threads == "auto" else int(run.train.threads))
-        self.setup: Setup = set_up(run)
-        self.task, self.model = self.setup.task, self.setup.loaded.model
-        train = run.data.train
-        files = [Path(f) for f in ([train] if isinstance(train, str) else train)]
-        side = self.setup.sides["train"]
-        self.examples: Data = examples_of(self.task, side, self.out / "cache", files, run.data.weights)
+        self.subjects: list[Subject]
+        self.subjects, self.model = set_up(run)  # of several tasks, the model holds the readouts of all
+        data = [examples_of_subject(subject, self.out / "cache") for subject in self.subjects]
         options = run.train
         precision, self.note = precision_of(kept_precision(self.out / "checkpoints") or options.precision)
         self.plan = Plan(
             epochs=options.epochs or 1,
             steps=options.steps,
-            batch_tokens=max(options.batch_tokens, int(self.examples.sizes.max())),
+            batch_tokens=max(options.batch_tokens, int(data[0].sizes.max())),
             accumulate=options.accumulate,
             schedule=options.schedule,
             warmup=float(options.warmup),
@@ -100,14 +101,17 @@ class Training:
             seed=options.seed,
             precision=precision,
         )
-        self.stepping = stepping(self.model, options.compile)
-        self.order = self.examples.order(self.plan)
+        self.parts = [
+            Part(stepping(subject.loaded.model, options.compile), subject.task, windows, subject.name)
+            for subject, windows in zip(self.subjects, data, strict=True)
+        ]
+        self.order, self.whose = ordered(data, [s.weight for s in self.subjects], self.plan, options.batch_tokens)
         self.best: dict[str, Any] = {}
         self.average: dict[str, Tensor] | None = None  # of the steps so far (ema)
         self.mean: dict[str, Tensor] = {}  # of the last checkpoints, once it is found to be best
         self.mean_of: list[int] = []
         self.curves = Curves(self.out / "tensorboard")
-        self.scores: dict[str, dict[str, Score]] = {}  # of the best model, by side
+        self.scores: dict[str, Any] = {}  # of the best model, by side; of several tasks, by name and side
         self.stop = False  # set from outside: save at the next step, and leave
         # Only now, when nothing is wrong with it: a run file with a fault must not hold its directory.
         write_bytes(self.out / "run.toml", write(run).encode())
@@ -151,9 +155,9 @@ class Training:
         self._cut_log(start)
         per_epoch = options.eval_every or max(1, round(self.order.steps / max(1, round(self.plan.epochs))))
         self.curves.begin(start)
-        steps = fit(self.stepping, self.task, self.examples, optimizer, self.plan, start, self.order)
+        steps = learn(self.parts, optimizer, self.plan, self.order, start, self.whose)
         for step in () if self._enough() else steps:
-            self._log(asdict(step))
+            self._log({name: value for name, value in asdict(step).items() if name != "task" or value})
             self.curves.add(step.step, points(step))
             if self.average is not None:
                 blend(self.average, self.model, min(options.ema_decay, (1 + step.step) / (10 + step.step)))
@@ -177,38 +181,80 @@ class Training:
     def finish(
         self, replicates: int = 1000, told: Mapping[str, Callable[[Values, Prediction, bool], None]] | None = None
     ) -> dict[str, Scorer]:
-        """The best weights, scored on validation and test data, and written as a model directory."""
+        """The best weights, scored on validation and test data, and written as a model directory.
+
+        told: listeners, by side; of several tasks, by `Subject.called`: sst2/test. The scorers have the same names.
+        """
         if self.mean:
             checkpoints.restore(self.model, self.mean)
         elif self.best:
             kept = checkpoints.opened(self.out / "best" / f"step-{self.best['step']}")
             checkpoints.restore(self.model, kept.tensors["model"])
         merge_updates(self.model)
-        scorers: dict[str, Scorer] = {
-            side: evaluate(self.model, self.task, self.setup.sides[side](), replicates, (told or {}).get(side))
-            for side in ("valid", "test")
-            if side in self.setup.sides
-        }
-        self.scores = {side: scorer.result() for side, scorer in scorers.items()}
+        scorers: dict[str, Scorer] = {}
+        for subject in self.subjects:
+            for side in ("valid", "test"):
+                if side in subject.sides:
+                    name, rows = subject.called(side), subject.sides[side]()
+                    listener = (told or {}).get(name)
+                    scorers[name] = evaluate(subject.loaded.model, subject.task, rows, replicates, listener)
+            found = {side: scorers[subject.called(side)].result() for side in subject.sides if side != "train"}
+            self.scores |= {subject.name: found} if subject.name and found else found
         of = {"mean_of": self.mean_of} if self.mean else {"step": self.best.get("step")}
-        write_json(self.out / "metrics.json", {**of, **plain(self.scores)})
-        save(self.loaded, self.out / "model")
+        several = {"tasks": plain(self.scores)} if self.subjects[0].name else plain(self.scores)
+        write_json(self.out / "metrics.json", {**of, **several})
+        self._write(self.out / "model")
         return scorers
+
+    def _write(self, directory: Path) -> None:
+        """The model; of several tasks, those that are not auxiliary, or the only such one as a model of its own."""
+        kept = {subject.name: subject.loaded for subject in self.subjects if not subject.auxiliary}
+        first = next(iter(kept.values()))
+        if len(kept) == 1:
+            save(first, directory)
+        else:
+            save(trunk_of(first), directory, tasks=kept)
+
+    @property
+    def only(self) -> Subject:
+        """The task of a run that has one."""
+        if len(self.subjects) > 1:
+            names = ", ".join(subject.name for subject in self.subjects)
+            raise ValueError(f"this run has several tasks: {names}; each is one of .subjects")
+        return self.subjects[0]
 
     @property
     def loaded(self) -> Loaded:
-        return self.setup.loaded
+        return self.only.loaded
 
-    def _valid(self) -> Iterator[Values]:
-        """What is scored while training: the rows, the ways and the numbers of the end, or the first rows of them."""
-        return islice(self.setup.sides["valid"](), self.run.train.eval_rows or None)
+    @property
+    def task(self) -> Task:
+        return self.only.task
+
+    @property
+    def examples(self) -> Data:
+        return cast(Data, self.parts[self.subjects.index(self.only)].data)
+
+    def _score(self) -> tuple[dict[str, Score], tuple[str, ...], str]:
+        """What is scored while training (the rows, the ways and the numbers of the end, or the first rows of them), the
+        main score of each task, and what decides: the only one, or the mean. Auxiliary tasks are left out."""
+        scores: dict[str, Score] = {}
+        mains: list[str] = []
+        for subject in self.subjects:
+            if not subject.auxiliary:
+                rows = islice(subject.sides["valid"](), self.run.train.eval_rows or None)
+                scorer = evaluate(subject.loaded.model, subject.task, rows, replicates=0)
+                scores |= {subject.called(name): score for name, score in scorer.result().items()}
+                mains.append(subject.called(scorer.main))
+        if len(mains) > 1:
+            scores[MEAN] = mean_score([scores[main] for main in mains])
+        return scores, tuple(mains), MEAN if len(mains) > 1 else mains[0]
 
     def _evaluate(self, step: int) -> Evaluated:
         with wearing(self.model, self.average):
-            scorer = evaluate(self.model, self.task, self._valid(), replicates=0)
-            scores = scorer.result()
-            value = scores[scorer.main].value
-            best = not self.best or above(scores[scorer.main], self.best["score"])
+            scores, mains, main = self._score()
+            value = scores[main].value
+            best = not self.best or above(scores[main], self.best["score"])
             self.best["stale"] = 0 if best else self.best["stale"] + 1  # evaluations since the best one
             if best:
                 self.best |= {"step": step, "score": value}
@@ -216,7 +262,7 @@ class Training:
         found = {name: score.value for name, score in scores.items()}
         self._log({"step": step, "valid": found})
         self.curves.add(step, {f"valid/{name}": value for name, value in found.items()})
-        return Evaluated(step, scores, scorer.main, best)
+        return Evaluated(step, scores, main, best, mains=mains)
 
     def _mean(self) -> Iterator[Event]:
         """The mean of the last checkpoints, against the best weights so far; it is taken if it scores no lower.
@@ -228,14 +274,13 @@ class Training:
         tensors, chosen, wrong = mean(directory, chosen)
         yield from (Note(f"left out of the mean: {fault}") for fault in wrong)
         with wearing(self.model, tensors):
-            scorer = evaluate(self.model, self.task, self._valid(), replicates=0)
-        scores = scorer.result()
-        best = above(scores[scorer.main], self.best["score"]) or scores[scorer.main].value == self.best["score"]
+            scores, mains, main = self._score()
+        best = above(scores[main], self.best["score"]) or scores[main].value == self.best["score"]
         if best:
             self.mean, self.mean_of = tensors, chosen
         found = {name: score.value for name, score in scores.items()}
         self._log({"step": chosen[-1], "mean_of": chosen, "mean": found})
-        yield Evaluated(chosen[-1], scores, scorer.main, best, tuple(chosen))
+        yield Evaluated(chosen[-1], scores, main, best, tuple(chosen), mains)
 
     def _save(self, step: int, optimizer: torch.optim.Optimizer) -> Path:
         tensors = {"model": checkpoints.weights(self.model), "optimizer": checkpoints.optimizer_tensors(optimizer)}
@@ -263,6 +308,19 @@ class Training:
             lines = path.read_text(encoding="utf-8").split("\n")
             keep = [line for line in lines if 0 <= _step_of(line) <= step]
             write_bytes(path, "".join(line + "\n" for line in keep).encode())
+
+
+def examples_of_subject(subject: Subject, cache: Path) -> Data:
+    given = subject.run.data
+    files = [Path(file) for file in ([given.train] if isinstance(given.train, str) else given.train)]
+    return examples_of(subject.task, subject.sides["train"], cache, files, given.weights)
+
+
+def mean_score(scores: Sequence[Score]) -> Score:
+    """Of numbers from 0 to 1, whatever each is counted in; of losses as they are."""
+    values = [score.value / 100 if score.unit == "percent" else score.value for score in scores]
+    better = scores[0].better
+    return Score(sum(values) / len(values), "share" if better == "higher" else "number", better)
 
 
 def above(score: Score, best: float) -> bool:

@@ -116,8 +116,9 @@ export function headsView(every) {
   const place = el("div", {});
   const put = (heads) => place.replaceChildren(one(heads));
   put(every[0]);
-  const names = every.map((heads) => [heads, `${heads.stack}, ${heads.kind}`]);
+  const same = every.every((heads) => heads.note === every[0].note); // of several tasks, each has its own
+  const names = every.map((heads) => [heads, `${same ? "" : `${heads.note}: `}${heads.stack}, ${heads.kind}`]);
   return el("div", {},
-    every[0].note && el("p", { class: "note" }, every[0].note),
+    same && every[0].note && el("p", { class: "note" }, every[0].note),
     every.length > 1 && choice("Which attention", names, every[0], put), place);
 }
