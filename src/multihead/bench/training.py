@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -145,9 +146,11 @@ def show(report: Report, console: Console) -> None:
         f"{report.what}. {report.rounds} rounds in turns: the ratio of the fastest, and the median of paired ratios "
         f"(interval), which must reach the bar. {report.machine}; products of matrices: {report.gigaflops:.0f} GFLOP/s."
     )
-    table = Table(title=f"Training step, {report.race}: real tokens per second", caption=caption)
-    for column in ("", "tokens/s", "padding", "of product speed", "ours ÷ theirs", "paired", "bar", ""):
-        table.add_column(column, justify="left" if column == "" else "right")
+    title = f"Training step, {report.race}; speed: of matrix products; fastest, paired: ours ÷ theirs"
+    table = Table(title=title, caption=caption, box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    table.add_column("", min_width=16)
+    for column in ("tokens/s", "padding", "speed", "fastest", "paired", "bar", ""):  # whole in 80 columns
+        table.add_column(column, justify="right", no_wrap=True)
     for line in report.lines:
         cells = [line.name, f"{line.tokens_per_second:,.0f}", f"{line.padding:.1%}", f"{line.share:.0%}"]
         if line.pace is not None:
