@@ -147,6 +147,15 @@ def test_overfits_32_examples(name):
 
 
 @pytest.mark.parametrize("name", TASKS)
+def test_the_first_answer_of_a_task_that_writes_comes_soon(name):
+    model, task, rows = make(name)
+    taken = []
+    source = (taken.append(1) or row for _ in range(400) for row in asked(task, rows)[:10])
+    next(iter(predictions(model, task, source)))
+    assert len(taken) <= (70 if task.readout.over == "vocabulary" else 1100)
+
+
+@pytest.mark.parametrize("name", TASKS)
 def test_alone_in_a_batch_and_padded(name):
     """The same answer within 1e-4: a row alone and in a batch differ in the last bits of float32 only."""
     model, task, rows = make(name)

@@ -43,7 +43,7 @@ def predict(
     from multihead.build import load
     from multihead.report.waiting import watched
     from multihead.tasks import Generate
-    from multihead.tasks.predict import AHEAD, predictions
+    from multihead.tasks.predict import WRITTEN, predictions
 
     loaded = load(model, task=name)
     task = loaded.ready()
@@ -51,7 +51,7 @@ def predict(
         talk(loaded.model, task)
         return
     source = Source(file, interactive)
-    ahead = 1 if interactive or (file == "-" and sys.stdin.isatty()) else AHEAD
+    ahead = 1 if interactive or (file == "-" and sys.stdin.isatty()) else None
     # A bar between the lines of an answer would be in the way.
     console = Console(stderr=True, force_terminal=False if sys.stdout.isatty() else None)
     refused, first, count = 0, "", 0
@@ -60,7 +60,7 @@ def predict(
         for count, (_, answer) in enumerate(watched(answers, "predicting", console, source.share), 1):
             if "error" in answer:
                 refused, first = refused + 1, first or answer["error"]["message"]
-            print(jsons.dumps(answer, ensure_ascii=False), flush=count % ahead == 0)
+            print(jsons.dumps(answer, ensure_ascii=False), flush=count % (ahead or WRITTEN) == 0)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever reads has seen enough: `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

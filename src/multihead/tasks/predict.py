@@ -14,6 +14,7 @@ from multihead.models import Model
 from multihead.tasks.task import Prediction, Scorer, Task, Values, Window
 
 AHEAD = 1024  # rows that are read before the first of them is answered: enough to find neighbours of equal length
+WRITTEN = 64  # of a task that writes, which takes its time for each: the first answers shall not wait for a thousand
 
 
 class Refused(dict[str, Any]):
@@ -29,15 +30,18 @@ def predictions(
     task: Task,
     rows: Iterable[Values],
     batch_tokens: int = 4096,
-    ahead: int = AHEAD,
+    ahead: int | None = None,
     strict: bool = True,
 ) -> Iterator[tuple[Values, Prediction]]:
     """Each row with its prediction, which says in `receipt` when the row did not fit the model in one piece.
 
+    ahead: rows that are read before the first is answered; None: as many as suit the task.
     strict: a row that the task cannot read is raised; otherwise it is answered with {error: {code, message}}.
     """
     model.eval()
     source = iter(task.prepare(rows))
+    if ahead is None:
+        ahead = WRITTEN if task.readout.over == "vocabulary" else AHEAD
     while block := list(islice(source, ahead)):
         encoded: list[list[Window] | Refused] = [_encoded(task, values, strict) for values in block]
         windows = [window for several in encoded if not isinstance(several, Refused) for window in several]
