@@ -44,6 +44,7 @@ def template(task: str, *, from_: str = "path/to/model", from_scratch: bool = Fa
     lines = [
         f"# A run file for {task}. A line with # in front shows a default, or an example where the default is unset.",
         "# Use it: multihead train run.toml; change single keys: multihead train run.toml train.lr=3e-5",
+        "# Several tasks on one trunk: a block [[tasks]] each, with name, task, weight, [tasks.data].",
         "",
         *_lines("", run, examples),
     ]
