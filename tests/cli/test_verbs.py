@@ -80,6 +80,12 @@ def test_evaluate_and_compare(place: Path) -> None:
     same = multihead("compare", "runs/a/model", "runs/a/model", "test.csv", "text=review", "label=verdict", cwd=place)
     assert same.returncode == 0, same.stderr
     assert "only the second has right: 0" in same.stdout
+    assert multihead("train", "run.toml", "out=runs/raw", "train.steps=1", cwd=place).returncode == 0
+    models = ("runs/a/model", "runs/raw/model")
+    other = multihead("compare", *models, "test.csv", "text=review", "label=verdict", cwd=place)
+    flips = [json.loads(line) for line in other.stdout.splitlines() if line.startswith("{")]  # a line each, unbroken
+    assert len(flips) == 5
+    assert all(flip["first"]["label"] != flip["second"]["label"] for flip in flips)
 
 
 def test_check_is_a_gate(place: Path) -> None:

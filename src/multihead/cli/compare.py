@@ -73,7 +73,7 @@ def compare(
         f"p = {count.p_value:.3g}: {verdict}"
     )
     for flip in flipped:
-        console.print(escape(jsons.dumps(flip, ensure_ascii=False)))
+        console.print(escape(jsons.dumps(flip, ensure_ascii=False)), soft_wrap=True)  # a line each, for other programs
 
 
 def opened(model: str, name: str | None) -> Loaded:
