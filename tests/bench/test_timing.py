@@ -49,9 +49,9 @@ def test_a_bar_holds_below_or_inside_the_interval() -> None:
 
 def test_a_race_gives_everybody_every_round() -> None:
     runs: list[str] = []
-    times = race({name: lambda name=name: runs.append(name) for name in "abc"}, 4)
+    times = race({name: lambda name=name: runs.append(name) for name in "abc"}, 40)  # however slow the machine
     assert {len(seconds) for seconds in times.values()} == {len(times["a"])}
-    assert len(times["a"]) >= 4
+    assert len(times["a"]) >= 40
     assert len(runs) == 3 * (len(times["a"]) + 1)  # and one call to warm up
     rounds = [tuple(runs[i : i + 3]) for i in range(3, len(runs), 3)]
     assert all(sorted(order) == list("abc") for order in rounds)
