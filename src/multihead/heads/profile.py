@@ -25,6 +25,7 @@ from multihead.heads.feed import Feed, run
 from multihead.heads.naming import named
 from multihead.tasks import Batch, Values
 from multihead.watch import watch
+from multihead.watch.statistics import one_line
 
 CHUNK = 2**23  # weights at a time
 ROLLED = 1024  # tokens: a longer input is left out of the rollout, which wants all rows at once
@@ -51,10 +52,7 @@ class Profile:
     tokens: int
 
     def __getitem__(self, address: str) -> dict[str, float]:
-        if address not in self.addresses:
-            raise ValueError(f"there is no head {address!r}; the first is {self.addresses[0]}")
-        line = self.addresses.index(address)
-        return {name: float(column[line]) for name, column in self.columns.items()}
+        return one_line(self.addresses, self.columns, address)
 
     def __len__(self) -> int:
         return len(self.addresses)

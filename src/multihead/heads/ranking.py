@@ -144,12 +144,13 @@ class Ablation:
         scorers: dict[str, Scorer],
         expected: float,
     ) -> None:
+        every: dict[str, Sequence[Scorer]] = {"": wholes, **{address: [scorers[address]] for address in heads}}
         if self.foretells:
-            self._foretold(heads, rows, wholes, scorers, expected)
+            self._foretold(every, rows, expected)
             return
         for start in range(0, len(rows), BLOCK):
             done = work(self.task, rows[start : start + BLOCK], self.batch_tokens)
-            said: dict[str, list[Any]] = {address: [None] * done.count for address in ("", *heads)}
+            said: dict[str, list[Any]] = {address: [None] * done.count for address in every}
             for numbers, batch in done.batches:
 
                 def read(batch: Batch = batch) -> Any:
@@ -161,25 +162,17 @@ class Ablation:
                         said[address][i] = one
                 if self.told is not None:
                     self.told(min(1.0, self.cost / expected))
-            for scorer in wholes:
-                score(self.task, done, said[""], scorer)
-            for address in heads:
-                score(self.task, done, said[address], scorers[address])
+            for address, mine in every.items():
+                for scorer in mine:
+                    score(self.task, done, said[address], scorer)
 
-    def _foretold(
-        self,
-        heads: Sequence[str],
-        rows: Sequence[Example],
-        wholes: Sequence[Scorer],
-        scorers: dict[str, Scorer],
-        expected: float,
-    ) -> None:
+    def _foretold(self, every: dict[str, Sequence[Scorer]], rows: Sequence[Example], expected: float) -> None:
         """A task that is judged by how well it foretells a text runs over all of it, whichever head is off."""
         values, count = [row.values for row in rows], 0
-        for address in ("", *heads):
+        for address, mine in every.items():
             with ablate(self.model, [address] if address else []):
                 said = list(self.task.judged(self.model, values) or ())
-            for scorer in [scorers[address]] if address else wholes:
+            for scorer in mine:
                 for count, (given, prediction) in enumerate(said):
                     scorer.add(given, prediction, self.judged + count)
             self.passes.ran += len(self.passes.blocks) * area(rows, self.batch_tokens)

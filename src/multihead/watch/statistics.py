@@ -7,8 +7,8 @@ relative) needs the weights, which are then built by rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -124,6 +124,14 @@ def _lse(record: Attended) -> Tensor:
     return torch.cat(parts, dim=2)
 
 
+def one_line(addresses: Sequence[str], columns: Mapping[str, Any], address: str) -> dict[str, float]:
+    """What columns, each a number per head, say of one head."""
+    if address not in addresses:
+        raise ValueError(f"there is no head {address!r}; the first is {addresses[0]}")
+    place = addresses.index(address)
+    return {name: float(column[place]) for name, column in columns.items()}
+
+
 class Statistics:
     """A line per head: means over the real rows. Entropy in nats, shares between 0 and 1; nan where it means nothing
     (neighbours in cross-attention). `stats["encoder.2.self.3"]["entropy"]`; prints itself as a table."""
@@ -132,10 +140,7 @@ class Statistics:
         self.addresses, self.columns, self.rows = addresses, columns, rows
 
     def __getitem__(self, address: str) -> dict[str, float]:
-        if address not in self.addresses:
-            raise ValueError(f"there is no head {address!r}; the first is {self.addresses[0]}")
-        line = self.addresses.index(address)
-        return {name: float(column[line]) for name, column in self.columns.items()}
+        return one_line(self.addresses, self.columns, address)
 
     def __len__(self) -> int:
         return len(self.addresses)
@@ -143,8 +148,8 @@ class Statistics:
     def __repr__(self) -> str:
         wide = max(map(len, self.addresses))
         lines = [" " * wide + "".join(f"{name:>11}" for name in self.columns)]
-        for line, address in enumerate(self.addresses):
-            numbers = "".join(f"{float(column[line]):11.3f}" for column in self.columns.values())
+        for place, address in enumerate(self.addresses):
+            numbers = "".join(f"{float(column[place]):11.3f}" for column in self.columns.values())
             lines.append(f"{address:<{wide}}{numbers}")
         return "\n".join(lines)
 
