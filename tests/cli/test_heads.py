@@ -132,6 +132,7 @@ def test_prune_export_train_and_undo(place: Path) -> None:
     )  # fmt: skip
     assert trained.returncode == 0, trained.stderr
     assert "recovered, test: accuracy" in trained.stdout
+    assert trained.stdout.partition("after training on:")[2].count("rows that chose nothing") == 1
     refused = multihead("heads", "undo", "runs/b/model", "--out", "x", cwd=place)
     assert refused.returncode == 1
     assert "was trained or saved again after pruning" in refused.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ import multihead as mh
 from multihead.attention import Cache
 from multihead.attention.multihead import merge
 from multihead.build import Loaded
-from multihead.heads.cut import Cut, Moment, configs, cut, cut_of, filled, plan_from
+from multihead.heads.cut import Cut, configs, cut, cut_of, filled, plan_from
+from multihead.heads.fold import Moment
 from multihead.models import Block, EncoderDecoder, LanguageModel, Model, ModelConfig
 from multihead.models.families import own_config
 from multihead.watch import ablate, attentions, numbers, watch
@@ -55,9 +57,41 @@ def without(model: Model, off: list[str], units: dict[str, tuple[int, ...]], cal
     return result
 
 
+def narrowed(model: Model, data: st.DataObject, kind: str, plan: Cut) -> Cut:
+    """The same cut, with some columns of the heads gone as well."""
+    group, keys, values = 2 if kind == "grouped" else 1, {}, {}
+    for name, a in attentions(model).items():
+        left = plan.heads.get(name, numbers(model)[name])
+        groups = len({n // group for n in left})
+        for columns, width in ((keys, a.key_dims[0]), (values, a.value_dims[0])):
+            if columns is keys and kind in ("rotary", "learned scale"):  # qk_norm
+                continue
+            size = data.draw(st.integers(1, width))
+            if size < width:
+                every = st.sets(st.integers(0, width - 1), min_size=size, max_size=size)
+                columns[name] = tuple(tuple(sorted(data.draw(every))) for _ in range(groups))
+    return replace(plan, keys=keys, values=values)
+
+
+def silent(model: Model, plan: Cut) -> Model:
+    """The whole model with zeros in the columns that the plan takes out; heads and units stay."""
+    blank = copy.deepcopy(model)
+    for name, a in attentions(blank).items():
+        size = a.heads // a.kv_heads
+        left = plan.heads.get(name, numbers(model)[name])
+        groups = sorted({n // size for n in left})
+        with torch.no_grad():
+            for columns, width, linear in ((plan.keys, a.key_dims[0], a.k), (plan.values, a.value_dims[0], a.v)):
+                for at, group in enumerate(groups if name in columns else []):
+                    gone = [group * width + c for c in range(width) if c not in columns[name][at]]
+                    for parameter in linear.parameters():
+                        parameter[gone] = 0
+    return blank
+
+
 @settings(max_examples=60)
-@given(data=st.data(), kind=st.sampled_from(list(KINDS)))
-def test_pruned_is_ablated(data: st.DataObject, kind: str) -> None:
+@given(data=st.data(), kind=st.sampled_from(list(KINDS)), columns=st.booleans())
+def test_pruned_is_ablated(data: st.DataObject, kind: str, columns: bool) -> None:
     model = made(kind)
     group = 2 if kind == "grouped" else 1
     off = []
@@ -72,8 +106,11 @@ def test_pruned_is_ablated(data: st.DataObject, kind: str) -> None:
     source, target = torch.randint(0, 37, (2, 7)), torch.randint(0, 37, (2, 5))
     keep = torch.arange(7)[None] < torch.tensor([[7], [4]])
     call: Any = lambda m=model: m(source, target, keep)  # noqa: E731
-    want = without(model, off, units, call)
     plan = cut_of(model, off, units)
+    if columns:
+        plan = narrowed(model, data, kind, plan)
+    blank = silent(model, plan)
+    want = without(blank, off, units, lambda: call(blank))
     smaller, removed = cut(model, plan)
     with torch.no_grad():
         got = call(smaller)
@@ -88,7 +125,7 @@ def test_pruned_is_ablated(data: st.DataObject, kind: str) -> None:
     assert plan_from(configs(model), smaller).heads == plan.heads
     fewer = sum(p.numel() for p in model.parameters()) - sum(p.numel() for p in smaller.parameters())
     assert fewer == sum(slice_.numel() for slice_ in removed.values())
-    assert (fewer > 0) == bool(off or units)
+    assert (fewer > 0) == (plan != Cut())
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
@@ -173,6 +210,31 @@ def test_what_is_left_takes_over(kind: str) -> None:
     assert left < 0.03 * off
 
 
+@pytest.mark.parametrize("kind", ["plain", "grouped", "alibi", "bare"])
+def test_queries_ask_the_columns_that_are_left(kind: str) -> None:
+    """Where one key column follows from the others, but for a number that is always the same, it can go for nothing."""
+    model = made(kind)
+    attention = model.body.encoder.stack.blocks[1].attention
+    K, keys = attention.key_dims[0], []
+    with torch.no_grad():
+        weight = attention.k.weight.view(attention.kv_heads, K, -1)
+        weight[:, 2] = 0.5 * weight[:, 0] - 2 * weight[:, 5]
+    hook = attention.k.register_forward_hook(lambda m, x, y: keys.append(y.flatten(0, 1)))
+    source, target = torch.randint(0, 37, (64, 7)), torch.randint(0, 37, (64, 5))
+    with torch.no_grad():
+        want = model(source, target)
+    hook.remove()
+    rows = torch.cat(keys).double()
+    blank = Moment(torch.zeros(24))
+    moments = {"encoder.1.self": blank, "encoder.1.self.k": Moment(rows.mean(0), torch.cov(rows.T, correction=0))}
+    left = tuple(n for n in range(K) if n != 2)
+    plan = Cut(keys={"encoder.1.self": (left,) * attention.kv_heads})
+    with torch.no_grad():
+        off = (cut(model, plan)[0](source, target) - want).abs().mean()
+        asked = (cut(model, plan, moments)[0](source, target) - want).abs().mean()
+    assert asked < 0.05 * off
+
+
 def test_heads_keep_their_numbers(tmp_path: Path) -> None:
     model = made("plain")
     off = ["encoder.1.self.0", "encoder.1.self.2", "decoder.0.cross.1"]
@@ -200,7 +262,13 @@ def test_heads_keep_their_numbers(tmp_path: Path) -> None:
 def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     model = made(kind)
     off = ["encoder.0.self.2", "encoder.0.self.3", "decoder.1.cross.0", "decoder.1.cross.1"]
-    smaller, _ = cut(model, cut_of(model, off, {"encoder.1": (1, 4, 9), "decoder.0": tuple(range(16))}))
+    plan = cut_of(model, off, {"encoder.1": (1, 4, 9), "decoder.0": tuple(range(16))})
+    groups = len(numbers(model)["decoder.0.cross"]) // (2 if kind == "grouped" else 1)
+    some = ((0, 2, 3),) * groups
+    plan = replace(plan, values={"decoder.0.cross": some, "encoder.1.self": some})
+    if kind not in ("rotary", "learned scale"):
+        plan = replace(plan, keys={"decoder.1.self": some})
+    smaller, _ = cut(model, plan)
     mh.save(Loaded(smaller, own_config(smaller)), tmp_path / "m")
     again = mh.load(tmp_path / "m").model
     source, target = torch.randint(0, 37, (2, 6)), torch.randint(0, 37, (2, 5))
@@ -248,3 +316,7 @@ def test_what_cannot_be_cut_is_refused() -> None:
         replace(SMALL, inners=(4,))
     with pytest.raises(ValueError, match="stay together"):
         replace(SMALL, kv_heads=2, kept=((0, 1), (1, 2)))
+    with pytest.raises(ValueError, match="at least one column stays"):
+        replace(SMALL, widths=((6, 6), (6, 7)))
+    with pytest.raises(ValueError, match="rotary positions and qk_norm want all 6"):
+        replace(SMALL, widths=((6, 6), (4, 6)), positions="rotary")

@@ -109,7 +109,8 @@ def test_a_broken_budget_writes_nothing(planted_previous: Any, tmp_path: Path) -
     assert not (tmp_path / "a").exists()
 
 
-def test_units_and_heads_of_a_family(tokenizer: Tokenizer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("columns", [False, True])
+def test_units_and_heads_of_a_family(tokenizer: Tokenizer, tmp_path: Path, columns: bool) -> None:
     """A BERT: pruned it is in our layout, padded it is a BERT again, with the same logits in transformers."""
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
@@ -125,10 +126,11 @@ def test_units_and_heads_of_a_family(tokenizer: Tokenizer, tmp_path: Path) -> No
     rows = [{"tokens": list("abcdefgh"[i % 5 :]), "tags": ["B-X", "O"] * 4} for i in range(12)]
     rows = [{"tokens": row["tokens"], "tags": row["tags"][: len(row["tokens"])], "id": i} for i, row in enumerate(rows)]
     out = tmp_path / "small"
-    done = prune(tmp_path / "bert", rows, out, Budget.read(None, "60%"), check=rows, ffn=True)
+    done = prune(tmp_path / "bert", rows, out, Budget.read(None, "60%"), check=rows, ffn=True, columns=columns)
     assert done.bill.after.flops / done.bill.before.flops == pytest.approx(0.6, abs=0.05)
-    assert sum(done.units.values()) > 0
-    assert done.bill.after.units == 3 * 96 - sum(done.units.values())
+    assert done.units > 0
+    assert (done.columns > 0) == columns
+    assert done.bill.after.units == 3 * 96 - done.units
     small = mh.load(out)
     widths = small.model.body.config.inners
     assert widths is not None

@@ -26,6 +26,7 @@ SURFACE = {
         "--budget",
         "--keep",
         "--ffn",
+        "--columns",
         "--fold",
         "--check",
         "--recover",

@@ -189,9 +189,12 @@ def prune(
     out: Annotated[Path | None, typer.Option(help="Folder to write; it must be new or empty.")] = None,
     budget: Annotated[str | None, typer.Option(help='What may be lost, in points of 100: "f1 -0.5".')] = None,
     keep: Annotated[
-        str | None, typer.Option(help="How much stays: 60% of the heads; with --ffn, of the FLOPs.")
+        str | None, typer.Option(help="How much stays: 60% of the heads; with --ffn or --columns, of the FLOPs.")
     ] = None,
     ffn: Annotated[bool, typer.Option("--ffn", help="Cut out feed-forward units too.")] = False,
+    narrow: Annotated[
+        bool, typer.Option("--columns", help="Make heads narrower too: columns of keys and values.")
+    ] = False,
     fold: Annotated[
         bool, typer.Option("--fold/--no-fold", help="What is left takes over what it can of what goes.")
     ] = True,
@@ -210,11 +213,14 @@ def prune(
     Example:
       multihead heads prune runs/ner/model valid.txt --budget "f1 -0.5" --ffn --out runs/ner/small
     """
+    from dataclasses import replace
+
     from rich.console import Console
 
     from multihead.build import load
     from multihead.heads import Budget
     from multihead.heads import prune as pruned
+    from multihead.heads.pruning import halves, judged, verdict
     from multihead.report.heads import print_bill, spread
     from multihead.report.pruning_curve import draw_curve
     from multihead.scores import plain
@@ -234,8 +240,8 @@ def prune(
             )
 
         rows = list(rows_of(loaded, data, columns, limit, gold=True))
-        judging = None if check is None else rows_of(loaded, check, columns, limit, gold=True)
-        done = pruned(model, rows, out, allowed, check=judging, ffn=ffn, fold=fold, told=told)
+        judging = None if check is None else list(rows_of(loaded, check, columns, limit, gold=True))
+        done = pruned(model, rows, out, allowed, check=judging, ffn=ffn, columns=narrow, fold=fold, told=told)
     if json:
         steps = [
             {"heads": p.heads, "flops": p.flops, "score": plain(p.score), "loss": plain(p.loss)} for p in done.curve
@@ -250,7 +256,11 @@ def prune(
         raise typer.Exit(1)
     console.print(f"written: {out}; undo with: multihead heads undo {out} --out FOLDER")
     if recover is not None:
-        recovered(out, recover, console)
+        trained = recovered(out, recover, console)
+        bill = judged(model, trained, halves(rows)[1] if judging is None else judging, allowed.metric)
+        console.print("after training on:")
+        print_bill(replace(done, bill=bill, held=verdict(bill, allowed)), console)
+        console.print(f"written: {trained}; it was trained after pruning, so it cannot be undone")
 
 
 @app.command(short_help="make a pruned model's parent again, byte for byte")
@@ -317,8 +327,8 @@ def bar(console: Console, what: str) -> Any:
     return shown()
 
 
-def recovered(pruned: Path, run: Path, console: Console) -> None:
-    """Train on, and say how good it then is."""
+def recovered(pruned: Path, run: Path, console: Console) -> Path:
+    """Train on, say how good it then is, and where it is."""
     from multihead.heads import recovery
     from multihead.report import Progress
     from multihead.train.loop import Step
@@ -330,4 +340,4 @@ def recovered(pruned: Path, run: Path, console: Console) -> None:
                 line.update(event.step, loss=event.loss, tokens=event.tokens, places=event.padded)
     for side, scorer in training.finish().items():
         console.print(f"recovered, {side}: {scorer.main} {scorer.result()[scorer.main]:.4f}")
-    console.print(f"written: {training.out / 'model'}; it was trained after pruning, so it cannot be undone")
+    return training.out / "model"

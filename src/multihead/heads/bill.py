@@ -20,6 +20,8 @@ ROUNDS = 7
 @dataclass(frozen=True)
 class Size:
     heads: int
+    keys: int  # columns that all heads together compare
+    values: int  # columns that they carry
     units: int  # of all feed-forward layers
     parameters: int
     flops: float  # for one token of an input of mean length, multiplications and additions
@@ -48,7 +50,8 @@ def size_of(model: Model, length: float) -> Size:
     for module in model.modules():
         if isinstance(module, Block):
             flops += sum(2 * linear.weight.numel() for linear in module.modules() if isinstance(linear, nn.Linear))
-    for attention in attentions(model).values():
+    found = list(attentions(model).values())
+    for attention in found:
         flops += 2 * length * (sum(attention.key_dims) + sum(attention.value_dims))
     readout = model.readout
     if isinstance(readout, Vocabulary):
@@ -59,6 +62,8 @@ def size_of(model: Model, length: float) -> Size:
     blocks = [module for module in model.modules() if isinstance(module, Block)]
     return Size(
         heads=sum(len(mine) for mine in numbers(model).values()),
+        keys=sum(sum(attention.key_dims) for attention in found),
+        values=sum(sum(attention.value_dims) for attention in found),
         units=sum(block.feed_forward.up.out_features for block in blocks),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         flops=flops,

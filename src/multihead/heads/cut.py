@@ -1,8 +1,10 @@
-"""Cutting heads and feed-forward units out of a model, into a smaller dense one, and putting them back.
+"""Cutting heads, columns of heads and feed-forward units out of a model, into a smaller dense one, and putting them
+back.
 
 A head that is switched off mixes nothing, so its rows of the q, k, v projections and its columns of the output
-projection can go; a unit that is off likewise. Every attention keeps at least one head: a block then stays a block,
-in the file, in the cache and under `watch`, and the last head costs little. Heads that share keys go together.
+projection can go; a unit that is off likewise, and so can single columns of what a head compares (q and k) or carries
+(v). Every attention keeps at least one head: a block then stays a block, in the file, in the cache and under `watch`,
+and the last head costs little. Heads that share keys go together, and all heads of an attention stay equally wide.
 """
 
 from __future__ import annotations
@@ -15,36 +17,31 @@ import torch
 from torch import Tensor, nn
 
 from multihead.attention import MultiHeadAttention
+from multihead.heads.fold import KEYS, Moments, Numbers, put, rest_of, take_over, take_over_keys
 from multihead.models import Block, Decoder, Encoder, EncoderDecoder, Model, ModelConfig
 from multihead.models.block import attention_of
 from multihead.watch import locate, numbers
 
-Numbers = tuple[int, ...]
-RIDGE = 1e-2  # of the mean variance: what few data seem to say is not believed too much
-
-
-@dataclass(frozen=True)
-class Moment:
-    """Of what goes into a projection: mean [F], and covariance [F, F] where it is known."""
-
-    mean: Tensor
-    spread: Tensor | None = None
-
-
-Moments = Mapping[str, Moment]  # by attention (its heads' outputs side by side), by block (its units)
+ByGroup = tuple[Numbers, ...]  # columns, for every group of heads that share keys and stay
 
 
 @dataclass(frozen=True)
 class Cut:
-    """What stays: numbers of heads by attention (`encoder.2.self`), places of units by block (`encoder.2`).
-    What is not named stays whole."""
+    """What stays: numbers of heads by attention (`encoder.2.self`), places of units by block (`encoder.2`), and by
+    attention the columns of keys (and queries) and of values, equally many for every head. What is not named stays
+    whole."""
 
     heads: dict[str, Numbers] = field(default_factory=dict)
     units: dict[str, Numbers] = field(default_factory=dict)
+    keys: dict[str, ByGroup] = field(default_factory=dict)
+    values: dict[str, ByGroup] = field(default_factory=dict)
+
+    def touches(self, attention: str) -> bool:
+        return any(attention in part for part in (self.heads, self.keys, self.values))
 
 
 def cut_of(model: Model, off: Iterable[str], units: Mapping[str, Numbers] | None = None) -> Cut:
-    """A cut that takes these heads out; of heads that share keys, all or none."""
+    """A cut that takes these heads, and all but these units, out; of heads that share keys, all or none."""
     left = {name: list(mine) for name, mine in numbers(model).items()}
     for address in off:
         name, _ = locate(address, left)
@@ -72,26 +69,33 @@ def cut(model: Model, plan: Cut, moments: Moments | None = None) -> tuple[Model,
     smaller = _shell(model)
     removed: dict[str, Tensor] = {}
     for block in _blocks(smaller):
-        for kind, place in (("self", "attention"), ("cross", "cross")):
-            name, attention = f"{block.address}.{kind}", getattr(block, place)
-            if attention is None or name not in plan.heads:
+        config = _config(model, block)
+        for name, place, attention in _places(block):
+            if not plan.touches(name):
                 continue
             before = numbers(model)[name]
-            stay = [before.index(n) for n in plan.heads[name]]
-            config = _config(model, block)
-            new = attention_of(config, config.memory_dim if kind == "cross" else None, plan.heads[name])
-            removed |= _narrow(attention, new, stay, f"{block.address}.{place}")
+            kept = plan.heads.get(name, before)
+            stay = [before.index(n) for n in kept]
+            keys, values = plan.keys.get(name), plan.values.get(name)
+            lines = _lines(attention, stay, keys, values)
+            K, W = widths_of(attention)
+            widths = (len(keys[0]) if keys else K, len(values[0]) if values else W)
+            new = attention_of(config, config.memory_dim if place == "cross" else None, kept, widths)
+            removed |= _narrow(attention, new, lines, f"{block.address}.{place}")
             if moments is not None:
-                mine = _lines(attention, stay)["out.weight"][1]
-                _take_over(new.out, removed[f"{block.address}.{place}.out.weight"], mine, moments[name])
+                gone = removed[f"{block.address}.{place}.out.weight"]
+                take_over(new.out, gone, lines["out.weight"][1], moments[name])
+                if keys:
+                    take_over_keys(attention, new, stay, keys, moments[name + KEYS])
             setattr(block, place, new.train(attention.training))
-            setattr(block, "kept" if kind == "self" else "cross_kept", plan.heads[name])
+            if name in plan.heads:
+                setattr(block, "cross_kept" if place == "cross" else "kept", kept)
         if block.address in plan.units:
             stay = list(plan.units[block.address])
             removed |= _thin(block, stay)
             if moments is not None:
                 gone = removed[f"{block.address}.feed_forward.down.weight"]
-                _take_over(block.feed_forward.down, gone, torch.tensor(stay), moments[block.address])
+                take_over(block.feed_forward.down, gone, torch.tensor(stay), moments[block.address])
     _describe(smaller)
     return smaller, removed
 
@@ -103,17 +107,21 @@ def filled(model: Model, whole: Mapping[str, ModelConfig], plan: Cut, removed: M
     for block in _blocks(larger):
         stack, layer = block.address.split(".")
         config = whole[stack]
-        for kind, place in (("self", "attention"), ("cross", "cross")):
-            name, attention = f"{block.address}.{kind}", getattr(block, place)
-            if attention is None or name not in plan.heads:
+        for name, place, attention in _places(block):
+            if not plan.touches(name):
                 continue
-            kept = config.kept if kind == "self" else config.cross_kept
-            before = tuple(range(config.heads)) if kept is None else kept[int(layer)]
-            stay = [before.index(n) for n in plan.heads[name]]
-            new = attention_of(config, config.memory_dim if kind == "cross" else None, None if kept is None else before)
-            _widen(attention, new, stay, f"{block.address}.{place}", removed)
+            crossing = place == "cross"
+            kept = config.cross_kept if crossing else config.kept
+            widths = config.cross_widths if crossing else config.widths
+            mine = None if kept is None else kept[int(layer)]
+            before = mine or tuple(range(config.heads))
+            stay = [before.index(n) for n in plan.heads.get(name, before)]
+            memory, wide = config.memory_dim if crossing else None, None if widths is None else widths[int(layer)]
+            new = attention_of(config, memory, mine, wide)
+            lines = _lines(new, stay, plan.keys.get(name), plan.values.get(name))
+            _widen(attention, new, lines, f"{block.address}.{place}", removed)
             setattr(block, place, new.train(attention.training))
-            setattr(block, "kept" if kind == "self" else "cross_kept", None if kept is None else before)
+            setattr(block, "cross_kept" if crossing else "kept", mine)
         if block.address in plan.units:
             inner = config.inner or 4 * config.dim if config.inners is None else config.inners[int(layer)]
             _thicken(block, inner, list(plan.units[block.address]), removed)
@@ -140,50 +148,63 @@ def configs(model: Model) -> dict[str, ModelConfig]:
     return {_stack(body): body.config for body in _bodies(model)}
 
 
-def _lines(attention: MultiHeadAttention, stay: list[int]) -> dict[str, tuple[int, Tensor]]:
+def _lines(
+    attention: MultiHeadAttention, stay: list[int], keys: ByGroup | None, values: ByGroup | None
+) -> dict[str, tuple[int, Tensor]]:
     """parameter -> its axis that heads stand on, and which of its lines belong to the heads at these places"""
-    K, W = attention.key_dims[0], attention.value_dims[0]
-    group = attention.heads // attention.kv_heads
-    groups = sorted({place // group for place in stay})
+    K, W = widths_of(attention)
+    size = attention.heads // attention.kv_heads
+    groups = sorted({place // size for place in stay})
+    whole = {"key": tuple(range(K)), "value": tuple(range(W)), "head": (0,)}
+    columns = {
+        "key": dict(zip(groups, keys or [whole["key"]] * len(groups), strict=True)),
+        "value": dict(zip(groups, values or [whole["value"]] * len(groups), strict=True)),
+        "head": dict.fromkeys(groups, whole["head"]),
+    }
     found = {}
     for name, _ in attention.named_parameters():
         part = name.split(".")[0]
-        width = {"q": K, "k": K, "v": W, "out": W, "head_scale": 1}.get(part)
-        if width is None or name == "out.bias":  # norms of q and k, the output's bias: all heads share them
+        kind = {"q": "key", "k": "key", "v": "value", "out": "value", "head_scale": "head"}.get(part)
+        if kind is None or name == "out.bias":  # norms of q and k, the output's bias: all heads share them
             continue
-        places = groups if part in ("k", "v") else stay
-        lines = torch.tensor([place * width + i for place in places for i in range(width)], dtype=torch.long)
-        found[name] = (1 if part == "out" else 0, lines)
+        width, shared = len(whole[kind]), part in ("k", "v")
+        lines = [
+            place * width + column
+            for place in (groups if shared else stay)
+            for column in columns[kind][place if shared else place // size]
+        ]
+        found[name] = (1 if part == "out" else 0, torch.tensor(lines, dtype=torch.long))
     return found
 
 
-def _narrow(old: MultiHeadAttention, new: MultiHeadAttention, stay: list[int], where: str) -> dict[str, Tensor]:
-    removed, lines = {}, _lines(old, stay)
+def _narrow(
+    old: MultiHeadAttention, new: MultiHeadAttention, lines: dict[str, tuple[int, Tensor]], where: str
+) -> dict[str, Tensor]:
+    removed = {}
     for name, parameter in old.named_parameters():
         data = parameter.data
         if name in lines:
             axis, mine = lines[name]
-            removed[f"{where}.{name}"] = data.index_select(axis, _rest(data.shape[axis], mine))
+            removed[f"{where}.{name}"] = data.index_select(axis, rest_of(data.shape[axis], mine))
             data = data.index_select(axis, mine)
-        _put(new, name, data)
+        put(new, name, data)
     return removed
 
 
 def _widen(
     old: MultiHeadAttention,
     new: MultiHeadAttention,
-    stay: list[int],
+    lines: dict[str, tuple[int, Tensor]],
     where: str,
     removed: Mapping[str, Tensor] | None,
 ) -> None:
-    lines = _lines(new, stay)
     for name, parameter in old.named_parameters():
         data = parameter.data
         if name in lines:
             axis, mine = lines[name]
             size = new.get_parameter(name).shape[axis]
             data = _spread(data, axis, size, mine, None if removed is None else removed[f"{where}.{name}"])
-        _put(new, name, data)
+        put(new, name, data)
 
 
 def _thin(block: Block, stay: list[int]) -> dict[str, Tensor]:
@@ -191,9 +212,9 @@ def _thin(block: Block, stay: list[int]) -> dict[str, Tensor]:
     mine = torch.tensor(stay, dtype=torch.long)
     for name, parameter in list(layer.named_parameters()):
         if (axis := _axis(name)) is not None:
-            rest = _rest(parameter.shape[axis], mine)
+            rest = rest_of(parameter.shape[axis], mine)
             removed[f"{block.address}.feed_forward.{name}"] = parameter.data.index_select(axis, rest)
-            _put(layer, name, parameter.data.index_select(axis, mine))
+            put(layer, name, parameter.data.index_select(axis, mine))
     _sizes(layer)
     return removed
 
@@ -203,7 +224,7 @@ def _thicken(block: Block, inner: int, stay: list[int], removed: Mapping[str, Te
     for name, parameter in list(layer.named_parameters()):
         if (axis := _axis(name)) is not None:
             slices = None if removed is None else removed[f"{block.address}.feed_forward.{name}"]
-            _put(layer, name, _spread(parameter.data, axis, inner, mine, slices))
+            put(layer, name, _spread(parameter.data, axis, inner, mine, slices))
     _sizes(layer)
 
 
@@ -217,36 +238,7 @@ def _spread(data: Tensor, axis: int, size: int, mine: Tensor, rest: Tensor | Non
     shape = list(data.shape)
     shape[axis] = size
     out = data.new_zeros(shape).index_copy(axis, mine, data)
-    return out if rest is None else out.index_copy(axis, _rest(size, mine), rest.to(data.dtype))
-
-
-def _take_over(projection: nn.Linear, gone: Tensor, mine: Tensor, moment: Moment) -> None:
-    """The inputs at `mine` stand for what the columns that are gone would have added: as far as they foretell it, and
-    its mean. A projection without a bias cannot hold a mean; there, products about zero are foretold."""
-    rest = _rest(len(moment.mean), mine)
-    mean, spread = moment.mean.double(), moment.spread
-    added = torch.zeros(len(rest), len(mine), dtype=torch.double)  # [gone, left]
-    if spread is not None:
-        spread = spread.double() if projection.bias is not None else spread.double() + torch.outer(mean, mean)
-        inner = spread[mine][:, mine]
-        inner.diagonal().add_(RIDGE * inner.diagonal().mean() + 1e-12)
-        added = torch.linalg.solve(inner, spread[mine][:, rest]).T
-    weight, columns = projection.weight.data, gone.double()
-    _put(projection, "weight", (weight.double() + columns @ added).to(weight.dtype))
-    if projection.bias is not None:
-        bias = projection.bias.data
-        _put(projection, "bias", (bias.double() + columns @ (mean[rest] - added @ mean[mine])).to(bias.dtype))
-
-
-def _rest(size: int, mine: Tensor) -> Tensor:
-    others = torch.ones(size, dtype=torch.bool)
-    others[mine] = False
-    return others.nonzero()[:, 0]
-
-
-def _put(module: nn.Module, name: str, data: Tensor) -> None:
-    path, _, leaf = name.rpartition(".")
-    module.get_submodule(path)._parameters[leaf] = nn.Parameter(data.contiguous())
+    return out if rest is None else out.index_copy(axis, rest_of(size, mine), rest.to(data.dtype))
 
 
 def _sizes(layer: nn.Module) -> None:
@@ -272,12 +264,18 @@ def _describe(model: Model) -> None:
         every = tuple(range(config.heads))
         kept = tuple(block.kept or every for block in blocks)
         crossed = tuple(block.cross_kept or every for block in blocks)
+        wide, crossed_wide = (
+            tuple(map(widths_of, found))
+            for found in ([b.attention for b in blocks], [b.cross for b in blocks if b.cross is not None])
+        )
         inners = tuple(block.feed_forward.up.out_features for block in blocks)
-        whole = config.inner or 4 * config.dim
+        whole, widths = config.inner or 4 * config.dim, (config.head_width, config.value_width)
         body.config = replace(
             config,
             kept=kept if any(mine != every for mine in kept) else None,
             cross_kept=crossed if config.memory_dim and any(mine != every for mine in crossed) else None,
+            widths=wide if any(mine != widths for mine in wide) else None,
+            cross_widths=crossed_wide if any(mine != widths for mine in crossed_wide) else None,
             inners=inners if any(mine != whole for mine in inners) else None,
         )
         for layer, block in enumerate(blocks):
@@ -292,6 +290,16 @@ def _bodies(model: Model) -> list[Encoder | Decoder]:
 
 def _stack(body: Encoder | Decoder) -> str:
     return "encoder" if isinstance(body, Encoder) else "decoder"
+
+
+def widths_of(attention: MultiHeadAttention) -> tuple[int, int]:
+    return attention.key_dims[0], attention.value_dims[0]
+
+
+def _places(block: Block) -> list[tuple[str, str, MultiHeadAttention]]:
+    """(`encoder.2.self`, `attention`, the attention itself) of a block"""
+    found = [(f"{block.address}.self", "attention", block.attention)]
+    return found if block.cross is None else [*found, (f"{block.address}.cross", "cross", block.cross)]
 
 
 def _blocks(model: Model) -> list[Block]:

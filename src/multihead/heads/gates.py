@@ -1,5 +1,6 @@
 """How much a loss hangs on each part, by gradient: mean |d loss / d gate|, where a gate of 1 stands on every head's
-output (Michel et al. 2019) and, likewise, on every unit of the feed-forward layers. One pass forward and back for all.
+output (Michel et al. 2019) and, likewise, on every unit of the feed-forward layers, on every column that heads compare
+or carry. One pass forward and back for all.
 """
 
 from __future__ import annotations
@@ -13,21 +14,26 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from multihead.attention import Attended
+from multihead.heads.fold import KEYS
 from multihead.heads.judge import Example, work
 from multihead.models import Block, Model
 from multihead.tasks import Task
 from multihead.watch import attentions, numbers
 
+HEADS = ".heads"  # behind an attention's name: all columns of a head together
+
 
 class Gates:
-    """Gates on one model; `measure` as often as wanted, then `heads()` and `units()`: means over the inputs."""
+    """Gates on one model; `measure` as often as wanted, then `heads()`, `units()` …: means over the inputs."""
 
-    def __init__(self, model: Model, units: bool = False, means: Mapping[str, Tensor] | None = None) -> None:
-        """means: what a part gives on average, by attention [H, W] and block [F]; a gate then asks about what it gives
-        beyond that."""
+    def __init__(
+        self, model: Model, units: bool = False, means: Mapping[str, Tensor] | None = None, columns: bool = False
+    ) -> None:
+        """means: what a part gives on average, by attention [H, W] and block [F], of keys [G * K]; a gate then asks
+        about what it gives beyond that."""
         self.model, self.attentions, self.numbers = model, attentions(model), numbers(model)
         self.blocks = {m.address: m for m in model.modules() if isinstance(m, Block)} if units else {}
-        self.means = means or {}
+        self.means, self.columns = means or {}, columns
         self.gates: dict[str, Tensor] = {}
         self.sums: dict[str, Tensor] = {}
         self.inputs = 0
@@ -40,22 +46,41 @@ class Gates:
                 total, _ = task.loss(self.model, batch)
                 names = list(self.gates)
                 for name, gradient in zip(names, torch.autograd.grad(total, list(self.gates.values())), strict=True):
-                    found = gradient.abs().sum(0).double()
-                    self.sums[name] = self.sums.get(name, torch.zeros_like(found)) + found
+                    self._count(name, gradient)
+                    if name in self.attentions:  # [B, H, W]: a head is all of its columns together
+                        self._count(name + HEADS, gradient.sum(-1))
                 self.inputs += len(batch["tokens"])
         self.gates = {}
+
+    def _count(self, name: str, gradient: Tensor) -> None:
+        found = gradient.abs().sum(0).double()
+        self.sums[name] = self.sums.get(name, torch.zeros_like(found)) + found
 
     def heads(self) -> dict[str, float]:
         """By address."""
         return {
             f"{name}.{number}": value / max(self.inputs, 1)
             for name, mine in self.numbers.items()
-            for number, value in zip(mine, self.sums[name].tolist(), strict=True)
+            for number, value in zip(mine, self.sums[name + HEADS].tolist(), strict=True)
         }
 
     def units(self) -> dict[str, NDArray[np.float64]]:
         """By block, `encoder.2`: one number per unit of its feed-forward layer."""
         return {name: (self.sums[name] / max(self.inputs, 1)).numpy() for name in self.blocks}
+
+    def values(self) -> dict[str, NDArray[np.float64]]:
+        """By attention [G, W]: of each column that heads carry; heads that share it together."""
+        return {
+            name: self.sums[name].view(a.kv_heads, -1, a.value_dims[0]).sum(1).numpy() / max(self.inputs, 1)
+            for name, a in self.attentions.items()
+        }
+
+    def keys(self) -> dict[str, NDArray[np.float64]]:
+        """By attention [G, K]: of each column that heads compare."""
+        return {
+            name: self.sums[name + KEYS].view(a.kv_heads, -1).numpy() / max(self.inputs, 1)
+            for name, a in self.attentions.items()
+        }
 
     @contextmanager
     def _gated(self) -> Iterator[None]:
@@ -65,6 +90,8 @@ class Gates:
         handles = [
             block.feed_forward.down.register_forward_pre_hook(self._hook(name)) for name, block in self.blocks.items()
         ]
+        if self.columns:
+            handles += [a.k.register_forward_hook(self._asked(name)) for name, a in self.attentions.items()]
         try:
             yield
         finally:
@@ -75,21 +102,27 @@ class Gates:
 
     def _tap(self, name: str) -> Callable[[Attended], Tensor]:
         def gate(attended: Attended) -> Tensor:
-            B, H = attended.mixed.shape[:2]
-            self.gates[name] = torch.ones(B, H, requires_grad=True)
+            B, H, _, W = attended.mixed.shape
+            self.gates[name] = torch.ones(B, H, W, requires_grad=True)
             mean = self.means.get(name, torch.zeros(1, 1))[None, :, None]
-            return mean + (attended.mixed - mean) * self.gates[name][:, :, None, None]
+            return mean + (attended.mixed - mean) * self.gates[name][:, :, None]
 
         return gate
 
     def _hook(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], tuple[Tensor, ...]]:
         def gate(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            (inner,) = inputs  # [B, T, F]
-            self.gates[name] = torch.ones(inner.shape[0], inner.shape[2], requires_grad=True)
-            mean = self.means.get(name, torch.zeros(1))
-            return (mean + (inner - mean) * self.gates[name][:, None],)
+            return (self._weighed(name, inputs[0]),)
 
         return gate
+
+    def _asked(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
+        return lambda module, inputs, output: self._weighed(name + KEYS, output)
+
+    def _weighed(self, name: str, given: Tensor) -> Tensor:
+        """given: [B, T, F]"""
+        self.gates[name] = torch.ones(given.shape[0], given.shape[2], requires_grad=True)
+        mean = self.means.get(name, torch.zeros(1))
+        return mean + (given - mean) * self.gates[name][:, None]
 
 
 @contextmanager

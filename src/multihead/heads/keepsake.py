@@ -17,13 +17,15 @@ from torch import Tensor
 from multihead.build import Loaded, layout
 from multihead.data.disk import parse_json, read_bytes, sha256, write_bytes
 from multihead.heads.cut import Cut, configs, filled, plan_from
+from multihead.models.config import LEFT
 from multihead.models.files import read_safetensors, write_tensors
 from multihead.models.manifest import MANIFEST
 
 FOLDER = "parent"
 WEIGHTS, HEADER, SLICES = "model.safetensors", "header", "removed.safetensors"
 SMALL = 64 << 20  # bytes: a file this large is no part of a model's description
-UNITS, WHOLE = "units:", "whole:"  # before names in removed.safetensors
+WHOLE = "whole:"  # before names in removed.safetensors
+PLACES = ("units", "keys", "values")  # likewise, with a colon: parts of a cut
 DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
     "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
@@ -33,10 +35,7 @@ Json = dict[str, Any]
 
 def keep(parent: Path, whole: Loaded, smaller: Loaded, plan: Cut, removed: dict[str, Tensor], out: Path) -> Json:
     """Writes `out/parent`; returns what multihead.json says of the parent. `smaller` as it will be saved there."""
-    before = {
-        stack: {name: getattr(config, name) for name in ("kept", "cross_kept", "inners")}
-        for stack, config in configs(whole.model).items()
-    }
+    before = {stack: {name: getattr(config, name) for name in LEFT} for stack, config in configs(whole.model).items()}
     told: Json = {"config": whole.config, "before": before, "sha256": {}}
     weights = parent / WEIGHTS
     if not weights.is_file():
@@ -44,7 +43,9 @@ def keep(parent: Path, whole: Loaded, smaller: Loaded, plan: Cut, removed: dict[
     folder = out / FOLDER
     folder.mkdir(parents=True)
     header = _header(weights)
-    slices = dict(removed) | {UNITS + name: torch.tensor(mine) for name, mine in plan.units.items()}
+    slices = dict(removed)
+    for kind in PLACES:
+        slices |= {f"{kind}:{name}": torch.tensor(mine) for name, mine in getattr(plan, kind).items()}
     stored, again = read_safetensors(weights), _tensors(smaller, whole.config, before, plan, slices)
     for name in stored:  # what the model does not use, or holds under another name
         if name not in again or not torch.equal(_bits(stored[name]), _bits(again[name].to(stored[name].dtype))):
@@ -82,12 +83,16 @@ def undo(pruned: Loaded, directory: Path, out: Path) -> list[str]:
             "undo the model that pruning wrote"
         )
     slices = read_safetensors(folder / SLICES)
-    units = {n.removeprefix(UNITS): tuple(t.tolist()) for n, t in slices.items() if n.startswith(UNITS)}
+    parts: dict[str, Json] = {kind: {} for kind in PLACES}
+    for named, places in slices.items():
+        kind, colon, name = named.partition(":")
+        if colon and kind in parts:
+            parts[kind][name] = _tuples(places.tolist())
     before = {
         stack: {name: _tuples(value) for name, value in fields.items()} for stack, fields in told["before"].items()
     }
     header = read_bytes(folder / HEADER, 100_000_000)
-    tensors = _tensors(pruned, told["config"], before, Cut({}, units), slices)
+    tensors = _tensors(pruned, told["config"], before, Cut({}, **parts), slices)
     digest = hashlib.sha256()
     for part in _bytes(header, tensors, slices):
         digest.update(part)
@@ -119,7 +124,7 @@ def _tensors(
     now = configs(smaller.model)
     whole = {stack: replace(now[stack], **before[stack]) for stack in now}
     heads = plan_from(whole, smaller.model).heads
-    model = filled(smaller.model, whole, Cut(heads, plan.units), slices)
+    model = filled(smaller.model, whole, replace(plan, heads=heads), slices)
     return layout(replace(smaller, model=model, config=config, kept={}, pruned={}))[1]
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from multihead.attention import Attended
 from multihead.attention.multihead import merge
-from multihead.heads.cut import Moment
+from multihead.heads.fold import KEYS, Moment
 from multihead.heads.judge import Example, work
 from multihead.models import Block, Model
 from multihead.tasks import Batch, Task
@@ -22,10 +22,11 @@ WIDEST = 4096  # of a wider layer the mean alone is kept: its table would take m
 
 
 class Moments:
-    """Of one model: what goes into each attention's output projection, and into each block's second layer."""
+    """Of one model: what goes into each attention's output projection, and into each block's second layer; with
+    `keys`, what every attention compares."""
 
-    def __init__(self, model: Model) -> None:
-        self.model, self.attentions = model, attentions(model)
+    def __init__(self, model: Model, keys: bool = False) -> None:
+        self.model, self.attentions, self.keys = model, attentions(model), keys
         self.blocks = {m.address: m for m in model.modules() if isinstance(m, Block)}
         self.counts: dict[str, int] = {}
         self.sums: dict[str, Tensor] = {}
@@ -39,6 +40,8 @@ class Moments:
         for name, attention in self.attentions.items():
             attention.taps.append(taps[name])
         hooks = [b.feed_forward.down.register_forward_pre_hook(self._hook(name)) for name, b in self.blocks.items()]
+        if self.keys:
+            hooks += [a.k.register_forward_hook(self._asked(name)) for name, a in self.attentions.items()]
         self.model.eval()
         try:
             for _, self.batch in work(task, rows).batches:
@@ -57,7 +60,8 @@ class Moments:
 
     def _add(self, name: str, given: Tensor) -> None:
         """given: [B, T, F]; padding does not count."""
-        keep = self.batch.get("target_keep" if name.startswith("decoder") else "keep")
+        target = name.startswith("decoder") and not name.endswith(".cross" + KEYS)
+        keep = self.batch.get("target_keep" if target else "keep")
         known = keep is not None and keep.shape == given.shape[:2]
         rows = (given[keep] if known else given.flatten(0, 1)).float()
         width = rows.shape[1]
@@ -83,6 +87,12 @@ class Moments:
 
         return take
 
+    def _asked(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+        def take(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            self._add(name + KEYS, output)
 
-def moments(model: Model, task: Task, rows: Sequence[Example]) -> dict[str, Moment]:
-    return Moments(model).measure(task, rows)
+        return take
+
+
+def moments(model: Model, task: Task, rows: Sequence[Example], keys: bool = False) -> dict[str, Moment]:
+    return Moments(model, keys).measure(task, rows)

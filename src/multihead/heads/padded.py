@@ -11,26 +11,26 @@ from multihead.models import Block
 from multihead.models.families import FAMILIES, construct, label_fields, plan_of, readout_options
 from multihead.models.hollow import Hollow
 from multihead.tasks import TASKS
+from multihead.watch import attentions
 
 
 def padded(loaded: Loaded) -> Loaded:
     """As large as before pruning, for libraries that know no ragged models; other models are given back as they are."""
-    cut = any(config.kept or config.cross_kept or config.inners for config in configs(loaded.model).values())
     family: dict[str, Any] = loaded.pruned.get("family", {})
-    if not cut:
+    now = configs(loaded.model)
+    whole = {stack: config.unpruned() for stack, config in now.items()}
+    if whole == now:
         return loaded
     if family.get("model_type") not in FAMILIES:
         raise ValueError("heads were cut out of this model, and it is not known which family's it was before")
-    whole = {
-        stack: replace(config, kept=None, cross_kept=None, inners=None)
-        for stack, config in configs(loaded.model).items()
-    }
-    units = {
-        block.address: tuple(range(block.feed_forward.up.out_features))  # any place will do
-        for block in loaded.model.modules()
-        if isinstance(block, Block)
-    }
-    model = filled(loaded.model, whole, Cut(plan_from(whole, loaded.model).heads, units), None)
+    # Any places will do: all others are zeros.
+    blocks = [module for module in loaded.model.modules() if isinstance(module, Block)]
+    units = {block.address: tuple(range(block.feed_forward.up.out_features)) for block in blocks}
+    found = attentions(loaded.model).items()
+    keys = {name: (tuple(range(a.key_dims[0])),) * a.kv_heads for name, a in found}
+    values = {name: (tuple(range(a.value_dims[0])),) * a.kv_heads for name, a in found}
+    heads = plan_from(whole, loaded.model).heads
+    model = filled(loaded.model, whole, Cut(heads, units, keys, values), None)
     config = {**family, **label_fields(loaded.labels), "architectures": [_architecture(loaded, family)]}
     return replace(loaded, model=model.eval(), config=config, pruned={})
 

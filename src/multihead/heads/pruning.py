@@ -12,14 +12,15 @@ from multihead.build import Loaded, load, save
 from multihead.data.split import is_valid
 from multihead.heads.bill import Bill, ratio, size_of
 from multihead.heads.choose import Budget, Point, Search, chosen
-from multihead.heads.cut import Cut, Moments, cut, cut_of
+from multihead.heads.cut import Cut, cut, widths_of
 from multihead.heads.feed import texts
+from multihead.heads.fold import Moments
 from multihead.heads.judge import Example, evaluated, examples, loss_of, named_score, points, work
 from multihead.heads.keepsake import keep
-from multihead.models import Block, Model
+from multihead.models import Model
 from multihead.models.hub import resolve
 from multihead.tasks import Task, Values
-from multihead.watch import numbers
+from multihead.watch import attentions, numbers
 
 TIMED = 4  # batches, spread over the lengths, that the latency is measured on
 
@@ -30,13 +31,15 @@ class Pruned:
     estimate alone ("likely"), or not ("broken"); with a share to keep there is no budget: ""."""
 
     off: tuple[str, ...]
-    units: dict[str, int]  # that were cut out, by block
+    units: int  # that were cut out, beside those of heads
+    columns: int  # of keys and values, likewise
     bill: Bill
     curve: list[Point]
     held: str
 
     def __repr__(self) -> str:
-        return f"<Pruned: {len(self.off)} heads, {sum(self.units.values())} units, {self.held or 'no budget'}>"
+        parts = f"{len(self.off)} heads, {self.columns} columns, {self.units} units"
+        return f"<Pruned: {parts}, {self.held or 'no budget'}>"
 
 
 def halves(rows: Iterable[Values]) -> tuple[list[Values], list[Values]]:
@@ -58,11 +61,13 @@ def prune(
     *,
     check: Iterable[Values] | None = None,
     ffn: bool = False,
+    columns: bool = False,
     fold: bool = True,
     told: Callable[[Point], None] | None = None,
 ) -> Pruned:
     """Prune the model in a directory into a new one. Without rows to `check` on, half of the rows judge.
 
+    ffn, columns: feed-forward units, and columns of the heads' keys and values, may go too.
     fold: what is left takes over, by least squares, what it can of what is cut out; else that is as if switched off.
     Nothing is written if the budget is broken on the rows that judge.
     """
@@ -74,18 +79,25 @@ def prune(
     choosing, judging = halves(rows) if check is None else (list(rows), list(check))
     ready = examples(task, choosing)
     metric = named_score(task.scorer(1), budget.metric)
-    search = Search(model, task, ready, work(task, ready), metric, ffn, fold)
+    search = Search(model, task, ready, work(task, ready), metric, ffn=ffn, columns=columns, fold=fold)
     point, curve = chosen(search, budget, told)
-    plan = cut_of(model, point.off, point.units)
-    smaller, _ = cut(model, plan, search.moments)
+    smaller, _ = cut(model, point.plan, search.moments)
     bill = billed(model, smaller, task, examples(task, judging), metric)
     held = verdict(bill, budget)
-    widths = {m.address: m.feed_forward.up.out_features for m in model.modules() if isinstance(m, Block)}
-    units = {name: widths[name] - len(mine) for name, mine in point.units.items()}
-    done = Pruned(point.off, units, bill, curve, held)
+    wide = {name: sum(widths_of(a)) for name, a in attentions(model).items()}
+    narrow = {name: (a.heads, sum(widths_of(a))) for name, a in attentions(smaller).items()}
+    gone = sum(heads * (wide[name] - left) for name, (heads, left) in narrow.items())
+    done = Pruned(point.off, bill.before.units - bill.after.units, gone, bill, curve, held)
     if held != "broken":
-        write(where, plan, out, search.moments)
+        write(where, point.plan, out, search.moments)
     return done
+
+
+def judged(where: str | Path, smaller: str | Path, rows: Iterable[Values], metric: str | None = None) -> Bill:
+    """A model beside one that was made from it (pruned, and perhaps trained on), on rows that chose nothing."""
+    whole, left = load(where), load(smaller)
+    task = whole.ready()
+    return billed(whole.model, left.model, task, examples(task, rows), named_score(task.scorer(1), metric))
 
 
 def billed(model: Model, smaller: Model, task: Task, rows: Sequence[Example], metric: str) -> Bill:

@@ -34,24 +34,31 @@ def norm_of(config: ModelConfig, dim: int | None = None) -> nn.Module:
 
 
 def attention_of(
-    config: ModelConfig, memory_dim: int | None = None, kept: tuple[int, ...] | None = None
+    config: ModelConfig,
+    memory_dim: int | None = None,
+    kept: tuple[int, ...] | None = None,
+    widths: tuple[int, int] | None = None,
 ) -> MultiHeadAttention:
-    """kept: the heads that pruning left; those that share keys stay together."""
+    """kept: the heads that pruning left; those that share keys stay together. widths: of their keys and values."""
     heads, kv_heads = config.heads, config.kv_heads
     if kept is not None:
         heads, kv_heads = len(kept), None if kv_heads is None else len(kept) * kv_heads // heads
-    return MultiHeadAttention(
+    key_dim, value_dim = widths or (config.head_width, config.value_width)
+    attention = MultiHeadAttention(
         config.dim,
         heads,
         kv_heads=kv_heads,
-        key_dim=config.key_dim if kept is None else config.head_width,
-        value_dim=config.value_dim,
+        key_dim=key_dim,
+        value_dim=value_dim,
         memory_dim=memory_dim,
         bias=config.attention_bias,
         scale=config.scale,
         qk_norm=config.qk_norm,
         dropout=config.attention_dropout,
     )
+    if not isinstance(config.scale, float | int):
+        attention.scale = config.head_width**-0.5  # of the whole head, whatever is left of it
+    return attention
 
 
 def position_of(config: ModelConfig, causal: bool) -> Position | None:
@@ -96,8 +103,9 @@ class Block(nn.Module):
         super().__init__()
         self.norm_first, self.dropout = config.norm_first, config.dropout
         self.kept, self.cross_kept = (None if k is None else k[layer] for k in (config.kept, config.cross_kept))
-        self.attention, self.attention_norm = attention_of(config, kept=self.kept), norm_of(config)
-        self.cross = attention_of(config, config.memory_dim, self.cross_kept) if config.memory_dim else None
+        own, other = (None if w is None else w[layer] for w in (config.widths, config.cross_widths))
+        self.attention, self.attention_norm = attention_of(config, None, self.kept, own), norm_of(config)
+        self.cross = attention_of(config, config.memory_dim, self.cross_kept, other) if config.memory_dim else None
         self.cross_norm = norm_of(config) if config.memory_dim else None
         inner = None if config.inners is None else config.inners[layer]
         self.feed_forward, self.feed_forward_norm = FeedForward(config, inner), norm_of(config)

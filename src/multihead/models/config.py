@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+LEFT = ("kept", "cross_kept", "widths", "cross_widths", "inners")  # fields that say what pruning left
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class ModelConfig:
     # What pruning left, layer by layer; None: everything. Heads keep the numbers that they had.
     kept: tuple[tuple[int, ...], ...] | None = None
     cross_kept: tuple[tuple[int, ...], ...] | None = None
+    widths: tuple[tuple[int, int], ...] | None = None  # instead of `key_dim` and `value_dim`
+    cross_widths: tuple[tuple[int, int], ...] | None = None
     inners: tuple[int, ...] | None = None  # instead of `inner`
 
     # Where a token stands
@@ -66,7 +70,7 @@ class ModelConfig:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if self.key_dim is None and self.dim % self.heads:
             raise ValueError(f"dim={self.dim} is not a multiple of heads={self.heads}; change one, or give key_dim")
-        for name in ("kept", "cross_kept", "inners"):
+        for name in LEFT:
             if (left := getattr(self, name)) is not None and len(left) != self.layers:
                 raise ValueError(f"{name} speaks of {len(left)} layers, there are {self.layers}")
         for numbers in (*(self.kept or ()), *(self.cross_kept or ())):
@@ -75,7 +79,20 @@ class ModelConfig:
                 raise ValueError(f"kept heads {list(numbers)}: one number or more, rising, below {self.heads}")
             if {n for head in numbers for n in range(head - head % group, head - head % group + group)} != {*numbers}:
                 raise ValueError(f"kept heads {list(numbers)}: {group} heads share their keys and stay together")
+        for key, value in (*(self.widths or ()), *(self.cross_widths or ())):
+            if not 1 <= key <= self.head_width or not 1 <= value <= self.value_width:
+                whole = f"{self.head_width} and {self.value_width}"
+                raise ValueError(f"widths {key} and {value}: heads have {whole}, at least one column stays")
+            if key < self.head_width and (self.positions == "rotary" or self.qk_norm is not None):
+                raise ValueError(f"keys of width {key}: rotary positions and qk_norm want all {self.head_width}")
+
+    def unpruned(self) -> ModelConfig:
+        return replace(self, kept=None, cross_kept=None, widths=None, cross_widths=None, inners=None)
 
     @property
     def head_width(self) -> int:
         return self.key_dim or self.dim // self.heads
+
+    @property
+    def value_width(self) -> int:
+        return self.value_dim or self.head_width

@@ -97,6 +97,8 @@ def print_bill(done: Pruned, console: Console) -> None:
     for heading in ("", "before", "after", "saved"):
         table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
     pairs = [("heads", bill.before.heads, bill.after.heads)]
+    pairs += [("key columns", bill.before.keys, bill.after.keys)] if done.columns else []
+    pairs += [("value columns", bill.before.values, bill.after.values)] if done.columns else []
     pairs += [("feed-forward units", bill.before.units, bill.after.units)] if done.units else []
     pairs += [("parameters", bill.before.parameters, bill.after.parameters)]
     for name, before, after in pairs:

@@ -23,7 +23,7 @@ def limits(loss: Difference) -> tuple[float, float]:
 def draw_curve(done: Pruned, path: Path, budget: float | None = None) -> None:
     """Write a PNG. budget: points that may be lost."""
     curve, whole = done.curve, done.curve[0].score
-    by_flops = any(point.units for point in curve)
+    by_flops = bool(done.units or done.columns)
     kept = [100 * (point.flops if by_flops else point.heads) for point in curve]
     lost = [-points(point.loss.value, whole) for point in curve]
     low, high = zip(*([-points(x, whole) for x in limits(point.loss)] for point in curve), strict=True)
