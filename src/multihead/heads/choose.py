@@ -95,10 +95,10 @@ class Search:
     def _remove(self, model: Model, cost: float) -> bool:
         """Takes out what is worth least for its cost, until `cost` is reached; False: nothing was left to take."""
         means = None if self.moments is None else self.parts.means(self.moments)
-        gates = Gates(model, self.parts.ffn, means, self.parts.columns)
+        gates = Gates(model, fine=True, keys=self.parts.columns, units=self.parts.ffn, means=means)
         gates.measure(self.task, self.asked)
         taken = 0.0
-        for offer in self.parts.offers(gates):
+        for offer in self.parts.offers(gates, self.moments):
             if taken >= cost:
                 break
             taken += offer.cost if offer.take() else 0.0

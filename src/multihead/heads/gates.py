@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from multihead.attention import Attended
@@ -20,23 +18,27 @@ from multihead.models import Block, Model
 from multihead.tasks import Task
 from multihead.watch import attentions, numbers
 
-HEADS = ".heads"  # behind an attention's name: all columns of a head together
-
 
 class Gates:
-    """Gates on one model; `measure` as often as wanted, then `heads()`, `units()` …: means over the inputs."""
+    """Gates on one model; `measure` as often as wanted."""
 
     def __init__(
-        self, model: Model, units: bool = False, means: Mapping[str, Tensor] | None = None, columns: bool = False
+        self,
+        model: Model,
+        *,
+        fine: bool = False,
+        keys: bool = False,
+        units: bool = False,
+        means: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """means: what a part gives on average, by attention [H, W] and block [F], of keys [G * K]; a gate then asks
-        about what it gives beyond that."""
+        """A gate on every head; fine: on each column that it carries. keys, units: on each column that is compared, on
+        each unit. means: what a part gives on average, by attention [H, W] and block [F], of keys [G * K]; a gate then
+        asks about what it gives beyond that."""
         self.model, self.attentions, self.numbers = model, attentions(model), numbers(model)
         self.blocks = {m.address: m for m in model.modules() if isinstance(m, Block)} if units else {}
-        self.means, self.columns = means or {}, columns
+        self.means, self.fine, self.keys = means or {}, fine, keys
         self.gates: dict[str, Tensor] = {}
-        self.sums: dict[str, Tensor] = {}
-        self.inputs = 0
+        self.found: dict[str, list[Tensor]] = {}
 
     def measure(self, task: Task, rows: Sequence[Example], batch_tokens: int = 4096) -> None:
         self.model.eval()
@@ -46,40 +48,22 @@ class Gates:
                 total, _ = task.loss(self.model, batch)
                 names = list(self.gates)
                 for name, gradient in zip(names, torch.autograd.grad(total, list(self.gates.values())), strict=True):
-                    self._count(name, gradient)
-                    if name in self.attentions:  # [B, H, W]: a head is all of its columns together
-                        self._count(name + HEADS, gradient.sum(-1))
-                self.inputs += len(batch["tokens"])
+                    self.found.setdefault(name, []).append(gradient.flatten(1))
         self.gates = {}
 
-    def _count(self, name: str, gradient: Tensor) -> None:
-        found = gradient.abs().sum(0).double()
-        self.sums[name] = self.sums.get(name, torch.zeros_like(found)) + found
+    def rows(self, name: str) -> Tensor:
+        """[inputs, gates] of an attention (its heads, or all their columns, side by side), of its keys or a block:
+        d loss / d gate, for each input."""
+        return torch.cat(self.found[name])
 
     def heads(self) -> dict[str, float]:
-        """By address."""
+        """By address: mean |d loss / d gate| of a gate on the whole head."""
         return {
-            f"{name}.{number}": value / max(self.inputs, 1)
+            f"{name}.{number}": value
             for name, mine in self.numbers.items()
-            for number, value in zip(mine, self.sums[name + HEADS].tolist(), strict=True)
-        }
-
-    def units(self) -> dict[str, NDArray[np.float64]]:
-        """By block, `encoder.2`: one number per unit of its feed-forward layer."""
-        return {name: (self.sums[name] / max(self.inputs, 1)).numpy() for name in self.blocks}
-
-    def values(self) -> dict[str, NDArray[np.float64]]:
-        """By attention [G, W]: of each column that heads carry; heads that share it together."""
-        return {
-            name: self.sums[name].view(a.kv_heads, -1, a.value_dims[0]).sum(1).numpy() / max(self.inputs, 1)
-            for name, a in self.attentions.items()
-        }
-
-    def keys(self) -> dict[str, NDArray[np.float64]]:
-        """By attention [G, K]: of each column that heads compare."""
-        return {
-            name: self.sums[name + KEYS].view(a.kv_heads, -1).numpy() / max(self.inputs, 1)
-            for name, a in self.attentions.items()
+            for number, value in zip(
+                mine, self.rows(name).unflatten(1, (len(mine), -1)).sum(2).abs().mean(0).tolist(), strict=True
+            )
         }
 
     @contextmanager
@@ -90,7 +74,7 @@ class Gates:
         handles = [
             block.feed_forward.down.register_forward_pre_hook(self._hook(name)) for name, block in self.blocks.items()
         ]
-        if self.columns:
+        if self.keys:
             handles += [a.k.register_forward_hook(self._asked(name)) for name, a in self.attentions.items()]
         try:
             yield
@@ -103,7 +87,7 @@ class Gates:
     def _tap(self, name: str) -> Callable[[Attended], Tensor]:
         def gate(attended: Attended) -> Tensor:
             B, H, _, W = attended.mixed.shape
-            self.gates[name] = torch.ones(B, H, W, requires_grad=True)
+            self.gates[name] = torch.ones(B, H, W if self.fine else 1, requires_grad=True)
             mean = self.means.get(name, torch.zeros(1, 1))[None, :, None]
             return mean + (attended.mixed - mean) * self.gates[name][:, :, None]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from multihead.heads.cut import ByGroup, Cut, configs, cut_of
-from multihead.heads.fold import KEYS, Moments, Numbers
+from multihead.heads.fold import KEYS, RIDGE, Moment, Moments, Numbers
 from multihead.heads.gates import Gates
 from multihead.models import Block, Model
 from multihead.watch import attentions, numbers
@@ -86,25 +86,39 @@ class Parts:
         """What the parts that are left give on average."""
         found = {name: moments[name].mean.float()[torch.from_numpy(mine)] for name, mine in self.units.items()}
         for name, mine in self.heads.items():
-            size, groups = self.sharing[name], self._groups(name)
-            every = moments[name].mean.float().view(len(self.every[name]), -1)
-            rows = [every[self.every[name].index(n)][self.values[name][n // size]] for n in mine]
-            found[name] = torch.stack(rows)
+            found[name] = moments[name].mean.float()[torch.from_numpy(self._lines(name))].view(len(mine), -1)
             if self.columns:
-                before = sorted({n // size for n in self.every[name]})
-                keys = moments[name + KEYS].mean.float().view(len(before), -1)
-                found[name + KEYS] = torch.cat([keys[before.index(g)][self.keys[name][g]] for g in groups])
+                lines = np.concatenate(self._key_lines(name))
+                found[name + KEYS] = moments[name + KEYS].mean.float()[torch.from_numpy(lines)]
         return found
 
-    def offers(self, gates: Gates) -> list[Offer]:
-        """The least worth first. gates: measured on the model as it is left."""
-        found = self._heads(gates.heads())
-        if self.ffn:
-            found += self._chunks(gates.units())
-        if self.columns:
-            found += self._columns(self.values, self.value_cost, gates.values())
-            found += self._columns(self.keys, self.key_cost, gates.keys())
+    def offers(self, gates: Gates, moments: Moments | None) -> list[Offer]:
+        """The least worth first. gates: measured on the model as it is left, as finely as parts may go."""
+        found, known = [], moments or {}
+        for name in self.heads:
+            worth = _worth(gates.rows(name), known.get(name), self._lines(name))
+            found += self._heads(name, worth)
+            if self.columns:
+                found += self._columns(self.values, name, worth, self.value_cost[name])
+                blocks = self._key_lines(name)
+                worth = _worth(gates.rows(name + KEYS), known.get(name + KEYS), *blocks)
+                found += self._columns(self.keys, name, worth, self.key_cost[name])
+        for name, mine in self.units.items():
+            found += self._chunks(name, _worth(gates.rows(name), known.get(name), mine))
         return sorted(found, key=lambda offer: offer.worth)
+
+    def _lines(self, name: str) -> Places:
+        """Places of what its heads that are left carry, among the outputs of all heads."""
+        width = self.attentions[name].value_dims[0]
+        return np.concatenate(
+            [self.every[name].index(n) * width + self.values[name][n // self.sharing[name]] for n in self.heads[name]]
+        )
+
+    def _key_lines(self, name: str) -> list[Places]:
+        """Places of the key columns that are left, by group."""
+        width = self.attentions[name].key_dims[0]
+        before = sorted({n // self.sharing[name] for n in self.every[name]})
+        return [before.index(group) * width + self.keys[name][group] for group in self._groups(name)]
 
     def _groups(self, name: str) -> list[int]:
         return sorted({n // self.sharing[name] for n in self.heads[name]})
@@ -118,15 +132,16 @@ class Parts:
                 found[name] = tuple(left)
         return found
 
-    def _heads(self, worth: Mapping[str, float]) -> list[Offer]:
+    def _heads(self, name: str, worth: Worth) -> list[Offer]:
         """Groups of heads that share keys; mostly a group is one head."""
-        found = []
-        for name, mine in self.heads.items():
-            for group in self._groups(name):
-                together = [n for n in mine if n // self.sharing[name] == group]
-                cost = self.head_cost(name) * len(together)
-                value = sum(worth[f"{name}.{n}"] for n in together)
-                found.append(Offer(value / cost, cost, self._without(name, together)))
+        found, mine = [], self.heads[name]
+        width = worth.lines // len(mine)
+        for group in self._groups(name):
+            together = [n for n in mine if n // self.sharing[name] == group]
+            first = mine.index(together[0])
+            lines = np.arange(first * width, (first + len(together)) * width)
+            cost = self.head_cost(name) * len(together)
+            found.append(Offer(worth.of(lines) / cost, cost, self._without(name, together)))
         return found
 
     def _without(self, name: str, together: list[int]) -> Callable[[], bool]:
@@ -138,24 +153,22 @@ class Parts:
 
         return take
 
-    def _columns(
-        self, kind: dict[str, dict[int, Places]], cost: Mapping[str, float], worth: Mapping[str, NDArray[np.float64]]
-    ) -> list[Offer]:
+    def _columns(self, kind: dict[str, dict[int, Places]], name: str, worth: Worth, cost: float) -> list[Offer]:
         """A quarter of the width of an attention's heads, of each the least worth."""
-        found = []
-        for name, a in self.attentions.items():
-            config, groups = configs(self.model)[name.split(".")[0]], self._groups(name)
-            if kind is self.keys and (config.positions == "rotary" or config.qk_norm is not None):
-                continue  # these want whole keys
-            size = max(1, (a.key_dims[0] if kind is self.keys else a.value_dims[0]) // 4)
-            if worth[name].shape[1] <= size:
-                continue
-            order = np.argsort(worth[name], axis=1, kind="stable")  # [groups, columns]
-            value = np.take_along_axis(worth[name], order[:, :size], 1).sum()
-            price = cost[name] * size * len(self.heads[name])
-            stay = {g: np.sort(kind[name][g][order[i, size:]]) for i, g in enumerate(groups)}
-            found.append(Offer(value / price, price, self._narrower(kind, name, stay)))
-        return found
+        config, attention = configs(self.model)[name.split(".")[0]], self.attentions[name]
+        if kind is self.keys and (config.positions == "rotary" or config.qk_norm is not None):
+            return []  # these want whole keys
+        size = max(1, (attention.key_dims[0] if kind is self.keys else attention.value_dims[0]) // 4)
+        groups = self._groups(name)
+        width = len(kind[name][groups[0]])
+        if width <= size:
+            return []
+        places = np.arange(worth.lines).reshape(len(groups), -1, width)  # [groups, heads of a group, columns]
+        order = np.argsort(worth.each()[places].sum(1), axis=1, kind="stable")  # [groups, columns]
+        gone = np.take_along_axis(places, order[:, None, :size], 2)
+        price = cost * size * len(self.heads[name])
+        stay = {group: np.sort(kind[name][group][order[i, size:]]) for i, group in enumerate(groups)}
+        return [Offer(worth.of(gone.ravel()) / price, price, self._narrower(kind, name, stay))]
 
     def _narrower(self, kind: dict[str, dict[int, Places]], name: str, stay: dict[int, Places]) -> Callable[[], bool]:
         def take() -> bool:
@@ -164,19 +177,17 @@ class Parts:
 
         return take
 
-    def _chunks(self, worth: Mapping[str, NDArray[np.float64]]) -> list[Offer]:
+    def _chunks(self, name: str, worth: Worth) -> list[Offer]:
         """Units by the sixteen, the least worth of a layer together."""
-        found = []
-        for name, mine in self.units.items():
-            order = np.argsort(worth[name], kind="stable")
-            spare = len(mine) % ROUND  # the first chunk brings the width to a multiple
-            sizes = [spare] * bool(spare) + [ROUND] * (len(mine) // ROUND)
-            start = 0
-            for size in sizes:
-                chunk = order[start : start + size]
-                cost = self.unit_cost[name] * size
-                found.append(Offer(worth[name][chunk].sum() / cost, cost, self._thinner(name, mine[chunk])))
-                start += size
+        found, mine = [], self.units[name]
+        order = np.argsort(worth.each(), kind="stable")
+        spare = len(mine) % ROUND  # the first chunk brings the width to a multiple
+        start = 0
+        for size in [spare] * bool(spare) + [ROUND] * (len(mine) // ROUND):
+            chunk = order[start : start + size]
+            cost = self.unit_cost[name] * size
+            found.append(Offer(worth.of(chunk) / cost, cost, self._thinner(name, mine[chunk])))
+            start += size
         return found
 
     def _thinner(self, name: str, chunk: Places) -> Callable[[], bool]:
@@ -187,3 +198,44 @@ class Parts:
             return True
 
         return take
+
+
+class Worth:
+    """What lines of a projection's input are worth, also several together: mean |d loss / d gate| of a gate on all of
+    them, times how much of what they give is their own (the square root of the share of their variance that the other
+    lines do not foretell), because the others take over the rest."""
+
+    def __init__(self, gradients: Tensor, spread: Tensor | None) -> None:
+        """gradients [inputs, lines]; spread: covariance [lines, lines]; None: nobody takes over anything."""
+        self.gradients, self.lines, self.inverse = gradients.double(), gradients.shape[1], None
+        if spread is not None:
+            self.variance = spread.diagonal()
+            self.ridge = RIDGE * self.variance.mean() + 1e-12
+            self.inverse = torch.linalg.inv(spread + self.ridge * torch.eye(self.lines, dtype=spread.dtype))
+
+    def of(self, lines: Places) -> float:
+        mine = torch.from_numpy(lines)
+        found = self.gradients[:, mine].sum(1).abs().mean()
+        if self.inverse is not None:
+            left = torch.linalg.inv(self.inverse[mine][:, mine]).diagonal() - self.ridge
+            found *= _root(left.sum(), self.variance[mine].sum())
+        return float(found)
+
+    def each(self) -> NDArray[np.float64]:
+        """Of every line alone."""
+        found = self.gradients.abs().mean(0)
+        if self.inverse is not None:
+            found *= _root(1 / self.inverse.diagonal() - self.ridge, self.variance)
+        return found.numpy()
+
+
+def _root(part: Tensor, whole: Tensor) -> Tensor:
+    return (part / whole.clamp(min=1e-12)).clamp(0, 1).sqrt()
+
+
+def _worth(gradients: Tensor, moment: Moment | None, *places: Places) -> Worth:
+    """places: lines of the moment that are left; those of one array take over from each other."""
+    if moment is None or moment.spread is None:
+        return Worth(gradients, None)
+    blocks = [moment.spread[torch.from_numpy(mine)][:, torch.from_numpy(mine)].double() for mine in places]
+    return Worth(gradients, torch.block_diag(*blocks))

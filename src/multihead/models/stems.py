@@ -52,6 +52,8 @@ class TokenStem(nn.Module):
         nn.init.normal_(self.embedding.weight, std=0.02 if config.embed_scale == 1.0 else config.dim**-0.5)
         self.positions = absolute_positions(config, config.max_length)
         self.types = nn.Embedding(config.token_types, config.dim) if config.token_types else None
+        if self.types is not None:
+            nn.init.normal_(self.types.weight, std=0.02)  # torch's 1.0 would drown the tokens
         self.norm = norm_of(config) if config.embed_norm else nn.Identity()
 
     def forward(self, tokens: Tensor, at: Tensor | slice, types: Tensor | None = None) -> Tensor:

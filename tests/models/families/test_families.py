@@ -123,6 +123,8 @@ PAIRS = {
     "bart": ("BartForConditionalGeneration", PAIR),
     "bart scaled": ("BartForConditionalGeneration", {**PAIR, "scale_embedding": True, "decoder_layers": 1}),
     "bart body": ("BartModel", PAIR),
+    "mbart": ("MBartForConditionalGeneration", PAIR),
+    "mbart deeper": ("MBartForConditionalGeneration", {**PAIR, "decoder_layers": 3}),
     "t5": ("T5ForConditionalGeneration", T5),
     "t5 gated": (
         "T5ForConditionalGeneration",

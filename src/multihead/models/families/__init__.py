@@ -7,6 +7,7 @@ from multihead.models.families.gpt2 import GPT2
 from multihead.models.families.labels import label_fields, labels_of
 from multihead.models.families.llama import LLAMA, MISTRAL, QWEN2
 from multihead.models.families.marian import MARIAN
+from multihead.models.families.mbart import MBART
 from multihead.models.families.own import OWN, own_config, own_plan, readout_options
 from multihead.models.families.roberta import ROBERTA, XLM_ROBERTA
 from multihead.models.families.t5 import T5
@@ -26,6 +27,7 @@ FAMILIES = {  # by config.json's model_type
     "qwen2": QWEN2,
     "marian": MARIAN,
     "bart": BART,
+    "mbart": MBART,
     "t5": T5,
     "vit": VIT,
     "whisper": WHISPER,
