@@ -1,38 +1,17 @@
 """`multihead heads` as a person types it, from a trained model to a smaller one and back."""
 
 import json
-import os
-import random
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-GOOD, BAD = ["fine", "lovely", "great"], ["dull", "cold", "poor"]
-
-
-def multihead(*words: str, cwd: Path, given: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
-    command = [sys.executable, "-m", "multihead", *words]
-    return subprocess.run(command, cwd=cwd, input=given, capture_output=True, text=True, check=False, env=environment)
-
-
-def rows(count: int, seed: int) -> str:
-    pick = random.Random(seed)
-    lines = ["review,verdict"]
-    for _ in range(count):
-        good = pick.random() < 0.5
-        words = [*pick.choices(GOOD if good else BAD, k=3), f"w{pick.randint(0, 99)}"]
-        lines.append(f"{' '.join(words)},{'good' if good else 'bad'}")
-    return "\n".join(lines) + "\n"
-
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory: pytest.TempPathFactory, multihead: Any, reviews: Any) -> Path:
     folder = tmp_path_factory.mktemp("heads")
-    (folder / "train.csv").write_text(rows(200, 0))
-    (folder / "test.csv").write_text(rows(120, 1))
+    (folder / "train.csv").write_text(reviews(200, 0))
+    (folder / "test.csv").write_text(reviews(120, 1))
     (folder / "run.toml").write_text(
         'task = "classify"\nout = "runs/a"\n[data]\ntrain = "train.csv"\ntest = "test.csv"\ntext = "review"\n'
         'label = "verdict"\n[tokenizer]\nkind = "wordpiece"\nvocab = 300\n[model]\ndim = 16\nlayers = 2\nheads = 4\n'
@@ -58,7 +37,7 @@ def test_the_report_names_the_heads(place: Path) -> None:
     assert len(heads["statistics"]["entropy"][0]) == 4
 
 
-def test_stats(place: Path) -> None:
+def test_stats(place: Path, multihead: Any) -> None:
     done = multihead("heads", "stats", "runs/a/model", "test.csv", "text=review", cwd=place)
     assert done.returncode == 0, done.stderr
     assert "encoder.1.self.3" in done.stdout
@@ -74,7 +53,7 @@ def test_stats(place: Path) -> None:
     assert len(told["similarity"]["encoder.self"]) == 8
 
 
-def test_rank(place: Path) -> None:
+def test_rank(place: Path, multihead: Any) -> None:
     done = multihead("heads", "rank", "runs/a/model", "test.csv", *COLUMNS, cwd=place)
     assert done.returncode == 0, done.stderr
     assert "agreement of ablation and gradient" in done.stdout
@@ -89,7 +68,7 @@ def test_rank(place: Path) -> None:
     assert "no score 'bleu'" in wrong.stderr
 
 
-def test_prune_export_train_and_undo(place: Path) -> None:
+def test_prune_export_train_and_undo(place: Path, multihead: Any) -> None:
     done = multihead(
         "heads", "prune", "runs/a/model", "test.csv", *COLUMNS, "--keep", "50%", "--ffn", "--out", "small", "--curve",
         "curve.png", cwd=place
@@ -138,7 +117,7 @@ def test_prune_export_train_and_undo(place: Path) -> None:
     assert "was trained or saved again after pruning" in refused.stderr
 
 
-def test_show(place: Path) -> None:
+def test_show(place: Path, multihead: Any) -> None:
     done = multihead("heads", "show", "runs/a/model", "lovely great fine", "--head", "encoder.1.self.2", cwd=place)
     assert done.returncode == 0, done.stderr
     assert "encoder.1.self.2" in done.stdout
@@ -177,7 +156,7 @@ def test_show(place: Path) -> None:
         (("cut", "runs/a/model"), 2, "No such command"),
     ],
 )
-def test_wrong_usage_is_said(place: Path, words: tuple[str, ...], code: int, message: str) -> None:
+def test_wrong_usage_is_said(place: Path, words: tuple[str, ...], code: int, message: str, multihead: Any) -> None:
     done = multihead("heads", *words, cwd=place)
     assert done.returncode == code, done.stderr
     assert message in done.stderr

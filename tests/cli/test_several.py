@@ -3,9 +3,8 @@
 import json
 import random
 import re
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,13 +12,8 @@ GOOD, BAD = ["fine", "lovely", "great"], ["dull", "cold", "poor"]
 TYPES = {"who": "PERSON", "where": "PLACE", "when": "TIME"}
 
 
-def multihead(*words: str, cwd: Path, given: str = "") -> subprocess.CompletedProcess[str]:
-    command = ["env", "OMP_NUM_THREADS=1", "COLUMNS=120", sys.executable, "-m", "multihead", *words]
-    return subprocess.run(command, cwd=cwd, input=given, capture_output=True, text=True, check=False)
-
-
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory: pytest.TempPathFactory, multihead: Any) -> Path:
     folder, pick = tmp_path_factory.mktemp("place"), random.Random(0)
     moods = [(pick.choices(words, k=3), label) for words, label in [(GOOD, "good"), (BAD, "bad")] * 40]
     asked = [(f"{word} w{pick.randint(0, 9)}", kind) for word, kind in [*TYPES.items()] * 20]
@@ -51,7 +45,7 @@ def test_each_task_has_its_scores_and_its_page(place: Path) -> None:
         assert words in page, words
 
 
-def test_predict_and_evaluate_by_name(place: Path) -> None:
+def test_predict_and_evaluate_by_name(place: Path, multihead: Any) -> None:
     done = multihead("predict", "runs/a/model", "--task", "type", cwd=place, given="where w3\n")
     assert json.loads(done.stdout)["label"] == "PLACE"
     done = multihead("predict", "runs/a/model", cwd=place, given="where w3\n")
@@ -66,7 +60,7 @@ def test_predict_and_evaluate_by_name(place: Path) -> None:
     assert (done.returncode, "no task is named 'typ'; there are: mood, type" in done.stderr) == (1, True)
 
 
-def test_heads_export_compare_and_check_by_name(place: Path) -> None:
+def test_heads_export_compare_and_check_by_name(place: Path, multihead: Any) -> None:
     done = multihead("heads", "rank", "runs/a/model", "type.csv", "text=question", "--task", "type", cwd=place)
     assert done.returncode == 0, done.stderr
     assert "encoder.0.self.1" in done.stdout

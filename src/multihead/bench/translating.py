@@ -1,7 +1,8 @@
 """Training a small translator: our loop, the transformers Seq2SeqTrainer as it comes, and a tuned loop over its model.
 
-The model is that of the recipe for multi30k (4 + 4 layers of width 128, Marian's shape), opened by both sides from one
-directory, so that all begin with the same weights; so are vocabulary, dropout, label smoothing and AdamW's numbers.
+The model has the size of the recipe's for multi30k (4 + 4 layers of width 128) and Marian's shape. Both sides open it
+from one directory, so that all begin with the same weights; vocabulary, dropout, label smoothing and AdamW's numbers
+are the same too.
 """
 
 from __future__ import annotations
@@ -63,11 +64,12 @@ def race(data: Sequence[Path], changes: Sequence[str] = ()) -> Race:
 
 
 def settings(data: Sequence[Path], changes: Sequence[str]) -> runs.RunFile:
-    """The recipe for multi30k on other files, at a rate that new weights bear without a warmup."""
+    """The recipe for multi30k on other files, in Marian's shape, at a rate that new weights bear without a warmup."""
     files = ", ".join(f"{str(path.absolute())!r}" for path in data)
     kind = ["data.format=parallel"] if len(data) > 1 else ["data.format=pairs"]
     given = [f"data.{side}=[{files}]" for side in ("train", "valid", "test")]
-    given += ["train.lr=5e-4", *kind, *changes]
+    given += ["train.lr=5e-4", "train.batch_tokens=8192", *kind, *changes]
+    given += ["model.positions=sinusoidal", "model.norm_first=false"]
     return runs.read(recipe("benchmarks") / "multi30k.toml", given)
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
-from jinja2 import TemplateError
+from jinja2 import Template, TemplateError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 LONGEST = 4_000_000  # characters
+SIGNS = ("<|system|>", "<|user|>", "<|assistant|>")  # of the roles, in `default_template`
 Messages = Sequence[Mapping[str, Any]]
 
 
@@ -40,16 +42,22 @@ def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, *
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
 
 
-def render(template: str, messages: Messages, **values: Any) -> str:
-    """The messages as one text, control tokens spelled out, as the model was trained on."""
+@lru_cache(maxsize=8)
+def _compiled(template: str) -> Template:
+    """Some milliseconds each, and every conversation of a training set is rendered several times."""
     sandbox = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
     sandbox.filters["tojson"] = _tojson
     sandbox.globals["raise_exception"] = _refuse
     sandbox.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    return sandbox.from_string(template)
+
+
+def render(template: str, messages: Messages, **values: Any) -> str:
+    """The messages as one text, control tokens spelled out, as the model was trained on."""
     text: list[str] = []
     length = 0
     try:
-        for part in sandbox.from_string(template).generate(messages=list(messages), **values):
+        for part in _compiled(template).generate(messages=list(messages), **values):
             length += len(part)
             if length > LONGEST:
                 raise ValueError(f"it writes more than {LONGEST:,} characters")
@@ -86,3 +94,34 @@ def marked(messages: Messages, control: Sequence[str]) -> tuple[list[dict[str, A
 
     changed = [broken(message) for message in messages]
     return changed, mark if changed != [dict(message) for message in messages] else ""
+
+
+def default_template(first: str, last: str) -> str:
+    """For a model without one: a role's sign, what was said, and the token that ends a text, message by message."""
+    said = "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}" + last + "{% endfor %}"
+    return first + said + "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+
+
+def answers(chat: Callable[[Messages, bool], str], messages: Messages) -> tuple[str, list[tuple[int, int]]]:
+    """The whole conversation as one text, and where in it the assistant's turns begin and end.
+
+    chat: messages -> text, with what asks for an answer behind them, or without. A turn begins where the model would be
+    asked for it; so the text has to grow from message to message, and nothing of it may change.
+    """
+    whole, found = chat(messages, False), []
+    for number, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        before, after = chat(messages[:number], True), chat(messages[: number + 1], False)
+        if not after.startswith(before):
+            broken = "is asked for with a text that does not stand before it in the whole conversation"
+        elif not whole.startswith(after):
+            broken = "is written otherwise once more messages follow"
+        else:
+            found.append((len(before), len(after)))
+            continue
+        raise ValueError(
+            f"message {number + 1} (assistant) {broken}: with this chat template nobody can tell which tokens are the "
+            "assistant's; give the model a chat_template.jinja that only adds, or end conversations where it holds"
+        )
+    return whole, found

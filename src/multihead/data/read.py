@@ -11,13 +11,14 @@
 | wrong number of fields; an unclosed or misplaced quote (its line only); a stray \\r; a NUL character | row rejected |
 | a line that is no JSON object, a missing key, NaN, duplicate keys, lone surrogates, wrong types | row rejected |
 | unknown tag prefix, a tag without type, an entity of BILOU/BMES not opened or not closed | sentence rejected |
+| a conversation without an answer, a message that is empty or of an unknown role | conversation rejected |
 | SQuAD: no answer and not impossible, impossible with answers, no answer in its place | question rejected |
 | I- after O in a BIO file (read as B-, as conlleval does) | used, told in `repaired` |
 | a quoted row over several lines; one of several SQuAD answers out of place (dropped) | used, told in `repaired` |
 | byte order mark, CRLF, U+2028, U+0085, form feed, no \\n at the end | used |
 
-A row is a line, a piece of a document, a quoted CSV row, a JSON element, a Parquet row, a CoNLL sentence or a SQuAD
-question.
+A row is a line, a piece of a document, a quoted CSV row, a JSON element, a Parquet row, a CoNLL sentence, a SQuAD
+question or a conversation.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from multihead.data.conll import conll
+from multihead.data.conversations import conversations, converses
 from multihead.data.delimited import delimited
 from multihead.data.detect import detect
 from multihead.data.documents import document
@@ -46,6 +48,7 @@ FORMATS: dict[str, Reader] = {
     "tsv": delimited,
     "jsonl": jsonl,
     "json": array,
+    "chat": conversations,
     "parquet": parquet,
     "squad": squad,
     "text": plain,
@@ -107,8 +110,9 @@ def records(
 ) -> Reading:
     """The records of a file or of several. `columns`: role -> the file's column by name, or by number from 1.
 
-    task: what plain text is for, where no format is given: one document for "generate"; for tasks with a source and a
-    target, several plain files are parallel; else a row a line.
+    task: what plain text is for, where no format is given: one document for "generate" (and JSON without such a
+    column may hold conversations); for tasks with a source and a target, several plain files are parallel; else a row a
+    line.
     Options: `encoding`, `delimiter`, `header`, `quoting`, `scheme`; what is not given is seen in the file and told
     in `reading.found`. Faults of the whole file are raised here or when the first row is asked for.
     """
@@ -130,7 +134,9 @@ def records(
     sources = []
     for file in files:
         found = format or detect(file, settings)
-        found = "document" if task == "generate" and format is None and found == "text" else found
+        if task == "generate" and format is None:
+            talk = found in ("jsonl", "json") and converses(file, settings)
+            found = "chat" if talk else "document" if found == "text" else found
         if (head_of(file, settings.encoding)[:4] == b"PAR1") != (found == "parquet"):
             what = "Parquet data" if found != "parquet" else "no Parquet data"
             raise ValueError(f"{file}:1: this is {what}, but format is {found!r}; leave the format out")

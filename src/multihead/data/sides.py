@@ -32,7 +32,7 @@ ROLES: dict[str, tuple[tuple[str, ...], str | None]] = {
     "mask": (("text",), None),
     "denoise": (("text",), None),
 }
-TOGETHER = (("tokens",), ("source",), ("context",), ("text",), ("text_a", "text_b"), ("messages",))
+TOGETHER = (("tokens",), ("source",), ("context",), ("text",), ("text_a", "text_b"), ("conversation",))
 MOST_LABELS = 10_000  # distinct ones that are counted
 # UTF-8 read as latin-1 or cp1252 ("Ã©", "â€™", "ä¸­"), and what GBK makes of U+FFFD
 MOJIBAKE = re.compile("[ÃÂ][\u0080-\u00bf]|â(?:€.|\u0080.)|ï¿½|[äåæçèé][\u0080-\u00bf]{2}|锟斤拷|烫烫烫|ï»¿")
@@ -41,8 +41,12 @@ NUMBER = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 
 def text_of(values: Mapping[str, Any], roles: Iterable[str]) -> str:
     """A row's input as one string."""
-    parts = (values[role] for role in roles)
-    return "\x1f".join(part if isinstance(part, str) else " ".join(map(str, part)) for part in parts)
+    parts = (values[role] for role in (("conversation",) if "conversation" in values else roles))
+    return "\x1f".join(part if isinstance(part, str) else " ".join(map(_spelled, part)) for part in parts)
+
+
+def _spelled(part: Any) -> str:
+    return f"{part['role']}: {part['content']}" if isinstance(part, Mapping) else str(part)
 
 
 def kept_together(values: Mapping[str, Any]) -> str:

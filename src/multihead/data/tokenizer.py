@@ -155,17 +155,26 @@ class Tokenizer:
     def encode_chat(self, messages: Messages, add_generation_prompt: bool = True, **values: Any) -> list[int]:
         """Tokens of `chat`; control tokens come from the template only, never from what a message says."""
         safe, mark = marked(messages, list(self.control))
-        text = self.chat(safe, add_generation_prompt, **values)
+        return self.encode_marked(self.chat(safe, add_generation_prompt, **values), mark)[0]
+
+    def encode_marked(self, text: str, mark: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Tokens of what `chat` wrote of `marked` messages, and where each of them stands in that text."""
         if not mark:
-            return self.encode(text, special=False, control=True).ids
-        ids: list[int] = []
+            found = self.encode(text, special=False, control=True)
+            return found.ids, found.offsets
+        ids, places, at = [], [], 0
         longest_first = sorted(self.control, key=len, reverse=True)
         for part in re.split(f"({'|'.join(map(re.escape, longest_first))})", text):
             if part in self.control:
                 ids.append(self.control[part])
+                places.append((at, at + len(part)))
             elif part:
-                ids += self.encode(part.replace(mark, ""), special=False).ids
-        return ids
+                found = self.encode(part.replace(mark, ""), special=False)
+                kept = [at + i for i, sign in enumerate(part) if sign != mark] + [at + len(part)]
+                ids += found.ids
+                places += [(kept[start], kept[end]) for start, end in found.offsets]
+            at += len(part)
+        return ids, places
 
     @cached_property
     def _reading_control(self) -> tokenizers.Tokenizer:

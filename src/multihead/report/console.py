@@ -39,8 +39,8 @@ def show(facts: Facts, console: Console) -> None:
         console.print(view)
 
 
-def scores_grid(scores: Mapping[str, Score], width: int = 80) -> Grid:
-    """A line per score with its interval."""
+def scores_grid(scores: Mapping[str, Score], width: int = 80) -> RenderableType:
+    """A line per score with its interval; below, how those were counted for which there is more than one way."""
     grid = Grid(box=None, padding=(0, 2, 0, 0), show_header=False)
     grid.add_column(overflow="fold", max_width=max(width - 34, 8))
     grid.add_column(justify="right", no_wrap=True)
@@ -53,7 +53,11 @@ def scores_grid(scores: Mapping[str, Score], width: int = 80) -> Grid:
             Text(f"{score.value:.{digits}f}", style),
             _interval(score.interval, digits, level=True),
         )
-    return grid
+    signed: dict[str, list[str]] = {}
+    for name, score in scores.items():
+        if score.signature:
+            signed.setdefault(score.signature, []).append(called(name))
+    return Group(grid, *(Text(f"{', '.join(names)}: {how}", "dim", overflow="fold") for how, names in signed.items()))
 
 
 def table_views(tables: Iterable[Table], width: int = 80) -> list[RenderableType]:

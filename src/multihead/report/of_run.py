@@ -199,11 +199,25 @@ def continued(subject: Subject, side: str) -> Iterable[Sample]:
     """A language model goes on with some beginnings of texts."""
     if not isinstance(subject.task, Generate):
         return
-    rows = [values for values in islice(subject.sides[side](), 5) if len(values["text"]) > PROMPT]
-    asked = [{"prompt": values["text"][:PROMPT]} for values in rows]
-    for values, (given, said) in zip(rows, predictions(subject.loaded.model, subject.task, asked), strict=True):
-        place = f"{Path(values['file']).name}:{values['line']}"
-        yield Sample(given["prompt"], values["text"][PROMPT : PROMPT + AFTER], said["text"], None, place)
+    asked = [_asked(values) for values in islice(subject.sides[side](), 5)]
+    asked = [one for one in asked if one[2]]
+    given = (one[0] for one in asked)
+    for (_, source, wanted, place), (_, said) in zip(
+        asked, predictions(subject.loaded.model, subject.task, given), strict=True
+    ):
+        yield Sample(source, wanted, said["text"], None, place)
+
+
+def _asked(values: Values) -> tuple[Values, str, str, str]:
+    """The beginning of a text, or all of a conversation before its last answer; in words, what follows, and where."""
+    place = f"{Path(values['file']).name}:{values['line']}"
+    if "conversation" not in values:
+        text = values["text"]
+        return {"prompt": text[:PROMPT]}, text[:PROMPT], text[PROMPT : PROMPT + AFTER], place
+    said = values["conversation"]
+    last = max(number for number, message in enumerate(said) if message["role"] == "assistant")
+    before = "\n".join(message["content"] for message in said[:last])
+    return {"messages": said[:last]}, before, said[last]["content"] if last else "", place
 
 
 def lengths_of(training: Training, subject: Subject) -> Lengths:

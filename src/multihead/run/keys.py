@@ -187,11 +187,16 @@ class Ner(Section):
     )
 
 
+Pool = Literal["auto", "first", "mean"]
+POOL = "what is judged: first (token), mean (of all); auto = as the model's family does, else mean"
+
+
 class Classify(Section):
     multi_label: bool = key(False, "a text may have several labels, or none")
     class_weights: Literal["none", "balanced"] | dict[str, Positive] = key(
         "none", "none, balanced, or a table such as {rare = 5.0}"
     )
+    pool: Pool = key("auto", POOL)
 
 
 class Match(Section):
@@ -199,6 +204,7 @@ class Match(Section):
     target: Literal["classes", "score"] = key("classes", "the label is one of some classes, or a score (a number)")
     positive: Name | None = key(None, "bi: the label of texts that belong together; unset: 1, yes, same …", "same")
     temperature: Annotated[float, Field(gt=0, le=1)] = key(0.05, "bi: lower = the nearest wrong text counts more")
+    pool: Pool = key("auto", f"cross: {POOL}")
 
 
 class Answer(Section):

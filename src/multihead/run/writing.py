@@ -46,6 +46,7 @@ class Summarize(Section):
 
 class Generate(Section):
     system: str = key("", "what a chat model is told before a conversation", "You are a kind teacher.")
+    turns: Literal["assistant", "all"] = key("assistant", "of conversations, whose turns are learnt: assistant or all")
 
 
 class Mask(Section):

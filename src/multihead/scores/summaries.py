@@ -12,19 +12,18 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from multihead.scores.answers import PIECES, By
-from multihead.scores.bootstrap import Bootstrap, exact, percentile
 from multihead.scores.counts import ratio
-from multihead.scores.metric import Drawn, Floats, Score
+from multihead.scores.metric import Floats
+from multihead.scores.written import Written
 
 NAMES = ("rouge1", "rouge2", "rougeL")
 WORDS = re.compile("[a-z0-9]+")
 
 
-class Summaries:
-    """A sample is a text with one or several references. Percent: the mean of the texts' F1.
+class Summaries(Written):
+    """rouge1, rouge2 and rougeL; a sample is a text with one or several references. Percent: the mean of the texts' F1.
 
     stem: English words lose their endings first, as in the original script's -m (needs rouge-score).
     """
@@ -37,24 +36,11 @@ class Summaries:
         self.by: By = by
         self.stem = stem
         self._stems = _stemmer() if stem else None
-        self.bootstrap = Bootstrap(1 + len(NAMES), replicates, seed)  # texts, and the sums of their F1
+        super().__init__(1 + len(NAMES), replicates, seed)  # texts, and the sums of their F1
 
-    @property
-    def drawn(self) -> Drawn:
-        return self.bootstrap.drawn
-
-    def add(
-        self, gold: Sequence[str | Sequence[str]], predicted: Sequence[str], index: ArrayLike | None = None
-    ) -> None:
-        """References of each text (one, or a list of them), and what was written."""
-        stats = np.ones((len(gold), 1 + len(NAMES)))
-        for row, (references, said) in enumerate(zip(gold, predicted, strict=True)):
-            references = [references] if isinstance(references, str) else list(references)
-            if not references:
-                raise ValueError(f"text {row}: there is no reference to compare with")
-            words = self.words(said)
-            stats[row, 1:] = np.max([rouge(self.words(text), words) for text in references], axis=0)
-        self.bootstrap.add(exact(stats), index)
+    def counts(self, references: Sequence[str], said: str) -> Sequence[float]:
+        words = self.words(said)
+        return [1.0, *np.max([rouge(self.words(text), words) for text in references], axis=0)]
 
     def words(self, text: str) -> list[str]:
         if self.by == "characters":
@@ -67,19 +53,11 @@ class Summaries:
             raise ValueError(f"one counts by {self.by} (stem={self.stem}), the other by {other.by}")
         self.bootstrap.merge(other.bootstrap)
 
-    def result(self) -> dict[str, Score]:
-        """rouge1, rouge2, rougeL"""
-        values, drawn = _values(self.bootstrap.total), self.replicates()
-        signature = f"by:{self.by}|stem:{'yes' if self.stem else 'no'}|refs:best"
-        return {
-            name: Score(
-                float(value), "percent", interval=percentile(drawn[name]) if drawn else None, signature=signature
-            )
-            for name, value in values.items()
-        }
+    def values(self, sums: Floats) -> dict[str, Floats]:
+        return {name: 100 * ratio(sums[..., 1 + i], sums[..., 0]) for i, name in enumerate(NAMES)}
 
-    def replicates(self) -> dict[str, Floats]:
-        return self.bootstrap.replicates(_values)
+    def signatures(self) -> dict[str, str]:
+        return dict.fromkeys(NAMES, f"by:{self.by}|stem:{'yes' if self.stem else 'no'}|refs:best")
 
 
 def rouge(gold: Sequence[str], said: Sequence[str]) -> tuple[float, float, float]:
@@ -111,10 +89,6 @@ def _pairs(words: Sequence[str]) -> list[tuple[str, str]]:
 
 def _f1(both: int, gold: int, said: int) -> float:
     return 2 * both / (gold + said) if both else 0.0
-
-
-def _values(sums: Floats) -> dict[str, Floats]:
-    return {name: 100 * ratio(sums[..., 1 + i], sums[..., 0]) for i, name in enumerate(NAMES)}
 
 
 def _stemmer() -> Callable[[str], list[str]]:

@@ -9,19 +9,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from multihead.scores.bootstrap import Bootstrap, percentile
 from multihead.scores.counts import ratio
-from multihead.scores.metric import Drawn, Floats, Score
+from multihead.scores.metric import Floats
+from multihead.scores.written import Written
 
 ORDERS, LETTERS, BETA = 4, 6, 2  # n-grams of words in BLEU, of characters in chrF; recall counts BETA times in chrF
 TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}  # by target language; others: 13a
 WIDTH = 2 + 2 * ORDERS
 
 
-class Translations:
-    """A sample is a sentence with one or several references. Percent.
+class Translations(Written):
+    """bleu and chrf; a sample is a sentence with one or several references. Percent.
 
     language: of the target; it chooses how sacreBLEU splits words, unless tokenize says it ("none": the texts are
     split already).  lowercase: both scores ignore case.
@@ -39,25 +38,12 @@ class Translations:
         self.tokenize = tokenize or TOKENIZERS.get(re.split(r"[-_]", language.lower())[0], "13a")
         self.lowercase = lowercase
         self._bleu, self._chrf = _counters(self.tokenize, lowercase)
-        self.bootstrap = Bootstrap(WIDTH + 3 * LETTERS, replicates, seed)
+        super().__init__(WIDTH + 3 * LETTERS, replicates, seed)
         self.references: set[int] = set()  # how many a sentence had
 
-    @property
-    def drawn(self) -> Drawn:
-        return self.bootstrap.drawn
-
-    def add(
-        self, gold: Sequence[str | Sequence[str]], predicted: Sequence[str], index: ArrayLike | None = None
-    ) -> None:
-        """References of each sentence (one, or a list of them), and what was written."""
-        stats = np.zeros((len(gold), WIDTH + 3 * LETTERS))
-        for row, (references, said) in enumerate(zip(gold, predicted, strict=True)):
-            references = [references] if isinstance(references, str) else list(references)
-            if not references:
-                raise ValueError(f"sentence {row}: there is no reference to compare with")
-            self.references.add(len(references))
-            stats[row] = [*_statistics(self._bleu, references, said), *_statistics(self._chrf, references, said)]
-        self.bootstrap.add(stats, index)
+    def counts(self, references: Sequence[str], said: str) -> Sequence[float]:
+        self.references.add(len(references))
+        return [*_statistics(self._bleu, references, said), *_statistics(self._chrf, references, said)]
 
     def merge(self, other: "Translations") -> None:
         if (self.tokenize, self.lowercase) != (other.tokenize, other.lowercase):
@@ -65,23 +51,10 @@ class Translations:
         self.bootstrap.merge(other.bootstrap)
         self.references |= other.references
 
-    def result(self) -> dict[str, Score]:
-        """bleu, chrf"""
-        values, drawn, signed = _values(self.bootstrap.total), self.replicates(), self._signatures()
-        return {
-            name: Score(
-                float(value),
-                "percent",
-                interval=percentile(drawn[name]) if drawn else None,
-                signature=signed[name],
-            )
-            for name, value in values.items()
-        }
+    def values(self, sums: Floats) -> dict[str, Floats]:
+        return {"bleu": bleu(sums[..., :WIDTH]), "chrf": chrf(sums[..., WIDTH:])}
 
-    def replicates(self) -> dict[str, Floats]:
-        return self.bootstrap.replicates(_values)
-
-    def _signatures(self) -> dict[str, str]:
+    def signatures(self) -> dict[str, str]:
         found = {}
         for name, counter in (("bleu", self._bleu), ("chrf", self._chrf)):
             counter.num_refs = next(iter(self.references)) if len(self.references) == 1 else -1
@@ -112,10 +85,6 @@ def chrf(sums: Floats) -> Floats:
     precision = ratio(np.where(there, ratio(both, written), 0.0).sum(-1), orders)
     recall = ratio(np.where(there, ratio(both, wanted), 0.0).sum(-1), orders)
     return 100 * ratio((1 + BETA**2) * precision * recall, BETA**2 * precision + recall)
-
-
-def _values(sums: Floats) -> dict[str, Floats]:
-    return {"bleu": bleu(sums[..., :WIDTH]), "chrf": chrf(sums[..., WIDTH:])}
 
 
 def _statistics(counter: Any, references: Sequence[str], said: str) -> list[int]:

@@ -2,14 +2,14 @@
 
 It is trained on running text: all documents one after the other, each with what the tokenizer puts around a text and
 an end token, cut into windows of the model's length without padding. As in GPT-2, a window may hold the end of one
-document and the beginning of the next.
+document and the beginning of the next. Or on conversations, each an example of its own, cut where the model ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from itertools import islice
+from dataclasses import fields
+from itertools import chain, islice
 from typing import Any, ClassVar, cast
 from zlib import crc32
 
@@ -18,35 +18,33 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from multihead.data.batches import plan
 from multihead.decode import Decoding, Hypothesis, decode, stream
 from multihead.models import Decoder, Model, Vocabulary
 from multihead.scores import Likelihood, Score
+from multihead.tasks.conversation import spoken
+from multihead.tasks.stretch import Stretch, stretched
 from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window, frame
 from multihead.tasks.vocabulary import vocabulary_loss, vocabulary_nats
 
 NEW = 256  # tokens that are written, where nobody says how many
 JUDGED = 4096  # tokens per batch
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Tokens of a text that is being scored, and how many characters and bytes each of them adds."""
-
-    tokens: NDArray[np.int32]
-    characters: NDArray[np.int64]
-    octets: NDArray[np.int64]
+TOGETHER = 256  # conversations, of which those of similar length share a batch
 
 
 class Generate(Task):
     """options: start, stop: the token before an empty prompt, and those that end a text; decode: how it is written;
-    system: what a conversation begins with."""
+    system: what a conversation begins with; chat: it was trained on conversations; turns: whose were learnt."""
 
     name = "generate"
     inputs = ("prompt",)
     gold = ("text",)
     body: ClassVar[Any] = "decoder"
-    running = True
     readout = ReadoutKind("ForCausalLM", "vocabulary", other="LMHeadModel")
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.running = not self.options.get("chat")
 
     @classmethod
     def columns(cls) -> tuple[str, ...]:
@@ -66,7 +64,7 @@ class Generate(Task):
                 return given
             raise ValueError(f"{where}: a message is {{role: …, content: …}}")
         if isinstance(given, dict) and isinstance(given.get("prompt"), str):
-            return given
+            return self.checked(given["prompt"], where) if self.options.get("chat") else given
         raise ValueError(f"{where}: generate takes a text, {{prompt: …}} or {{messages: [{{role, content}}, …]}}")
 
     def encode(self, values: Values) -> list[Window]:
@@ -74,41 +72,40 @@ class Generate(Task):
             inside = values.get("at", 0) > 0 and values["at"] + len(values["text"]) < values["of"]
             ids = self.tokenizer.ids(values["text"]) if inside else self.stretch(values).tokens
             return [{"tokens": np.asarray(ids, dtype=np.int32)}]
+        if "conversation" in values:
+            return [self.spoken(values)]
         ids = self.prompt(values)
         lost = max(0, len(ids) - (self.size - 1))  # of a prompt that is too long, its end counts
         return [{"tokens": np.array(ids[lost:], dtype=np.int32), "cut": np.array(lost, dtype=np.int32)}]
 
     def prompt(self, values: Values) -> list[int]:
         if "messages" in values:
-            messages, system = list(values["messages"]), self.options.get("system")
-            if system and messages[0].get("role") != "system":
-                messages = [{"role": "system", "content": system}, *messages]
-            return self.tokenizer.encode_chat(messages)
+            return self.tokenizer.encode_chat(self.told(values["messages"]))
         found = self.tokenizer.encode(values["prompt"])
         return found.ids[: frame(found.special)[1]] or [self.options["start"]]
 
+    def told(self, messages: Sequence[Any]) -> list[Any]:
+        """The messages behind what the model is told before every conversation."""
+        system = self.options.get("system")
+        first = [{"role": "system", "content": system}] if system and messages[0].get("role") != "system" else []
+        return [*first, *messages]
+
+    def spoken(self, values: Values) -> Window:
+        """A whole conversation, with what of it is learnt."""
+        messages = self.told(values.get("conversation") or values["messages"])
+        try:
+            everyone = self.options.get("turns") == "all"
+            return spoken(self.tokenizer, messages, self.options["stop"], everyone, self.size)
+        except ValueError as error:
+            place = f"{values['file']}:{values['line']}: " if "file" in values else ""
+            raise ValueError(f"{place}{error}") from None
+
+    def fault(self, windows: Sequence[Window]) -> str:
+        empty = "counted" in windows[0] and not windows[0]["counted"][1:].any()
+        return f"no answer begins within the model's {self.size} tokens" if empty else ""
+
     def stretch(self, values: Values) -> Stretch:
-        """A document, or a piece of one: what stands before a text and what ends it belong to its first and last."""
-        text = values["text"]
-        found = self.tokenizer.encode(text)
-        first, last = frame(found.special)
-        begins = values.get("at", 0) == 0
-        ends = values.get("at", 0) + len(text) >= values.get("of", 0)
-        head = found.ids[:first] if begins else []
-        tail = self.options["stop"][:1] if ends else []
-        ids = found.ids[first:last]
-        # A token adds what stands between the end of the one before it and its own end; the last one takes the rest.
-        bounds = np.array([0, *(end for _, end in found.offsets[first:last])], dtype=np.int64)
-        if len(bounds) > 1:
-            bounds[-1] = len(text)
-        bounds = np.maximum.accumulate(bounds)
-        sizes = _octets(text)
-        pad = (np.zeros(len(head), np.int64), np.zeros(len(tail), np.int64))
-        return Stretch(
-            np.array([*head, *ids, *tail], dtype=np.int32),
-            np.concatenate((pad[0], np.diff(bounds), pad[1])),
-            np.concatenate((pad[0], np.diff(sizes[bounds]), pad[1])),
-        )
+        return stretched(self.tokenizer, values, self.options["stop"][:1])
 
     def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
         hidden, labels = self.foretell(model, batch)
@@ -118,12 +115,19 @@ class Generate(Task):
     def foretell(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
         """Hidden states [B, T, D] before each token, and the tokens [B, T]. Padding stands behind and needs no mask."""
         tokens, keep = batch["tokens"], batch["keep"]
-        return model.body(tokens[:, :-1]), tokens[:, 1:].masked_fill(~keep[:, 1:], IGNORE)
+        learnt = keep & batch["counted"].bool() if "counted" in batch else keep
+        return model.body(tokens[:, :-1]), tokens[:, 1:].masked_fill(~learnt[:, 1:], IGNORE)
 
     def judged(self, model: Model, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
-        """Every token of the rows is foretold once, in windows as in training: from what its window holds before it."""
-        source = self._windows(rows)
+        """Every token of the rows is foretold once, in windows as in training: from what its window holds before it. Of
+        conversations, those that are learnt."""
         model.eval()
+        ahead = iter(rows)
+        first = list(islice(ahead, 1))
+        if first and "text" not in first[0]:
+            yield from self._answered(model, chain(first, ahead))
+            return
+        source = self._windows(chain(first, ahead))
         while block := list(islice(source, max(1, JUDGED // self.size))):
             batch = self.collate([{"tokens": stretch.tokens} for stretch in block])
             with torch.inference_mode():
@@ -133,6 +137,22 @@ class Generate(Task):
                 characters, octets = (int(part[1:].sum()) for part in (stretch.characters, stretch.octets))
                 counts = {"tokens": len(stretch.tokens) - 1, "characters": characters, "octets": octets}
                 yield {}, {"nats": lost, **counts}
+
+    def _answered(self, model: Model, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
+        source = ((values, self.spoken(values)) for values in rows)
+        while block := list(islice(source, TOGETHER)):
+            sizes = np.array([len(window["tokens"]) for _, window in block])
+            found: dict[int, Prediction] = {}
+            for numbers in plan(sizes, max(JUDGED, int(sizes.max())), 0, 0):
+                with torch.inference_mode():
+                    hidden, labels = self.foretell(model, self.collate([block[i][1] for i in numbers]))
+                    nats = vocabulary_nats(cast(Vocabulary, model.readout), hidden, labels).sum(1).tolist()
+                counts = (labels != IGNORE).sum(1).tolist()
+                for i, lost, count in zip(numbers.tolist(), nats, counts, strict=True):
+                    found[i] = {"nats": lost, "tokens": count}
+            for i, (values, window) in enumerate(block):
+                receipt = {"windows": 1, "truncated": int(window["cut"]), "unknown": 0}
+                yield values, {**found[i], **({"receipt": receipt} if receipt["truncated"] else {})}
 
     def _windows(self, rows: Iterable[Values]) -> Iterator[Stretch]:
         held: list[NDArray[Any]] = [np.zeros(0, np.int64)] * 3
@@ -254,10 +274,3 @@ class TextScorer(Scorer):
 
     def result(self) -> dict[str, Score]:
         return self.texts.result()
-
-
-def _octets(text: str) -> NDArray[np.int64]:
-    """[characters + 1] how many bytes of UTF-8 stand before each."""
-    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
-    sizes = 1 + (codes > 0x7F) + (codes > 0x7FF) + (codes > 0xFFFF)
-    return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))

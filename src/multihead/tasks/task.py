@@ -63,7 +63,7 @@ class Task(ABC):
     gold: ClassVar[tuple[str, ...]]  # columns that training needs on top
     readout: ReadoutKind
     body: ClassVar[Literal["encoder", "decoder", "pair"]] = "encoder"  # what it sits on; pair: encoder and decoder
-    running: ClassVar[bool] = False  # trained on running text: all rows one after the other, cut into equal windows
+    running: bool = False  # trained on running text: all rows one after the other, cut into equal windows
     smoothing: float = 0.0  # of labels, while training
 
     def __init__(self, tokenizer: Tokenizer, labels: Sequence[str], size: int = 512, overlap: int = 64, **options: Any):

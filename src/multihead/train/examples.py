@@ -130,18 +130,24 @@ def encoded(task: Task, rows: Side, cache: Path, key: str) -> Examples:
 
     def build() -> Iterator[dict[str, Any]]:
         left: dict[str, list[Any]] = {}  # reason -> how many, and where the first one stands
+        cut = {"rows": 0, "tokens": 0}
         for values in task.prepare(rows()):
             windows = task.encode(values)
             if reason := task.fault(windows):
                 left.setdefault(reason, [0, f"{values.get('file', 'row')}:{values.get('line', '?')}"])[0] += 1
                 continue
+            lost = sum(int(window.get("cut", 0)) for window in windows)
+            cut = {"rows": cut["rows"] + (lost > 0), "tokens": cut["tokens"] + lost}
             for window in windows:
                 yield {name: array.reshape(-1) for name, array in window.items()}
-        told.update(left=left, read=str(rows.reading))
+        told.update(left=left, cut=cut, read=str(rows.reading))
         write_json(beside, told)
 
     kept = store.cached(cache, key, {name: np.dtype(dtype) for name, dtype in told["fields"].items()}, build)
     notes = [f"{count:,} rows are not used: {why}; first: {place}" for why, (count, place) in told["left"].items()]
+    if told.get("cut", {}).get("rows"):
+        rows_, tokens = told["cut"]["rows"], told["cut"]["tokens"]
+        notes.append(f"{rows_:,} rows are longer than {task.size} tokens: {tokens:,} tokens at their ends are cut off")
     shapes = {name: tuple(shape) for name, shape in told["shapes"].items()}
     return Examples(kept, shapes, tuple(notes), told["read"])
 
@@ -172,7 +178,7 @@ def cache_key(files: Iterable[Path], task: Task, side: str) -> str:
         "side": side,
     }
     both = dict.fromkeys((task.tokenizer, task.tokenizer.target))
-    return store.key(files, "\n".join(tokenizer.inner.to_str() for tokenizer in both).encode(), options)
+    return store.key(files, "\n".join(one.inner.to_str() + (one.template or "") for one in both).encode(), options)
 
 
 class Side:

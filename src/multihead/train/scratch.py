@@ -9,6 +9,7 @@ Where the run file asks for the shape of a public family, the model is one, and 
 | decoder | learned, norm before | GPT-2 |
 | encoder and decoder | sinusoidal, norm after | Marian |
 | encoder and decoder, one vocabulary | learned, norm after | BART |
+| encoder and decoder, one vocabulary | learned, norm before | mBART |
 
 Any other shape is our own.
 """
@@ -28,19 +29,23 @@ from multihead.models import Decoder, Encoder, EncoderDecoder, Model, ModelConfi
 from multihead.models.families import own_config
 from multihead.run import RunFile
 from multihead.tasks import Task, Values
+from multihead.tasks.conversation import NEW, give_template, with_signs
 
 LEARNT = 100_000_000  # characters that a tokenizer is learnt from, at most
 
 
-def scratch(run: RunFile, kind: type[Task], train: Callable[[], Iterable[Values]]) -> Loaded:
-    """The model of a run file without `from`, with the vocabulary readout of a task that wants one."""
+def scratch(run: RunFile, kind: type[Task], train: Callable[[], Iterable[Values]], talks: bool = False) -> Loaded:
+    """The model of a run file without `from`, with the vocabulary readout of a task that wants one; talks: with a chat
+    template."""
     if kind.body == "pair" and not run.tokenizer.shared:
         reads, writes = _learnt(run, train, ("source", "text")), _learnt(run, train, ("target", "text"))
         reads.target = writes
     else:
-        reads = writes = _learnt(run, train)
+        reads = writes = with_signs(_learnt(run, train, less=NEW)) if talks else _learnt(run, train)
     family, encoder, decoder = _shapes(run, kind, reads, writes)
     config = numbers(writes)
+    if talks:
+        give_template(writes, config["bos_token_id"], config["eos_token_id"])
     loaded = (
         _own(encoder, decoder, run.tokenizer.shared, kind)
         if family is None
@@ -69,13 +74,17 @@ def texts_of(values: Values, names: Iterable[str] | None = None) -> Iterator[str
     """The texts of a row, for a tokenizer to learn from."""
     if "tokens" in values:
         yield " ".join(values["tokens"])
+    yield from (message["content"] for message in values.get("conversation", ()))
     for name in names or ("text", "text_a", "text_b", "question", "context", "source", "target"):
         if name in values:
             yield values[name] if isinstance(values[name], str) else " ".join(values[name])
 
 
-def _learnt(run: RunFile, train: Callable[[], Iterable[Values]], names: tuple[str, ...] | None = None) -> Tokenizer:
-    """Kept in the run's cache. names: the columns that it is learnt from; None: all texts."""
+def _learnt(
+    run: RunFile, train: Callable[[], Iterable[Values]], names: tuple[str, ...] | None = None, less: int = 0
+) -> Tokenizer:
+    """Kept in the run's cache. names: the columns that it is learnt from; None: all texts. less: tokens that are to be
+    added to it."""
     options, alone = run.tokenizer, [run] if run.task else [run.alone(block) for block in run.tasks]
     given = [one.data.train for one in alone if one.data is not None]
     files = [file for one in given for file in ([one] if isinstance(one, str) else one)]
@@ -85,7 +94,7 @@ def _learnt(run: RunFile, train: Callable[[], Iterable[Values]], names: tuple[st
         return _first(text for values in train() for text in texts_of(values, names))
 
     cache = Path(run.out) / "cache"
-    return learnt(cache, files, settings, texts, options.kind, options.vocab, options.lowercase)
+    return learnt(cache, files, settings, texts, options.kind, options.vocab - less, options.lowercase)
 
 
 def _first(texts: Iterable[str]) -> Iterator[str]:
@@ -118,17 +127,22 @@ def _shapes(
         elif family == "gpt2":
             more = {"activation": "gelu_tanh"}
         return family, None, _config(writes, given, more)
-    families = {("sinusoidal", False): "marian", ("learned", False): "bart" if run.tokenizer.shared else None}
+    one = run.tokenizer.shared
+    families = {
+        ("sinusoidal", False): "marian",
+        ("learned", False): "bart" if one else None,
+        ("learned", True): "mbart" if one else None,
+    }
     family = families.get(look) if plain else None
-    if family == "marian":
-        more = {"embed_scale": given["dim"] ** 0.5}
-    elif family == "bart":
+    if family in ("bart", "mbart"):
         more = {"embed_norm": True, "position_offset": 2, "activation": "gelu"}
     layers = run.model.decoder_layers or run.model.layers
     return family, _config(reads, given, more), _config(writes, {**given, "layers": layers}, more)
 
 
 def _config(tokenizer: Tokenizer, given: dict[str, Any], more: dict[str, Any]) -> ModelConfig:
+    if given["positions"] == "sinusoidal":  # they are large: tokens of the usual size would drown in them
+        more = {"embed_scale": given["dim"] ** 0.5, **more}
     return ModelConfig(vocab=len(tokenizer), pad=tokenizer.special.get("pad"), **given, **more)
 
 

@@ -6,7 +6,7 @@ Of several tasks, each is set up as if it were alone, but for the body, which th
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice
@@ -22,6 +22,7 @@ from multihead.run import RunFile
 from multihead.tasks import TASKS, Task, Values
 from multihead.tasks.bi import positive_of
 from multihead.tasks.classify import named
+from multihead.tasks.conversation import give_template
 from multihead.tasks.ready import borders, longest
 from multihead.train.examples import Side
 from multihead.train.frozen import limit
@@ -70,7 +71,8 @@ def set_up(run: RunFile) -> tuple[list[Subject], Model]:
     kind = every[0].kind
     torch.manual_seed(run.train.seed)
     texts = every[0].sides["train"] if len(every) == 1 else lambda: by_turns([one.sides["train"]() for one in every])
-    loaded = scratch(run, kind, texts) if run.from_ is None else load(run.from_)
+    talks = any(one.options.get("chat") for one in every)
+    loaded = scratch(run, kind, texts, talks) if run.from_ is None else load(run.from_)
     subjects: list[Subject] = []
     for one in every:
         subjects.append(placed(one, loaded, [other.loaded.model for other in subjects]))
@@ -94,11 +96,23 @@ def read_one(run: RunFile, name: str = "", weight: float = 1.0, auxiliary: bool 
     refuse_useless(run)
     readings, sides = data_of(run, held_out=not auxiliary)
     options = options_of(run, sides["train"])
+    if run.task == "generate":
+        options |= {"chat": True} if talking(run, readings.values()) else {}
     kind = TASKS[str(run.task)].variant(options)
     labels = kind.learn(sides["train"](), **options)
     if labels and len(labels) < 2 and not options.get("score"):
         raise ValueError(f"{run.data.train}: every row has the label {labels[0]!r}; a classifier needs at least two")
     return Read(run, sides, readings, options, kind, labels, name, weight, auxiliary)
+
+
+def talking(run: RunFile, readings: Iterable[Reading]) -> bool:
+    """Do the files hold conversations? All of them, or none."""
+    kinds = {found["format"] == "chat": file for reading in readings for file, found in reading.found.items()}
+    if len(kinds) > 1:
+        raise ValueError(f"{kinds[True]} holds conversations, {kinds[False]} texts; make a task of each: [[tasks]]")
+    if run.generate.turns != "assistant" and True not in kinds:
+        raise ValueError("generate.turns is about conversations, and the data are texts; leave it out")
+    return True in kinds
 
 
 def placed(one: Read, loaded: Loaded, others: Sequence[Model]) -> Subject:
@@ -111,6 +125,8 @@ def placed(one: Read, loaded: Loaded, others: Sequence[Model]) -> Subject:
     options = one.options
     if one.kind.body != "encoder":
         options = options | borders(loaded.model.body, loaded.tokenizer.target, loaded.generation)
+    if options.get("chat") and loaded.tokenizer.template is None:
+        give_template(loaded.tokenizer, options["start"], options["stop"][0])
     task = one.kind(loaded.tokenizer, one.labels, size, min(run.window.overlap, size // 2), **options)
     task.smoothing = run.train.smoothing
     mine = fitted(replace(loaded), task)
@@ -216,15 +232,16 @@ def options_of(run: RunFile, train: Side) -> dict[str, Any]:
     if TASKS[str(run.task)].readout.over == "vocabulary" and section is not None:
         written = {"decode": run.decode.model_dump(exclude_none=True)} if "decode" in run.parts else {}
         return {**section.model_dump(), **written}
-    options = (
-        {} if section is None else {k: v for k, v in section.model_dump().items() if v not in (None, False, 0, "none")}
-    )
+    given = {} if section is None else section.model_dump()
+    options = {name: value for name, value in given.items() if value not in (None, False, 0, "none", "auto")}
     options.pop("scheme", None)
     if options.pop("target", None) == "score":
         numbers = [float(values["label"]) for values in train()]
         options["score"] = (min(numbers), max(numbers))
     if options.get("kind") != "bi":
         options = {name: value for name, value in options.items() if name not in ("kind", "positive", "temperature")}
+    elif options.pop("pool", None) is not None:
+        raise ValueError('match.pool is for kind = "cross"; a vector of its own is always the mean; leave it out')
     elif "score" not in options and "label" in next(train(), {}):
         seen = (label for values in train() for label in named(values["label"]))
         options["positive"] = positive_of(seen, options.get("positive"))
@@ -249,14 +266,17 @@ def fitted(loaded: Loaded, task: Task) -> Loaded:
             else:
                 loaded.model = with_vocabulary(loaded.model.body, transform=task.body == "encoder")
                 loaded.config = own_config(loaded.model)
-    elif family is not None:
+    elif family is not None and task.options.get("pool") != "mean":
         loaded = with_readout(loaded, task.readout.architecture, names)
     else:
         body = loaded.model.body
         assert isinstance(body, Encoder)
         readout: torch.nn.Module = torch.nn.Identity()
         if task.readout.over != "none":
-            readout = Classes(body.config.dim, task.classes(), task.readout.over, task.readout.hidden)
+            over, hidden = task.readout.over, task.readout.hidden
+            if over == "first" and task.options.get("pool") != "first":  # which means nothing yet in a new model
+                over, hidden = "mean", None
+            readout = Classes(body.config.dim, task.classes(), over, hidden)
         loaded.model = Model(body, readout)
         loaded.config, loaded.labels = own_config(loaded.model), list(names)
     loaded.tasks = ()

@@ -26,7 +26,8 @@ function large(score) {
     el("div", { class: "name" }, score.name),
     el("div", { class: "value" }, scored(score.value, score.unit)),
     el("div", { class: "reached" }, known ? `${between(score.interval, score.unit)} (${level})` : "no interval",
-      score.better === "lower" ? " · lower is better" : ""));
+      score.better === "lower" ? " · lower is better" : ""),
+    score.signature && el("div", { class: "signature" }, score.signature));
 }
 
 function small(score) {
@@ -34,7 +35,8 @@ function small(score) {
   return el("tr", {},
     el("th", { scope: "row" }, score.name),
     el("td", {}, scored(score.value, score.unit)),
-    el("td", { class: "quiet" }, known ? between(score.interval, score.unit) : ""));
+    el("td", { class: "quiet" }, known ? between(score.interval, score.unit) : ""),
+    el("td", { class: "signature" }, score.signature || ""));
 }
 
 export function scoresView(scores) {

@@ -1,0 +1,95 @@
+"""Conversations from JSON Lines or an array, an object each: {messages: [{role, content}, …]}, or {prompt, response}
+or {prompt, completion}, which are two messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from multihead.data.columns import Fault
+from multihead.data.detect import detect
+from multihead.data.jsons import array, jsonl
+from multihead.data.record import Found, Options, Record, Reject, Row
+
+ROLES = ("system", "user", "assistant")
+ANSWERS = ("response", "completion")
+
+
+def conversations(path: Path, options: Options, found: Found) -> Iterator[Row]:
+    """Records with the messages as `conversation`."""
+    names = _keys(path, options)
+    wanted = _wanted(names)
+    if not wanted:
+        shown = ", ".join(names[:20]) or "nothing"
+        raise ValueError(
+            f"{path}:1: this is no conversation: messages, or prompt and {' or '.join(ANSWERS)}, are wanted; "
+            f"the file has: {shown}"
+        )
+    for row in _rows(path, replace(options, columns=wanted), found):
+        yield _conversation(row) if isinstance(row, Record) else row
+
+
+def converses(path: Path, options: Options) -> bool:
+    """Does a JSON file hold conversations? Not if it has the column of texts that is asked for."""
+    names = _keys(path, options)
+    return (options.columns or {}).get("text", "text") not in names and bool(_wanted(names))
+
+
+def _rows(path: Path, options: Options, found: Found) -> Iterator[Row]:
+    read = array if detect(path, options) == "json" else jsonl
+    return read(path, options, found)
+
+
+def _keys(path: Path, options: Options) -> list[str]:
+    """Of the first rows, all together."""
+    found: Found = {}
+    next(_rows(path, replace(options, columns=None), found), None)
+    return list(found.get("names", []))
+
+
+def _wanted(names: Sequence[str]) -> dict[str, str]:
+    """Role -> key; a file with both forms means its messages."""
+    if "messages" in names:
+        return {"messages": "messages"}
+    answer = next((name for name in ANSWERS if name in names), None)
+    return {"asked": "prompt", "answered": answer} if answer and "prompt" in names else {}
+
+
+def _conversation(row: Record) -> Row:
+    values = row.values
+    messages = values.get("messages")
+    if "asked" in values:
+        pair = (("user", values["asked"]), ("assistant", values["answered"]))
+        messages = [{"role": role, "content": content} for role, content in pair]
+    if fault := fault_of(messages):
+        return Reject(row.file, row.line, fault[1], fault[0])
+    return replace(row, values={"conversation": messages})
+
+
+def fault_of(messages: Any) -> Fault | None:
+    """What is wrong with a conversation to learn from."""
+    if not isinstance(messages, list) or not messages:
+        what = "empty" if messages == [] else f"a JSON {type(messages).__name__}"
+        return "no list of messages", f"messages is {what}; a list of {{role: …, content: …}} is wanted"
+    for number, message in enumerate(messages, 1):
+        if fault := _fault_of_one(message, f"message {number}"):
+            return fault
+    if all(message["role"] != "assistant" for message in messages):
+        return "no assistant turn", "no message is the assistant's, so there is nothing to learn"
+    return None
+
+
+def _fault_of_one(message: Any, name: str) -> Fault | None:
+    if not isinstance(message, dict):
+        return "not a message", f"{name} is a JSON {type(message).__name__}; {{role: …, content: …}} is wanted"
+    role, content = message.get("role"), message.get("content")
+    if role not in ROLES:
+        return "unknown role", f"{name} has the role {role!r}; known: {', '.join(ROLES)}"
+    if content is None or (isinstance(content, str) and not content.strip()):
+        return "empty content", f"{name} ({role}) is empty"
+    if not isinstance(content, str):
+        kind = type(content).__name__
+        return "content is not text", f"{name} ({role}): its content is a JSON {kind}, a string is wanted"
+    return ("NUL character", f"a NUL character in {name} ({role})") if "\0" in content else None

@@ -1,0 +1,75 @@
+"""A conversation as an example: its tokens by the model's chat template, and which of them are learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+
+from multihead.data.chat import SIGNS, Messages, answers, default_template, marked
+from multihead.data.tokenizer import Tokenizer
+from multihead.tasks.task import Window
+
+CONFIG = "tokenizer_config.json"
+NEW = len(SIGNS)  # tokens that `with_signs` adds
+
+
+def spoken(tokenizer: Tokenizer, messages: Messages, stop: Sequence[int], everyone: bool, size: int) -> Window:
+    """tokens; counted [T]: 1 where a token is learnt; cut: how many tokens at the end were left out.
+
+    Of an assistant's turn all is learnt that the model has to write: from behind what asks for the turn to the token
+    that stops it. everyone: the other turns too.
+    """
+    safe, mark = marked(messages, list(tokenizer.control))
+    text, turns = answers(tokenizer.chat, safe)
+    ids, starts = _tokens(tokenizer, text, mark, [start for start, _ in turns])
+    counted = np.full(len(ids), everyone, dtype=np.int8)
+    for start, end in turns:
+        inside = np.flatnonzero((starts >= start) & (starts < end))
+        last = inside[np.isin(np.asarray(ids)[inside], list(stop))][-1:]
+        if not len(last):
+            raise ValueError(
+                f"the chat template ends an assistant's turn without a token that stops writing "
+                f"({', '.join(tokenizer.tokens(stop))}); name the one it ends with as eos_token_id in the model's "
+                "generation_config.json"
+            )
+        counted[inside[inside <= last]] = 1
+    most = size + 1  # the last token is only foretold
+    return {
+        "tokens": np.array(ids[:most], dtype=np.int32),
+        "counted": counted[:most],
+        "cut": np.array(max(0, len(ids) - most), dtype=np.int32),
+    }
+
+
+def _tokens(tokenizer: Tokenizer, text: str, mark: str, borders: Sequence[int]) -> tuple[list[int], NDArray[Any]]:
+    """Tokens, and where each begins. None reaches over the beginning of an answer: the model writes from there on."""
+    ids, places = tokenizer.encode_marked(text, mark)
+    starts, ends = np.array(places, dtype=np.int64).reshape(-1, 2).T
+    if not any(((starts < border) & (ends > border)).any() for border in borders):
+        return ids, starts
+    parts, edges = [], [0, *borders, len(text)]
+    ids = []
+    for start, end in pairwise(edges):
+        more, places = tokenizer.encode_marked(text[start:end], mark)
+        ids += more
+        parts.append(np.array([place for place, _ in places], dtype=np.int64) + start)
+    return ids, np.concatenate(parts)
+
+
+def with_signs(tokenizer: Tokenizer) -> Tokenizer:
+    """A learnt tokenizer that knows the signs of the roles as tokens of their own."""
+    tokenizer.inner.add_special_tokens([tokenizers.AddedToken(sign, normalized=False, special=True) for sign in SIGNS])
+    return Tokenizer(tokenizer.inner, tokenizer.named, template=tokenizer.template, files=tokenizer.files)
+
+
+def give_template(tokenizer: Tokenizer, first: int, last: int) -> None:
+    """A tokenizer without a chat template gets the default one, and is saved with it. first, last: tokens that begin
+    and end a text. Signs of roles that are no tokens of its own are spelled out."""
+    tokenizer.template = default_template(*tokenizer.tokens([first, last]))
+    if CONFIG in tokenizer.files:  # which is saved unchanged
+        tokenizer.files["chat_template.jinja"] = tokenizer.template.encode()

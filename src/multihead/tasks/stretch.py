@@ -1,0 +1,51 @@
+"""Running text as tokens, with what each of them adds to the text: what bits per character are counted from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multihead.data.tokenizer import Tokenizer
+from multihead.tasks.task import Values, frame
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Tokens of a text that is being scored, and how many characters and bytes each of them adds."""
+
+    tokens: NDArray[np.int32]
+    characters: NDArray[np.int64]
+    octets: NDArray[np.int64]
+
+
+def stretched(tokenizer: Tokenizer, values: Values, stop: list[int]) -> Stretch:
+    """A document, or a piece of one: what stands before a text and what ends it belong to its first and last."""
+    text = values["text"]
+    found = tokenizer.encode(text)
+    first, last = frame(found.special)
+    begins = values.get("at", 0) == 0
+    ends = values.get("at", 0) + len(text) >= values.get("of", 0)
+    head = found.ids[:first] if begins else []
+    tail = stop if ends else []
+    ids = found.ids[first:last]
+    # A token adds what stands between the end of the one before it and its own end; the last one takes the rest.
+    bounds = np.array([0, *(end for _, end in found.offsets[first:last])], dtype=np.int64)
+    if len(bounds) > 1:
+        bounds[-1] = len(text)
+    bounds = np.maximum.accumulate(bounds)
+    sizes = _octets(text)
+    pad = (np.zeros(len(head), np.int64), np.zeros(len(tail), np.int64))
+    return Stretch(
+        np.array([*head, *ids, *tail], dtype=np.int32),
+        np.concatenate((pad[0], np.diff(bounds), pad[1])),
+        np.concatenate((pad[0], np.diff(sizes[bounds]), pad[1])),
+    )
+
+
+def _octets(text: str) -> NDArray[np.int64]:
+    """[characters + 1] how many bytes of UTF-8 stand before each."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    sizes = 1 + (codes > 0x7F) + (codes > 0x7FF) + (codes > 0xFFFF)
+    return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
