@@ -64,6 +64,13 @@ def test_heads_export_compare_and_check_by_name(place: Path, multihead: Any) -> 
     done = multihead("heads", "rank", "runs/a/model", "type.csv", "text=question", "--task", "type", cwd=place)
     assert done.returncode == 0, done.stderr
     assert "encoder.0.self.1" in done.stdout
+    asked = ("heads", "stats", "runs/a/model", "mood=mood.csv", "type=type.csv", "text=question")
+    done = multihead(*asked, cwd=place)
+    assert re.search(r"mood and type have \d+ % of what they use in common", done.stdout), done.stderr
+    shares = json.loads(multihead(*asked, "--json", cwd=place).stdout)["shares"]
+    assert {name: pytest.approx(1.0) for name in ("mood", "type")} == {n: sum(mine) for n, mine in shares.items()}
+    done = multihead("heads", "stats", "runs/a/model", "mood=mood.csv", cwd=place)
+    assert "mood: at least two tasks are compared" in done.stderr
     done = multihead("export", "runs/a/model", "--out", "x", "--task", "mood", cwd=place)
     assert "no place in transformers" in done.stderr  # rotary positions: no family's
     done = multihead("compare", "runs/a/model", "runs/a/model", "mood.csv", "--task", "mood", cwd=place)

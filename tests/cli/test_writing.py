@@ -94,10 +94,12 @@ def test_broken_conversations_are_named_before_training(place: Path, multihead: 
     rows = [json.dumps({"messages": [{"role": "user", "content": "a"}, {"role": "bot", "content": "b"}]})] * 9
     good = (place / "chats.jsonl").read_text(encoding="utf-8")
     (place / "broken.jsonl").write_text(good + "\n".join(rows), encoding="utf-8")
-    done = multihead("check", "chat.toml", "data.train=broken.jsonl", cwd=place)
+    done = multihead("check", "chat.toml", "data.train=broken.jsonl", "--json", cwd=place)
     assert done.returncode == 1
-    assert "9 of 25 rows are not used: unknown role (broken.jsonl:17)" in done.stdout
-    assert "broken.jsonl:17: message 2 has the role 'bot'; known: system, user, assistant" in done.stdout
+    (found,) = [finding for finding in json.loads(done.stdout) if "unknown role" in finding["message"]]
+    assert (found["level"], found["line"]) == ("stop", 17)
+    told = "broken.jsonl:17: message 2 has the role 'bot'; known: system, user, assistant"
+    assert found["examples"][0].endswith(told)
 
 
 @pytest.mark.slow

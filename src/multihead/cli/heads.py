@@ -12,6 +12,8 @@ import typer
 from multihead.cli.verb import verb
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from multihead.build import Loaded
@@ -106,19 +108,31 @@ def stats(
     The model may be one without a task. Names follow rules: a head that gives at least half of its attention to one
     kind of place is named for it, from three tenths on "partly"; "broad" is nearly even, "near" within two tokens.
 
+    Of a model with several tasks, a file for each: which heads each task uses.
+
     \b
     Example:
       multihead heads stats runs/ner/model test.txt --limit 500
+      multihead heads stats runs/both/model mood=mood.csv type=type.csv text=question
     """
     from rich.console import Console
 
     from multihead.build import load
     from multihead.heads import stats as measured
-    from multihead.report.heads import print_profile
+    from multihead.heads import uses
+    from multihead.report.heads import print_profile, print_uses
     from multihead.scores import plain
 
     console = Console(highlight=False, stderr=json)
     loaded = load(model, task=task)
+    if str(data).partition("=")[0] in loaded.tasks:
+        with console.status("reading the files"):
+            used = uses(by_task(model, loaded.tasks, [str(data), *(columns or [])], limit))
+        if json:
+            print(jsons.dumps(plain(used)))
+        else:
+            print_uses(used, console)
+        return
     with console.status(f"reading {data}") as status:
         found = measured(
             loaded,
@@ -302,14 +316,37 @@ def span(rows: str | None) -> range:
 
 
 def rows_of(loaded: Loaded, data: Path, columns: list[str] | None, limit: int | None, gold: bool) -> Any:
-    """Rows of a file, as many as wanted."""
-    from multihead.heads.feed import reading
+    """Rows of a file, as many as wanted; gold: with the answers that the model's task learns from."""
+    from multihead.cli.evaluate import reading_of
+    from multihead.data.read import records
 
-    if wrong := next((column for column in columns or [] if "=" not in column), None):
-        raise typer.BadParameter(f"{wrong!r} is not of the form text=review")
-    named = dict(column.split("=", 1) for column in columns or [])
-    rows = (record.values for record in reading(loaded, data, named, gold))
-    return islice(rows, limit)
+    if gold:
+        reading = reading_of(loaded.ready(), data, columns or [])
+    else:
+        if wrong := next((column for column in columns or [] if "=" not in column), None):
+            raise typer.BadParameter(f"{wrong!r} is not of the form text=review")
+        named = dict(column.split("=", 1) for column in columns or [])
+        settings = {name: named.pop(name) for name in ("format", "encoding") if name in named}
+        reading = records(data, columns=named or None, **settings)
+    return islice((record.values for record in reading), limit)
+
+
+def by_task(model: str, names: Sequence[str], given: list[str], limit: int | None) -> Any:
+    """`sst2=dev.tsv text=sentence trec=TREC.test …`: of each task, the model opened for it, and its rows."""
+    from multihead.build import load
+
+    parts: dict[str, list[str]] = {}
+    for one in given:
+        name, _, rest = one.partition("=")
+        if name in names:
+            parts[name] = [rest]
+        else:
+            parts[next(reversed(parts))].append(one)
+    opened = {name: load(model, task=name) for name in parts}
+    return {
+        name: (opened[name], rows_of(opened[name], Path(file), columns, limit, gold=True))
+        for name, (file, *columns) in parts.items()
+    }
 
 
 def bar(console: Console, what: str) -> Any:

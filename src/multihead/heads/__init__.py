@@ -11,6 +11,7 @@ from multihead.heads.profile import Profile, stats
 from multihead.heads.pruning import Pruned, prune
 from multihead.heads.ranking import Effect, Ranking, rank
 from multihead.heads.recover import recovery
+from multihead.heads.uses import Uses, uses
 
 
 def undo(directory: str | Path, out: str | Path) -> list[str]:
@@ -29,10 +30,12 @@ __all__ = [
     "Profile",
     "Pruned",
     "Ranking",
+    "Uses",
     "padded",
     "prune",
     "rank",
     "recovery",
     "stats",
     "undo",
+    "uses",
 ]

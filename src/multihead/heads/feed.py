@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,7 +11,6 @@ from torch import Tensor
 
 from multihead.build import Loaded
 from multihead.data.batches import plan
-from multihead.data.read import Reading, records
 from multihead.models import Encoder, EncoderDecoder, Model, TokenStem, Vocabulary
 from multihead.tasks import TASKS, Batch, Values, Window
 from multihead.tasks.classify import Classify
@@ -22,16 +20,6 @@ AHEAD = 1024  # rows that are read before the first batch: enough to find neighb
 BATCH_TOKENS = 4096
 PAIRS = (("source", "target"), ("text_a", "text_b"), ("question", "context"))
 LONGEST = 1 << 20  # a model without a table of positions takes any length
-
-
-def reading(loaded: Loaded, data: str | Path, columns: Mapping[str, str] | None = None, gold: bool = False) -> Reading:
-    """The rows of a file: by the columns of the model's task, or as they are."""
-    named = dict(columns or {})
-    kind = TASKS.get(loaded.task or "")
-    if kind is None or not gold:
-        return records(data, columns=named or None)
-    roles = {role: named.get(role, role) for role in (*kind.inputs, *kind.gold)}
-    return records(data, columns=roles if named or kind.name not in ("ner", "answer") else None)
 
 
 def longest(loaded: Loaded) -> int:

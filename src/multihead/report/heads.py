@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from multihead.heads import Profile, Pruned, Ranking
+from multihead.heads import Profile, Pruned, Ranking, Uses
 from multihead.heads.judge import points
 from multihead.report.facts import called
 from multihead.scores import Difference, Score
@@ -46,6 +46,28 @@ def print_profile(found: Profile, console: Console) -> None:
             ("the token itself", "the first token", "separators"), last.values(), strict=True))  # fmt: skip
         console.print(Text(f"rollout through the {stack} (Abnar & Zuidema 2020): of a token, {told}"))
     console.print(Text("entropy in nats, dist in tokens, all others in percent of the attention", "dim"))
+
+
+def print_uses(found: Uses, console: Console) -> None:
+    """A line per head: how much of what each task uses it is, in percent; bold: this task's far more than others'."""
+    table = grid()
+    table.add_column("head", no_wrap=True)
+    for name in found.shares:
+        table.add_column(name, justify="right", no_wrap=True)
+    for place, address in enumerate(found.addresses):
+        owner = found.owner(place)
+        cells = [
+            Text(f"{100 * mine[place]:.1f}", "bold" if name == owner else "dim" if owner else "")
+            for name, mine in found.shares.items()
+        ]
+        table.add_row(address, *cells)
+    console.print(table)
+    owners = Counter(found.owner(place) for place in range(len(found.addresses)))
+    for name in found.shares:
+        console.print(Text(f"{name}: {owners[name]} of {len(found.addresses)} heads are mostly its own"))
+    for (one, other), share in found.common().items():
+        console.print(Text(f"{one} and {other} have {100 * share:.0f} % of what they use in common"))
+    console.print(Text("percent of what a task's loss hangs on all heads, by gradient", "dim"))
 
 
 def cell(name: str, value: float) -> Text:

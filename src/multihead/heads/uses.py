@@ -1,0 +1,49 @@
+"""Which heads each task uses, where several share one trunk: how much its loss hangs on each of them, by gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multihead.build import Loaded
+from multihead.heads.gates import Gates
+from multihead.heads.judge import examples
+from multihead.tasks import Values
+
+OWN = 2.0  # times as much as any other task: then a head is this task's
+
+
+@dataclass(frozen=True)
+class Uses:
+    """shares: by task, of all that its loss hangs on heads, the part of each [heads]; they sum to 1."""
+
+    addresses: list[str]
+    shares: dict[str, NDArray[np.float64]]
+
+    def owner(self, place: int) -> str | None:
+        """The task that uses the head at this place far more than the others do."""
+        first, second = sorted(self.shares, key=lambda task: -self.shares[task][place])[:2]
+        return first if self.shares[first][place] >= OWN * self.shares[second][place] else None
+
+    def common(self) -> dict[tuple[str, str], float]:
+        """By two tasks: how much of what they use is the same, 0 to 1."""
+        pairs = combinations(self.shares, 2)
+        return {(a, b): float(np.minimum(self.shares[a], self.shares[b]).sum()) for a, b in pairs}
+
+
+def uses(tasks: Mapping[str, tuple[Loaded, Iterable[Values]]]) -> Uses:
+    """By name: the model, opened for one of its tasks, and rows of that task with their answers."""
+    if len(tasks) < 2:
+        raise ValueError(f"{', '.join(tasks) or 'nothing'}: at least two tasks are compared")
+    found: dict[str, dict[str, float]] = {}
+    for name, (loaded, rows) in tasks.items():
+        task, gates = loaded.ready(), Gates(loaded.model)
+        gates.measure(task, examples(task, rows))
+        found[name] = gates.heads()
+    addresses = list(next(iter(found.values())))
+    worth = {name: np.array([mine[address] for address in addresses]) for name, mine in found.items()}
+    return Uses(addresses, {name: mine / max(mine.sum(), 1e-30) for name, mine in worth.items()})

@@ -1,0 +1,13 @@
+"""Which heads each of several tasks uses."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from multihead.heads import Uses
+
+
+def test_whose_a_head_is() -> None:
+    found = Uses(["a", "b", "c"], {"mood": np.array([0.6, 0.3, 0.1]), "type": np.array([0.3, 0.2, 0.5])})
+    assert [found.owner(place) for place in range(3)] == ["mood", None, "type"]
+    assert found.common() == {("mood", "type"): np.float64(0.6)}
