@@ -76,4 +76,5 @@ def test_what_stays_together() -> None:
     assert is_valid(kept_together({"text_a": "x", "text_b": "y"})) == is_valid("x\ny")
     assert kept_together({"source": ["a", "b"], "target": "c"}) == "a b"
     assert kept_together({"text": "t", "label": 3}) == "t"
-    assert kept_together({"messages": [{"role": "user"}]}) != kept_together({"messages": [{"role": "system"}]})
+    said = [{"conversation": [{"role": role, "content": "a"}]} for role in ("user", "system")]
+    assert kept_together(said[0]) != kept_together(said[1])

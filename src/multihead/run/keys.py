@@ -188,7 +188,7 @@ class Ner(Section):
 
 
 Pool = Literal["auto", "first", "mean"]
-POOL = "what is judged: first (token), mean (of all); auto = as the model's family does, else mean"
+POOL = "the first token or the mean is judged; auto: as its family does, else mean"
 
 
 class Classify(Section):
@@ -204,7 +204,7 @@ class Match(Section):
     target: Literal["classes", "score"] = key("classes", "the label is one of some classes, or a score (a number)")
     positive: Name | None = key(None, "bi: the label of texts that belong together; unset: 1, yes, same …", "same")
     temperature: Annotated[float, Field(gt=0, le=1)] = key(0.05, "bi: lower = the nearest wrong text counts more")
-    pool: Pool = key("auto", f"cross: {POOL}")
+    pool: Pool = key("auto", POOL)
 
 
 class Answer(Section):
