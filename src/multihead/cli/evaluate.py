@@ -58,15 +58,20 @@ def evaluate(
         console.print(view)
 
 
+def named_of(columns: list[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Of `label=category`, `format=tsv` …: what columns are called, and how the file is read."""
+    named = dict(column.split("=", 1) for column in columns if "=" in column)
+    return named, {name: named.pop(name) for name in ("format", "encoding") if name in named}
+
+
 def reading_of(task: Task, data: Path, columns: list[str]) -> Reading:
     """The rows of files by the task's columns; SQuAD and CoNLL files know theirs."""
     from multihead.data.read import records
 
     files = [data, *(Path(column) for column in columns if "=" not in column)]
-    named = dict(column.split("=", 1) for column in columns if "=" in column)
+    named, settings = named_of(columns)
     if wrong := next((file for file in files[1:] if not file.exists()), None):
         raise typer.BadParameter(f"{str(wrong)!r} is no file, nor of the form label=category")
-    settings = {name: named.pop(name) for name in ("format", "encoding") if name in named}
     roles = {role: named.get(role, role) for role in task.columns()}
     known = task.name in ("ner", "answer") and not named
     return records(files, columns=None if known else roles, task=task.name, **settings)

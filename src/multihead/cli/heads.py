@@ -317,7 +317,7 @@ def span(rows: str | None) -> range:
 
 def rows_of(loaded: Loaded, data: Path, columns: list[str] | None, limit: int | None, gold: bool) -> Any:
     """Rows of a file, as many as wanted; gold: with the answers that the model's task learns from."""
-    from multihead.cli.evaluate import reading_of
+    from multihead.cli.evaluate import named_of, reading_of
     from multihead.data.read import records
 
     if gold:
@@ -325,8 +325,7 @@ def rows_of(loaded: Loaded, data: Path, columns: list[str] | None, limit: int | 
     else:
         if wrong := next((column for column in columns or [] if "=" not in column), None):
             raise typer.BadParameter(f"{wrong!r} is not of the form text=review")
-        named = dict(column.split("=", 1) for column in columns or [])
-        settings = {name: named.pop(name) for name in ("format", "encoding") if name in named}
+        named, settings = named_of(columns or [])
         reading = records(data, columns=named or None, **settings)
     return islice((record.values for record in reading), limit)
 

@@ -151,13 +151,10 @@ def chosen(search: Search, budget: Budget, told: Callable[[Point], None] | None 
             best = point
         elif points(point.loss.value, point.score) > FAR * allowed:
             break
-    if (
-        budget.keep is not None
-        and best is not None
-        and (best.flops if search.by_flops else best.heads) > budget.keep + 0.05
-    ):
+    left = 0.0 if best is None else best.flops if search.by_flops else best.heads
+    if budget.keep is not None and left > budget.keep + 0.05:
         raise ValueError(
-            f"no less than {best.flops if search.by_flops else best.heads:.0%} can stay: every attention keeps a head, "
+            f"no less than {left:.0%} can stay: every attention keeps a head, "
             f"every head a quarter of its columns, every feed-forward layer {ROUND} units"
         )
     if best is None or best.plan == Cut():

@@ -156,8 +156,8 @@ class Parts:
     def _columns(self, kind: dict[str, dict[int, Places]], name: str, worth: Worth, cost: float) -> list[Offer]:
         """A quarter of the width of an attention's heads, of each the least worth."""
         config, attention = configs(self.model)[name.split(".")[0]], self.attentions[name]
-        if kind is self.keys and (config.positions == "rotary" or config.qk_norm is not None):
-            return []  # these want whole keys
+        if kind is self.keys and config.whole_keys:
+            return []
         size = max(1, (attention.key_dims[0] if kind is self.keys else attention.value_dims[0]) // 4)
         groups = self._groups(name)
         width = len(kind[name][groups[0]])

@@ -83,7 +83,7 @@ class ModelConfig:
             if not 1 <= key <= self.head_width or not 1 <= value <= self.value_width:
                 whole = f"{self.head_width} and {self.value_width}"
                 raise ValueError(f"widths {key} and {value}: heads have {whole}, at least one column stays")
-            if key < self.head_width and (self.positions == "rotary" or self.qk_norm is not None):
+            if key < self.head_width and self.whole_keys:
                 raise ValueError(f"keys of width {key}: rotary positions and qk_norm want all {self.head_width}")
 
     def unpruned(self) -> ModelConfig:
@@ -92,6 +92,11 @@ class ModelConfig:
     @property
     def head_width(self) -> int:
         return self.key_dim or self.dim // self.heads
+
+    @property
+    def whole_keys(self) -> bool:
+        """Keys that turn by their position, or are normed, make sense with all of their columns only."""
+        return self.positions == "rotary" or self.qk_norm is not None
 
     @property
     def value_width(self) -> int:
