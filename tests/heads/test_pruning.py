@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -17,10 +18,13 @@ from multihead.build import create
 from multihead.data.split import is_valid
 from multihead.data.tokenizer import Tokenizer
 from multihead.heads import Budget, padded, prune, recovery, undo
+from multihead.heads.choose import Point, Search, chosen
+from multihead.heads.cut import Cut
 from multihead.heads.judge import examples
 from multihead.heads.moments import moments
 from multihead.heads.pruning import halves
 from multihead.models import ModelConfig
+from multihead.scores import Difference, Interval, Score
 from multihead.watch import numbers
 
 
@@ -81,6 +85,50 @@ def test_a_budget_that_holds_and_one_that_cannot(planted: Any, parent: Path, tmp
     with pytest.raises(ValueError, match=r"nothing can go within 0\.1 points for certain"):
         prune(parent, planted.rows, tmp_path / "b", Budget.read("-0.1", None), check=planted.rows)
     assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("fold", [True, False])
+def test_a_half_is_scored_with_what_the_other_half_says(planted: Any, fold: bool) -> None:
+    loaded, task = planted.loaded, planted.loaded.ready()
+    rows = examples(task, planted.rows)
+    search = Search(loaded.model, task, rows, "strict.f1", fold=fold)
+    sides = [[row.index for row in done.rows] for done in search.sides]
+    assert sorted(sides[0] + sides[1]) == list(range(len(rows)))
+    assert abs(len(sides[0]) - len(sides[1])) <= len(rows) // 20
+    if not fold:
+        assert search.moments is None
+        assert search.others == [None, None]
+        return
+    other = moments(loaded.model, task, [rows[i] for i in sides[1]])
+    both = moments(loaded.model, task, rows)
+    assert search.moments is not None
+    assert search.others[0] is not None
+    for name, moment in both.items():
+        torch.testing.assert_close(search.moments[name].mean, moment.mean)
+        torch.testing.assert_close(search.moments[name].spread, moment.spread, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(search.others[0][name].spread, other[name].spread, rtol=1e-4, atol=1e-6)
+
+
+def test_the_choice_is_wary_of_other_rows() -> None:
+    """The interval counts twice, and the first step that is too dear ends the choice."""
+
+    def point(flops: float, value: float, high: float) -> Point:
+        loss = Difference(value, Interval(2 * value - high, high, 0.95), 0.5)
+        return Point((), Cut(units={"encoder.0": (int(100 * flops),)}), 1.0, flops, Score(0.9), loss)
+
+    curve = [point(1, 0, 0.003), point(0.9, 0.001, 0.003), point(0.8, 0.001, 0.004), point(0.7, 0.0005, 0.001)]
+    assert [pytest.approx(p.feared()) for p in curve] == [0.3, 0.5, 0.7, 0.15]
+
+    class Steps:
+        by_flops = True
+
+        def points(self, keep: float) -> Iterator[Point]:
+            return iter(curve)
+
+    best, seen = chosen(cast("Search", Steps()), Budget(points=0.5))
+    assert best.flops == 0.9
+    assert len(seen) == len(curve)
+    assert chosen(cast("Search", Steps()), Budget(keep=0.7))[0].flops == 0.7
 
 
 def test_a_broken_budget_writes_nothing(planted_previous: Any, tmp_path: Path) -> None:

@@ -37,6 +37,18 @@ def test_planted_heads_come_first(planted: Any) -> None:
     assert early.effects[0].settled
 
 
+def test_early_stopping_ends_by_the_interval(planted: Any) -> None:
+    found = rank(planted.loaded, planted.rows, ["ablation"], early=True)
+    near = found.clear
+    assert near == pytest.approx(10 / len(planted.rows))  # a share: what ten rows are worth
+    for effect in found.effects:
+        assert effect.loss is not None
+        low, high = effect.loss.interval.low, effect.loss.interval.high
+        assert effect.settled == (low > 0 or high < 0 or -near <= low <= high <= near)
+        assert effect.settled == (effect.rows < len(planted.rows))
+    assert found.cost["ablation"] < 0.4 * rank(planted.loaded, planted.rows, ["ablation"]).cost["ablation"]
+
+
 def test_a_loss_is_what_two_evaluations_give(planted: Any) -> None:
     loaded, task = planted.loaded, planted.loaded.ready()
     found = rank(loaded, planted.rows, ["ablation"])

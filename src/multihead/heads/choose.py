@@ -7,22 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import numpy as np
 
 from multihead.heads.bill import size_of
 from multihead.heads.cut import Cut, cut
+from multihead.heads.fold import Moments
 from multihead.heads.gates import Gates
-from multihead.heads.judge import Example, Work, evaluated, loss_of, points
+from multihead.heads.judge import REPLICATES, Example, judge, loss_of, points, work
 from multihead.heads.moments import moments
 from multihead.heads.parts import ROUND, Parts
 from multihead.models import Model
 from multihead.scores import Difference, Score
-from multihead.tasks import Task
+from multihead.tasks import Scorer, Task
 
 ASKED = 512  # rows, evenly spread, that gradients are taken on
 SEEN = 2048  # rows, likewise, that say how parts go together
 STEP = 0.05  # of what may go, per step
+WARY = 2.0  # how many times as wide the interval of a loss is taken, when a budget is to hold on other rows
 FAR = 4.0  # budgets: where a step loses more than this many, the search ends
 
 
@@ -37,6 +41,13 @@ class Point:
     score: Score
     loss: Difference  # positive: worse
 
+    def feared(self) -> float:
+        """Points that other rows may lose: to the end of the interval, and as far again, because the rows that judge
+        have their own noise. Where no answer changed, the interval alone is all that may have been missed."""
+        value, interval = self.loss.value, self.loss.interval
+        times = 1.0 if value == 0 and interval.low == -interval.high else WARY
+        return points(value + times * (interval.high - value), self.score)
+
 
 class Search:
     """From the whole model down; `points` yields one step after another."""
@@ -46,7 +57,6 @@ class Search:
         model: Model,
         task: Task,
         rows: Sequence[Example],
-        done: Work,
         metric: str,
         *,
         ffn: bool = False,
@@ -54,23 +64,31 @@ class Search:
         fold: bool = True,
     ) -> None:
         """ffn, columns: units, and columns of heads, may go too. fold: what is left takes over what it can."""
-        self.model, self.task, self.done, self.metric = model, task, done, metric
+        self.model, self.task, self.metric = model, task, metric
         self.by_flops = ffn or columns  # what a share that is kept speaks of: the arithmetic, or heads
         self.asked = rows[:: max(1, len(rows) // ASKED)]
-        self.moments = moments(model, task, rows[:: max(1, len(rows) // SEEN)], columns) if fold else None
+        sides = _sides(rows)
+        self.sides = [work(task, side) for side in sides]
+        self.moments: Moments | None = None
+        self.others: list[Moments | None] = [None] * len(sides)
+        if fold:
+            said = [moments(model, task, side[:: max(1, len(rows) // SEEN)], columns) for side in sides]
+            self.moments = {name: reduce(add, (one[name] for one in said)) for name in said[0]}
+            self.others = [*reversed(said)]
         self.length = float(np.mean([len(window["tokens"]) for row in rows for window in row.windows]))
         self.size = size_of(model, self.length)
-        self.whole = evaluated(model, task, done)
+        self.whole = self._scored([model] * len(sides))
         self.parts = Parts(model, self.length, ffn, columns)
 
     def points(self, keep: float = 0.0, step: float = STEP) -> Iterator[Point]:
         """The whole model, then always a little less of it, until this share is kept, or nothing more can go."""
-        model, point = self.model, self._point(self.model)
+        model, point = self.model, self._point(self.model, self.whole)
         yield point
         total = self.parts.cost()
         while (room := self._room(point, keep)) > 0 and self._remove(model, min(step * total, room)):
-            model, _ = cut(self.model, self.parts.plan(), self.moments)
-            point = self._point(model)
+            plan = self.parts.plan()
+            model, _ = cut(self.model, plan, self.moments)
+            point = self._point(model, self._scored([cut(self.model, plan, other)[0] for other in self.others]))
             yield point
 
     def _room(self, point: Point, keep: float) -> float:
@@ -80,8 +98,14 @@ class Search:
         heads = round(point.heads * self.size.heads) - round(keep * self.size.heads)
         return heads * min(map(self.parts.head_cost, self.parts.heads))
 
-    def _point(self, model: Model) -> Point:
-        scorer = self.whole if model is self.model else evaluated(model, self.task, self.done)
+    def _scored(self, models: Sequence[Model]) -> Scorer:
+        """A model for each side of the rows."""
+        scorer, number = self.task.scorer(REPLICATES), 0
+        for model, done in zip(models, self.sides, strict=True):
+            number = judge(model, self.task, done, scorer, number)
+        return scorer
+
+    def _point(self, model: Model, scorer: Scorer) -> Point:
         now = size_of(model, self.length)
         return Point(
             tuple(self.parts.off()),
@@ -103,6 +127,14 @@ class Search:
                 break
             taken += offer.cost if offer.take() else 0.0
         return taken > 0
+
+
+def _sides(rows: Sequence[Example]) -> list[Sequence[Example]]:
+    """Two halves, each to be scored with what the other says of taking over: with its own it would flatter. They are
+    made of twenty stretches in turns, because neighbours (of one document, say) are alike."""
+    stretch = max(1, len(rows) // 20)
+    sides = [[row for i, row in enumerate(rows) if i // stretch % 2 == side] for side in (0, 1)]
+    return [side for side in sides if side]
 
 
 @dataclass(frozen=True)
@@ -138,16 +170,18 @@ class Budget:
 def chosen(search: Search, budget: Budget, told: Callable[[Point], None] | None = None) -> tuple[Point, list[Point]]:
     """The point of the curve that the budget allows, and the curve as far as it was followed.
 
-    A loss counts as within the budget if the whole of its interval is.
+    The choice ends with the first step that other rows may find too dear; the curve goes on a little.
     """
     curve: list[Point] = []
     best: Point | None = None
+    dear = False
     for point in search.points(budget.keep or 0.0):
         curve.append(point)
         if told is not None:
             told(point)
         allowed = budget.points or 0.0
-        if budget.keep is not None or points(point.loss.interval.high, point.score) <= allowed:
+        dear = dear or (budget.keep is None and point.feared() > allowed)
+        if not dear:
             best = point
         elif points(point.loss.value, point.score) > FAR * allowed:
             break
@@ -159,9 +193,8 @@ def chosen(search: Search, budget: Budget, told: Callable[[Point], None] | None 
         )
     if best is None or best.plan == Cut():
         first = curve[min(1, len(curve) - 1)]
-        high = points(first.loss.interval.high, first.score)
         raise ValueError(
-            f"nothing can go within {budget.points or 0:g} points for certain: the first step may lose {high:.2f} "
-            "on the rows that choose; allow more, or give more rows"
+            f"nothing can go within {budget.points or 0:g} points for certain: the first step may lose "
+            f"{first.feared():.2f}, judged by the rows that choose; allow more, or give more rows"
         )
     return best, curve

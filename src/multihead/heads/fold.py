@@ -16,10 +16,22 @@ RIDGE = 1e-2  # of the mean variance: what few data seem to say is not believed 
 
 @dataclass(frozen=True)
 class Moment:
-    """Of the columns of something: mean [F], and covariance [F, F] where it is known."""
+    """Of the columns of something: mean [F], and covariance [F, F] where it is known; from how many lines."""
 
     mean: Tensor
     spread: Tensor | None = None
+    count: int = 1
+
+    def __add__(self, other: Moment) -> Moment:
+        """Of the lines of both."""
+        count = self.count + other.count
+        mine, theirs = self.count / count, other.count / count
+        mean = mine * self.mean + theirs * other.mean
+        if self.spread is None or other.spread is None:
+            return Moment(mean, None, count)
+        apart = self.mean - other.mean
+        spread = mine * self.spread + theirs * other.spread + mine * theirs * torch.outer(apart, apart)
+        return Moment(mean, spread, count)
 
 
 # By attention (its heads' outputs side by side; with KEYS behind, its keys), by block (its units).

@@ -92,10 +92,10 @@ def loss_of(whole: Scorer, changed: Scorer, name: str, level: float = 0.95) -> D
 
 def wary(loss: Difference, samples: int, unit: str) -> Difference:
     """Where no row changed, nothing varies and the interval has no width; three in `samples` may still have been
-    missed (the "rule of three"), so it is given that."""
-    low, high, level = loss.interval.low, loss.interval.high, loss.interval.level
+    missed (the "rule of three", at 95 %), so it is given that."""
+    low, high = loss.interval.low, loss.interval.high
     missed = 3 / max(samples, 3) * (100 if unit == "percent" else 1)
-    return loss if low < high else replace(loss, interval=Interval(low - missed, high + missed, level))
+    return loss if low < high else replace(loss, interval=Interval(low - missed, high + missed, 0.95))
 
 
 def scores_with_interval(scorer: Scorer) -> list[str]:
@@ -113,16 +113,24 @@ def named_score(scorer: Scorer, name: str | None) -> str:
     return found[0]
 
 
-@torch.inference_mode()
 def evaluated(model: Model, task: Task, done: Work, replicates: int = REPLICATES) -> Scorer:
     scorer = task.scorer(replicates)
-    model.eval()
-    if (judged := task.judged(model, (row.values for row in done.rows))) is not None:
-        for index, (values, prediction) in enumerate(judged):
-            scorer.add(values, prediction, index)
-        return scorer
-    score(task, done, spoken(done, lambda batch: task.read(model, batch)), scorer)
+    judge(model, task, done, scorer)
     return scorer
+
+
+@torch.inference_mode()
+def judge(model: Model, task: Task, done: Work, scorer: Scorer, first: int = 0) -> int:
+    """Adds a model's answers to a score. first: number of the first one, for tasks that are judged by how well they
+    foretell a text; returns the number after the last."""
+    model.eval()
+    if (judged := task.judged(model, (row.values for row in done.rows))) is None:
+        score(task, done, spoken(done, lambda batch: task.read(model, batch)), scorer)
+        return first
+    for values, prediction in judged:
+        scorer.add(values, prediction, first)
+        first += 1
+    return first
 
 
 def points(value: float, score: Score) -> float:

@@ -54,9 +54,9 @@ class Moments:
         return {name: self._moment(name) for name in self.sums}
 
     def _moment(self, name: str) -> Moment:
-        mean = self.sums[name] / self.counts[name]
-        square = self.squares.get(name)
-        return Moment(mean, None if square is None else square / self.counts[name] - torch.outer(mean, mean))
+        count = self.counts[name]
+        mean, square = self.sums[name] / count, self.squares.get(name)
+        return Moment(mean, None if square is None else square / count - torch.outer(mean, mean), count)
 
     def _add(self, name: str, given: Tensor) -> None:
         """given: [B, T, F]; padding does not count."""

@@ -79,7 +79,7 @@ def prune(
     choosing, judging = halves(rows) if check is None else (list(rows), list(check))
     ready = examples(task, choosing)
     metric = named_score(task.scorer(1), budget.metric)
-    search = Search(model, task, ready, work(task, ready), metric, ffn=ffn, columns=columns, fold=fold)
+    search = Search(model, task, ready, metric, ffn=ffn, columns=columns, fold=fold)
     point, curve = chosen(search, budget, told)
     smaller, _ = cut(model, point.plan, search.moments)
     bill = billed(model, smaller, task, examples(task, judging), metric)

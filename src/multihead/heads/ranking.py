@@ -11,7 +11,7 @@ import numpy as np
 from multihead.build import Loaded
 from multihead.data.batches import plan
 from multihead.heads.gates import Gates
-from multihead.heads.judge import REPLICATES, Example, drawn, examples, loss_of, named_score, points, score, work
+from multihead.heads.judge import REPLICATES, Example, drawn, examples, loss_of, named_score, score, work
 from multihead.heads.passes import Passes
 from multihead.models import Model
 from multihead.scores import Difference, Score, Spearman
@@ -19,10 +19,10 @@ from multihead.tasks import Batch, Scorer, Task, Values
 from multihead.watch import ablate
 
 BLOCK = 1024  # rows whose answers are held at once
-PORTIONS = 5  # early stopping looks at the heads after each of them
-CLEAR = 0.5  # points: a head whose interval lies within plus or minus this is clearly spare
+PORTIONS = 10  # early stopping looks at the heads after each of them
+CLEAR = 10  # rows: a head on which no more than so many of all of them can hang is clear
 GRADIENT = 3.0  # evaluations: a pass forward and one backward, which costs about two
-MOST = 0.45  # of what measuring every head on every row costs: early stopping spends no more
+MOST = 0.45  # of what measuring every head on every row costs: early stopping spends no more, clear or not
 Told = Callable[[float], None] | None
 
 
@@ -34,7 +34,7 @@ class Effect:
     loss: Difference | None
     gradient: float | None
     rows: int
-    settled: bool = False  # early: the interval left no doubt before all rows were read
+    settled: bool = False  # the interval leaves no doubt: it lies on one side of 0, or close about it
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Ranking:
     effects: list[Effect]
     agreement: float | None  # Spearman's correlation of the two ways
     cost: dict[str, float]
+    clear: float | None = None  # early: how close about 0 an interval has to lie
 
     def __repr__(self) -> str:
         lines = [f"{e.address:<20}{'' if e.loss is None else f'{e.loss.value:9.4f}'}" for e in self.effects]
@@ -62,7 +63,11 @@ def rank(
     batch_tokens: int = 4096,
     told: Told = None,
 ) -> Ranking:
-    """by: "ablation", "gradient" or both. early: stop measuring heads that are clear. told: hears the share done."""
+    """by: "ablation", "gradient" or both. told: hears the share done.
+
+    early: stop measuring a head once its interval, wide enough for every look, lies on one side of 0 or so close about
+    it that no more than ten rows of all can hang on the head.
+    """
     if not by or not set(by) <= {"ablation", "gradient"}:
         raise ValueError(f"by={list(by)}: give ablation, gradient or both")
     task, model = loaded.ready(), loaded.model.eval()
@@ -83,7 +88,8 @@ def rank(
     effects = [replace(effect, gradient=gradients.get(effect.address)) for effect in effects]
     effects.sort(key=lambda effect: (-_value(effect), -(effect.gradient or 0.0)))
     whole = search.whole.result()[search.metric]
-    return Ranking(search.metric, whole, effects, _agreement(effects) if gradients else None, cost)
+    agreement = _agreement(effects) if gradients else None
+    return Ranking(search.metric, whole, effects, agreement, cost, search.clear if early else None)
 
 
 class Ablation:
@@ -101,6 +107,7 @@ class Ablation:
         self.metric = named_score(task.scorer(1), metric)
         self.evaluation = len(self.passes.blocks) * area(ready, batch_tokens)
         self.whole = task.scorer(REPLICATES)
+        self.clear = 0.0
         self.foretells = task.judged(model, []) is not None  # judged by text, not by answers: row by row it is not run
         self.judged = 0  # windows of it
 
@@ -115,8 +122,8 @@ class Ablation:
         return [self._effect(address, self.whole, scorers[address], 0.95) for address in self.addresses]
 
     def early(self) -> list[Effect]:
-        """Portion by portion; heads whose interval leaves no doubt are not measured on, and no more than `MOST`
-        is spent: on the heads that may be needed most."""
+        """Portion by portion; heads whose interval leaves no doubt are not measured on. Should `MOST` not suffice for
+        the others, it is spent on those that may be needed most."""
         portions = [list(part) for part in np.array_split(np.array(self.rows, dtype=object), PORTIONS) if len(part)]
         wholes = [self.task.scorer(REPLICATES) for _ in portions]
         scorers = {address: self.task.scorer(REPLICATES) for address in self.addresses}
@@ -124,17 +131,24 @@ class Ablation:
         most = MOST * (1 + self._price(self.addresses))
         effects: dict[str, Effect] = {}
         left = list(self.addresses)
+        self.batch_tokens //= len(portions)  # fewer rows at a time are less alike: smaller batches waste no more on it
         shares = [len(self.passes.blocks) * area(rows, self.batch_tokens) / self.evaluation for rows in portions]
         for number, portion in enumerate(portions):
             rest, mine = sum(shares[number:]), shares[number]
             while left and number and self.cost + rest + mine * self._price(left) > most:
                 left.pop()  # the least likely to be needed of those in doubt
             self._measure(left, portion, wholes[number:], scorers, most)
+            self.clear = self._worth(wholes[number])
             for address in left:
                 effects[address] = self._effect(address, wholes[number], scorers[address], level)
             left = sorted((a for a in left if not effects[a].settled), key=lambda a: -_high(effects[a]))
         self.whole = wholes[-1]
         return list(effects.values())
+
+    def _worth(self, whole: Scorer) -> float:
+        """What `CLEAR` of all rows are worth in the score; in one that is no share, so much of it."""
+        now = whole.result()[self.metric]
+        return CLEAR / len(self.rows) * {"share": 1.0, "correlation": 1.0, "percent": 100.0}.get(now.unit, now.value)
 
     def _measure(
         self,
@@ -189,8 +203,8 @@ class Ablation:
 
     def _effect(self, address: str, whole: Scorer, without: Scorer, level: float) -> Effect:
         loss = loss_of(whole, without, self.metric, level)
-        low, high = (points(x, whole.result()[self.metric]) for x in (loss.interval.low, loss.interval.high))
-        settled = low > 0 or high < 0 or (low >= -CLEAR and high <= CLEAR)
+        low, high = loss.interval.low, loss.interval.high
+        settled = low > 0 or high < 0 or (low >= -self.clear and high <= self.clear)
         return Effect(address, loss, None, drawn(whole), settled)
 
 

@@ -102,6 +102,13 @@ def print_ranking(found: Ranking, console: Console) -> None:
         console.print(
             f"whole model: {called(found.metric)} {found.whole:.4f}; losses in points, bold: more than chance"
         )
+    if found.clear is not None and found.whole is not None:
+        clear = sum(effect.settled for effect in found.effects)
+        near = points(found.clear, found.whole)
+        console.print(
+            f"clear: {clear} of {len(found.effects)} heads, whose intervals lie on one side of 0 or within "
+            f"{near:.2g} of it; measuring stopped there"
+        )
     if found.agreement is not None:
         console.print(f"agreement of ablation and gradient (Spearman): {found.agreement:.2f}")
     cost = ", ".join(f"{name} {value:.1f}" for name, value in found.cost.items())
@@ -110,7 +117,7 @@ def print_ranking(found: Ranking, console: Console) -> None:
 
 def spread(loss: Difference, score: Score) -> str:
     low, high = points(loss.interval.low, score), points(loss.interval.high, score)
-    return f"{low:+.2f} to {high:+.2f} ({100 * loss.interval.level:.0f} %)"
+    return f"{low:+.2f} to {high:+.2f} ({100 * loss.interval.level:g} %)"
 
 
 def print_bill(done: Pruned, console: Console) -> None:
