@@ -70,6 +70,19 @@ def test_conversations_are_learnt_by_heart_saved_and_answered(place):
     assert opened.evaluate(rows)["loss"].value < 0.05
 
 
+@pytest.mark.parametrize("stop", [3, 6])
+def test_a_stopped_run_goes_on_bit_for_bit(place, stop):
+    def weights(out: str) -> bytes:
+        return (finished(training(place, out, steps=8, save_every=2)).out / "model/model.safetensors").read_bytes()
+
+    whole = weights("whole")
+    for event in training(place, "stopped", steps=8, save_every=2):
+        if event.step == stop:
+            break
+    assert any((place / "stopped" / "checkpoints").iterdir())
+    assert weights("stopped") == whole
+
+
 def test_transformers_writes_conversations_alike(place):
     transformers = pytest.importorskip("transformers")
     run = finished(training(place, "run"))

@@ -154,7 +154,7 @@ def rank(
     columns: Columns = None,
     by: Annotated[str, typer.Option(help="ablation, gradient or both.")] = "both",
     metric: Annotated[str | None, typer.Option(help="The score to look at, if not the task's main one.")] = None,
-    early: Annotated[bool, typer.Option("--early", help="Stop measuring heads that are clear: half the cost.")] = False,
+    early: Annotated[bool, typer.Option("--early", help="Stop measuring heads that are clear: a third of the cost.")] = False,
     limit: Limit = None,
     task: Task = None,
     json: Json = False,
@@ -163,6 +163,9 @@ def rank(
 
     By ablation: every head is switched off in turn, and the loss of the score is given with its paired interval. Only
     the layers behind the head are computed again. By gradient: mean |d loss / d gate| of a gate on each head.
+
+    With --early a head is clear, and measured no more, once its interval lies on one side of 0, or so close about it
+    that no more than ten of all rows can hang on the head.
 
     \b
     Example:
@@ -220,8 +223,9 @@ def prune(
 ) -> None:
     """Cut heads out of a model, into a smaller dense one, and print the bill.
 
-    Half of DATA chooses what goes, the other half judges it. Every attention keeps at least one head, and heads keep
-    their numbers. If the budget is broken on the rows that judge, nothing is written and the exit code is 1.
+    Half of DATA chooses what goes, the other half judges it. A step counts as within the budget if its interval, taken
+    twice as wide, is. Every attention keeps at least one head, and heads keep their numbers. If the budget is broken on
+    the rows that judge, nothing is written and the exit code is 1.
 
     \b
     Example:
