@@ -154,7 +154,9 @@ def rank(
     columns: Columns = None,
     by: Annotated[str, typer.Option(help="ablation, gradient or both.")] = "both",
     metric: Annotated[str | None, typer.Option(help="The score to look at, if not the task's main one.")] = None,
-    early: Annotated[bool, typer.Option("--early", help="Stop measuring heads that are clear: a third of the cost.")] = False,
+    early: Annotated[
+        bool, typer.Option("--early", help="Measure no head on that is clear: a third of the cost.")
+    ] = False,
     limit: Limit = None,
     task: Task = None,
     json: Json = False,
