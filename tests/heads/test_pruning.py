@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,9 +19,9 @@ from multihead.build import create
 from multihead.data.split import is_valid
 from multihead.data.tokenizer import Tokenizer
 from multihead.heads import Budget, padded, prune, recovery, undo
-from multihead.heads.choose import Point, Search, chosen
+from multihead.heads.choose import Point, Search, caution, chosen
 from multihead.heads.cut import Cut
-from multihead.heads.judge import examples
+from multihead.heads.judge import Example, Work, examples
 from multihead.heads.moments import moments
 from multihead.heads.pruning import halves
 from multihead.models import ModelConfig
@@ -110,25 +111,38 @@ def test_a_half_is_scored_with_what_the_other_half_says(planted: Any, fold: bool
 
 
 def test_the_choice_is_wary_of_other_rows() -> None:
-    """The interval counts twice, and the first step that is too dear ends the choice."""
+    """The first step that other rows may find too dear ends it."""
 
     def point(flops: float, value: float, high: float) -> Point:
         loss = Difference(value, Interval(2 * value - high, high, 0.95), 0.5)
         return Point((), Cut(units={"encoder.0": (int(100 * flops),)}), 1.0, flops, Score(0.9), loss)
 
     curve = [point(1, 0, 0.003), point(0.9, 0.001, 0.003), point(0.8, 0.001, 0.004), point(0.7, 0.0005, 0.001)]
-    assert [pytest.approx(p.feared()) for p in curve] == [0.3, 0.5, 0.7, 0.15]
+    assert [p.feared(2.0) for p in curve] == pytest.approx([0.3, 0.5, 0.7, 0.15])
 
     class Steps:
         by_flops = True
+        sides = (Work([Example({}, [], 0)] * 100, [], 0),)
 
         def points(self, keep: float) -> Iterator[Point]:
             return iter(curve)
 
-    best, seen = chosen(cast("Search", Steps()), Budget(points=0.5))
+    best, seen = chosen(cast("Search", Steps()), Budget(points=0.5), judging=100)
     assert best.flops == 0.9
     assert len(seen) == len(curve)
-    assert chosen(cast("Search", Steps()), Budget(keep=0.7))[0].flops == 0.7
+    assert chosen(cast("Search", Steps()), Budget(points=0.5), judging=20)[0].flops == 1.0
+    assert chosen(cast("Search", Steps()), Budget(keep=0.7), judging=100)[0].flops == 0.7
+
+
+@pytest.mark.parametrize(("choosing", "judging"), [(500, 500), (2000, 500), (500, 3000)])
+def test_wary_choices_hold_in_nine_of_ten_cases(choosing: int, judging: int) -> None:
+    """Of a loss that lies, as seen by the rows that choose, just within the budget."""
+    draw = np.random.Generator(np.random.PCG64(0))
+    mine, theirs = 1 / choosing**0.5, 1 / judging**0.5  # errors of the two estimates
+    seen = 0.3 - caution(choosing, judging) * 1.96 * mine  # the budget is 0.3
+    true = seen + mine * draw.standard_normal(20000)
+    held = true + theirs * draw.standard_normal(20000) + 1.96 * theirs <= 0.3
+    assert held.mean() == pytest.approx(0.9, abs=0.01)
 
 
 def test_a_broken_budget_writes_nothing(planted_previous: Any, tmp_path: Path) -> None:

@@ -225,9 +225,10 @@ def prune(
 ) -> None:
     """Cut heads out of a model, into a smaller dense one, and print the bill.
 
-    Half of DATA chooses what goes, the other half judges it. A step counts as within the budget if its interval, taken
-    twice as wide, is. Every attention keeps at least one head, and heads keep their numbers. If the budget is broken on
-    the rows that judge, nothing is written and the exit code is 1.
+    Half of DATA chooses what goes, the other half judges it. The choice is wary: about twice the interval of a step
+    must lie within the budget, so that rows like these hold it by their whole interval in nine of ten cases. Every
+    attention keeps at least one head, and heads keep their numbers. If the budget is broken on the rows that judge,
+    nothing is written and the exit code is 1.
 
     \b
     Example:

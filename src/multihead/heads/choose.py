@@ -26,7 +26,6 @@ from multihead.tasks import Scorer, Task
 ASKED = 512  # rows, evenly spread, that gradients are taken on
 SEEN = 2048  # rows, likewise, that say how parts go together
 STEP = 0.05  # of what may go, per step
-WARY = 2.0  # how many times as wide the interval of a loss is taken, when a budget is to hold on other rows
 FAR = 4.0  # budgets: where a step loses more than this many, the search ends
 
 
@@ -41,11 +40,12 @@ class Point:
     score: Score
     loss: Difference  # positive: worse
 
-    def feared(self) -> float:
-        """Points that other rows may lose: to the end of the interval, and as far again, because the rows that judge
-        have their own noise. Where no answer changed, the interval alone is all that may have been missed."""
+    def feared(self, times: float) -> float:
+        """Points that other rows may lose; times: how many times as far as the end of the interval. Where no answer
+        changed, the interval is all that may have been missed."""
         value, interval = self.loss.value, self.loss.interval
-        times = 1.0 if value == 0 and interval.low == -interval.high else WARY
+        if value == 0 and interval.low == -interval.high:
+            times = 1.0
         return points(value + times * (interval.high - value), self.score)
 
 
@@ -167,11 +167,23 @@ class Budget:
         return Budget(keep=share)
 
 
-def chosen(search: Search, budget: Budget, told: Callable[[Point], None] | None = None) -> tuple[Point, list[Point]]:
-    """The point of the curve that the budget allows, and the curve as far as it was followed.
+def caution(choosing: int, judging: int) -> float:
+    """How far a loss must stay within a budget on so many rows, in half-widths of its interval, that so many others
+    hold the budget by the whole of theirs in nine of ten cases: theirs is as wide as their number makes it, and its
+    middle lies off by the noise of both."""
+    ratio = choosing / judging
+    return ratio**0.5 + 1.2816 / 1.96 * (1 + ratio) ** 0.5
 
-    The choice ends with the first step that other rows may find too dear; the curve goes on a little.
+
+def chosen(
+    search: Search, budget: Budget, judging: int, told: Callable[[Point], None] | None = None
+) -> tuple[Point, list[Point]]:
+    """The point of the curve that the budget allows, and the curve as far as it was followed. judging: how many other
+    rows will judge it.
+
+    The choice ends with the first step that those may find too dear; the curve goes on a little.
     """
+    times = caution(sum(len(side.rows) for side in search.sides), judging)
     curve: list[Point] = []
     best: Point | None = None
     dear = False
@@ -180,7 +192,7 @@ def chosen(search: Search, budget: Budget, told: Callable[[Point], None] | None 
         if told is not None:
             told(point)
         allowed = budget.points or 0.0
-        dear = dear or (budget.keep is None and point.feared() > allowed)
+        dear = dear or (budget.keep is None and point.feared(times) > allowed)
         if not dear:
             best = point
         elif points(point.loss.value, point.score) > FAR * allowed:
@@ -195,6 +207,6 @@ def chosen(search: Search, budget: Budget, told: Callable[[Point], None] | None 
         first = curve[min(1, len(curve) - 1)]
         raise ValueError(
             f"nothing can go within {budget.points or 0:g} points for certain: the first step may lose "
-            f"{first.feared():.2f}, judged by the rows that choose; allow more, or give more rows"
+            f"{first.feared(times):.2f}, judged by the rows that choose; allow more, or give more rows"
         )
     return best, curve

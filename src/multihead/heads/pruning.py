@@ -80,7 +80,7 @@ def prune(
     ready = examples(task, choosing)
     metric = named_score(task.scorer(1), budget.metric)
     search = Search(model, task, ready, metric, ffn=ffn, columns=columns, fold=fold)
-    point, curve = chosen(search, budget, told)
+    point, curve = chosen(search, budget, len(judging), told)
     smaller, _ = cut(model, point.plan, search.moments)
     bill = billed(model, smaller, task, examples(task, judging), metric)
     held = verdict(bill, budget)
