@@ -12,7 +12,7 @@ DATA = os.environ.get("MULTIHEAD_DATA")
 SQUAD = Path(DATA or "") / "squad_v1.1"
 
 
-@pytest.mark.skipif(DATA is None, reason="set MULTIHEAD_DATA to a folder with squad_v1.1 in it: dev and two published prediction files")
+@pytest.mark.skipif(DATA is None, reason="set MULTIHEAD_DATA to a folder with squad_v1.1 and published predictions")
 @pytest.mark.parametrize(
     ("name", "exact", "f1"), [("bert_ensemble", "86.21", "92.20"), ("logreg_baseline", "40.14", "50.98")]
 )
