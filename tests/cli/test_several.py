@@ -73,6 +73,15 @@ def test_heads_export_compare_and_check_by_name(place: Path, multihead: Any) -> 
     assert "mood: at least two tasks are compared" in done.stderr
     done = multihead("export", "runs/a/model", "--out", "x", "--task", "mood", cwd=place)
     assert "no place in transformers" in done.stderr  # rotary positions: no family's
+    done = multihead("heads", "prune", "runs/a/model", "mood.csv", "--keep", "50%", "--out", "p", cwd=place)
+    assert (done.returncode, (place / "p").exists()) == (1, False)
+    assert "export runs/a/model --task mood --to multihead --out FOLDER" in done.stderr
+    done = multihead("export", "runs/a/model", "--out", "mood", "--task", "mood", "--to", "multihead", cwd=place)
+    assert done.returncode == 0, done.stderr
+    done = multihead("heads", "prune", "mood", "mood.csv", "--keep", "50%", "--out", "p", cwd=place)
+    assert done.returncode == 0, done.stderr
+    done = multihead("predict", "p", cwd=place, given="fine great\n")
+    assert json.loads(done.stdout)["label"] == "good"
     done = multihead("compare", "runs/a/model", "runs/a/model", "mood.csv", "--task", "mood", cwd=place)
     assert "only the second has right: 0" in done.stdout, done.stderr
     done = multihead("check", "run.toml", cwd=place)

@@ -1,4 +1,4 @@
-"""`multihead export`: a model's directory in another library's layout."""
+"""`multihead export`: a model's directory in another library's layout, or one task of several on its own."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +13,7 @@ app = verb()
 
 class To(StrEnum):
     transformers = "transformers"
+    multihead = "multihead"
 
 
 @app.command()
@@ -26,12 +27,13 @@ def export(
 ) -> None:
     """Write a model so that another library opens it with the same answers.
 
-    A model that has no place there is refused, with the reason.
+    A model that has no place there is refused, with the reason. Our own layout (--to multihead) has a place for all:
+    one of several tasks becomes a model of its own, which can be trained on, or pruned, without the others.
 
     \b
     Example:
       multihead export runs/ner/model --to transformers --out exported
-      multihead export runs/several/model --task trec --out exported
+      multihead export runs/several/model --task trec --to multihead --out trec
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):  # before the import: answered at once
         raise ValueError(f"{out}: not an empty directory; give a new one")
@@ -39,6 +41,10 @@ def export(
     from multihead.heads import padded
 
     pruned = load(model, dtype=None, task=task)
+    if to is To.multihead:
+        save(pruned, out)
+        print(f"{out}: open it with multihead.load({str(out)!r})")
+        return
     loaded = padded(pruned)
     save(loaded, out, family=True)
     if loaded is not pruned:

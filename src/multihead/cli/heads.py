@@ -251,6 +251,11 @@ def prune(
         raise typer.BadParameter("say where to write: --out runs/ner/small")
     console = Console(highlight=False, stderr=json)
     loaded = load(model)
+    if loaded.tasks:
+        raise ValueError(
+            f"{', '.join(loaded.tasks)} share the heads of this model; to prune for one of them, write it out on its "
+            f"own first: multihead export {model} --task {loaded.tasks[0]} --to multihead --out FOLDER"
+        )
     loaded.ready()
     with console.status("choosing what goes"):
 
