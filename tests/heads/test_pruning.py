@@ -85,6 +85,8 @@ def test_a_budget_that_holds_and_one_that_cannot(planted: Any, parent: Path, tmp
     assert done.bill.rows == len(judge)
     with pytest.raises(ValueError, match=r"nothing can go within 0\.1 points for certain"):
         prune(parent, planted.rows, tmp_path / "b", Budget.read("-0.1", None), check=planted.rows)
+    with pytest.raises(ValueError, match="no row to read"):
+        prune(parent, planted.rows, tmp_path / "b", Budget.read("-0.1", None), check=[])
     assert not (tmp_path / "b").exists()
 
 

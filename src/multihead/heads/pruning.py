@@ -77,12 +77,12 @@ def prune(
     loaded = load(where)
     task, model = loaded.ready(), loaded.model
     choosing, judging = halves(rows) if check is None else (list(rows), list(check))
-    ready = examples(task, choosing)
+    ready, others = examples(task, choosing), examples(task, judging)
     metric = named_score(task.scorer(1), budget.metric)
     search = Search(model, task, ready, metric, ffn=ffn, columns=columns, fold=fold)
-    point, curve = chosen(search, budget, len(judging), told)
+    point, curve = chosen(search, budget, len(others), told)
     smaller, _ = cut(model, point.plan, search.moments)
-    bill = billed(model, smaller, task, examples(task, judging), metric)
+    bill = billed(model, smaller, task, others, metric)
     held = verdict(bill, budget)
     wide = {name: sum(widths_of(a)) for name, a in attentions(model).items()}
     narrow = {name: (a.heads, sum(widths_of(a))) for name, a in attentions(smaller).items()}
