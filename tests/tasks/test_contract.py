@@ -126,7 +126,7 @@ class Memory(list):
 
 
 def train(model, task, rows, steps=60, lr=3e-3, **plan):
-    data = Memory(window for values in task.prepare(rows) for window in task.encode(values))
+    data = Memory(window for values in task.learnt(rows) for window in task.encode(values))
     options = Plan(**{"steps": steps, "batch_tokens": 800, "warmup": 5, **plan})
     if task.running:
         text = Text([np.concatenate([window["tokens"] for window in data])], task.size)
@@ -243,6 +243,11 @@ def test_ner_with_case_and_context():
     window = task.encode(prepared[1])[0]
     assert (window["labels"] != -100).sum() < len(window["tokens"]) - 2
     assert window["types"].max() == 2
+    shown = [word for part in ("before", "tokens", "after") for word in prepared[1][part]]
+    capitals = sum(word != word.lower() for word in shown)
+    assert (window["types"] == 2).sum() >= capitals  # of the words around the sentence too
+
+    model, task, rows = make("ner", case=True, context=48, size=64)  # a stretch is a document, shown whole to each
     train(model, task, documents, steps=120)
     assert evaluate(model, task, documents, 0).result()["strict.f1"].value >= 0.99
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import multihead as mh
 from multihead.build import create, save, with_readout
@@ -16,7 +19,7 @@ from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.models.crf import Chain, surprise
 from multihead.tasks import Ner
 from multihead.tasks.predict import evaluate, predictions
-from multihead.tasks.words import neighbours
+from multihead.tasks.words import neighbours, stretches
 from multihead.train.loop import Plan, fit
 from multihead.train.optimizer import adamw
 
@@ -216,6 +219,25 @@ def test_neighbours_are_of_the_same_document() -> None:
     assert (found[2]["before"], found[2]["after"]) == ([], [])
     assert all("before" not in r for r in (found[3], found[4], found[6]))
     assert found[5]["before"] == []
+
+
+@given(st.lists(st.tuples(st.integers(1, 7), st.sampled_from([0, 1, None])), max_size=20), st.integers(1, 20))
+def test_stretches_hold_every_word_once_and_of_one_document(made: list[tuple[int, int | None]], count: int) -> None:
+    rows = [
+        {"tokens": [f"{i}-{k}" for k in range(n)], "tags": [f"{document}"] * n, "document": document}
+        for i, (n, document) in enumerate(made)
+    ]
+    found = list(stretches(rows, count))
+    for name in ("tokens", "tags"):
+        assert [x for r in found for x in r[name]] == [x for r in rows for x in r[name]]
+    assert all(len(set(r["tags"])) == 1 for r in found)
+    own = [len(r["tokens"]) for r in rows]
+    assert all(len(r["tokens"]) <= count or len(r["tokens"]) in own for r in found)
+    for one, other in pairwise(found):  # nothing is cut that could stay together
+        if one["document"] is not None and one["document"] == other["document"]:
+            following = int(other["tokens"][0].split("-")[0])
+            assert len(one["tokens"]) + own[following] > count
+    assert sum(r["document"] is None for r in found) == sum(r["document"] is None for r in rows)
 
 
 def test_a_row_that_stands_alone_is_not_held_back() -> None:

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from multihead.data.disk import NO_ROOM, sha256, sync
 
-VERSION = 1
+VERSION = 2
 MANIFEST = "manifest.json"
 BLOCK = 1 << 20
 GIVE_BACK = 128  # rows read; each touches up to 64 KiB of every file

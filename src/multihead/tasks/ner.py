@@ -27,7 +27,7 @@ from multihead.tasks.losses import class_loss
 from multihead.tasks.paths import Chances, Moves, best_legal, best_path, legal
 from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window, frame
 from multihead.tasks.together import Together
-from multihead.tasks.words import DIGITS, joined, laid_out, neighbours, word_of, written
+from multihead.tasks.words import DIGITS, joined, laid_out, neighbours, stretches, word_of, written
 
 
 class Ner(Task):
@@ -53,6 +53,11 @@ class Ner(Task):
 
     def prepare(self, rows: Iterable[Values]) -> Iterable[Values]:
         return neighbours(rows, self.options["context"]) if self.options.get("context") else rows
+
+    def learnt(self, rows: Iterable[Values]) -> Iterable[Values]:
+        """With context, every word of a stretch of the document learns its tag at once: each then has neighbours on
+        both sides, and they cost nothing, where a sentence shown amid unlabelled ones costs a multiple of its own."""
+        return stretches(rows, 2 * self.options["context"]) if self.options.get("context") else rows
 
     def adapt(self, model: Model) -> None:
         """More token types for the cases; they start as type 0, so nothing changes before training. A readout that
@@ -82,32 +87,33 @@ class Ner(Task):
     def encode(self, values: Values) -> list[Window]:
         words, text, places = laid_out(values)
         before, after = values.get("before", ()), values.get("after", ())
+        everything = [*before, *words, *after]
         if before or after:
-            everything = [*before, *words, *after]
-            text, all_places = joined(everything)
-            places = all_places[len(before) : len(before) + len(words)]
+            text, places = joined(everything)
         encoding = self.tokenizer.encode(text)
         first, last = frame(encoding.special)
         owner = word_of(encoding.offsets[first:last], places)
+        kinds = self._kinds(everything, owner)
+        inside = (owner >= len(before)) & (owner < len(before) + len(words))
+        owner = np.where(inside, owner - len(before), -1)
         starts = np.concatenate(([True], owner[1:] != owner[:-1])) & (owner >= 0)
         labels = self._labels(self._mended(values.get("tags")), owner, starts)
-        kinds = self._kinds(words, owner)
         head, tail = encoding.ids[:first], encoding.ids[last:]
         room = self.size - len(head) - len(tail)
         cuts = self._cuts(owner, room)
         found: list[Window] = []
         for (start, stop), (own_start, own_stop) in zip(cuts, owned(cuts), strict=True):
-            inside = slice(start, stop)
+            here = slice(start, stop)
             mine = np.zeros(stop - start, dtype=bool)
             mine[own_start - start : own_stop - start] = True
             window = {
-                "tokens": np.array([*head, *encoding.ids[first:last][inside], *tail], dtype=np.int32),
-                "word": self._framed(np.where(mine & starts[inside], owner[inside], -1), head, tail, -1),
+                "tokens": np.array([*head, *encoding.ids[first:last][here], *tail], dtype=np.int32),
+                "word": self._framed(np.where(mine & starts[here], owner[here], -1), head, tail, -1),
             }
             if labels is not None:
-                window["labels"] = self._framed(np.where(mine, labels[inside], IGNORE), head, tail, IGNORE)
+                window["labels"] = self._framed(np.where(mine, labels[here], IGNORE), head, tail, IGNORE)
             if kinds is not None:
-                window["types"] = self._framed(kinds[inside], head, tail, 0)
+                window["types"] = self._framed(kinds[here], head, tail, 0)
             if self.options.get("crf"):  # does the sentence begin in this window, and end?
                 window["ends"] = np.array([not found, (start, stop) == cuts[-1]], dtype=np.int32)
             found.append(window)

@@ -114,6 +114,10 @@ class Task(ABC):
         """Rows that need their neighbours get them here."""
         return rows
 
+    def learnt(self, rows: Iterable[Values]) -> Iterable[Values]:
+        """Rows as training takes them, where that is not as `prepare` gives them."""
+        return self.prepare(rows)
+
     def fault(self, windows: Sequence[Window]) -> str:
         """Why an encoded row cannot be learnt from; it is left out of training then, counted and told."""
         return ""

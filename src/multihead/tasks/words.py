@@ -97,3 +97,29 @@ def neighbours(rows: Iterable[Values], count: int) -> Iterator[Values]:
         ahead += len(values["tokens"])
         yield from ready(False)
     yield from ready(True)
+
+
+def stretches(rows: Iterable[Values], count: int) -> Iterator[Values]:
+    """Tagged sentences of a document joined into rows of up to `count` words; a longer sentence is one by itself.
+
+    What is a document, and what stands alone, is as with `neighbours`.
+    """
+    held: list[Values] = []
+
+    def joint() -> Values:
+        together = {name: [part for values in held for part in values[name]] for name in ("tokens", "tags")}
+        return {**held[0], **together}
+
+    for values in rows:
+        alone = "tokens" not in values or values.get("document", 0) is None
+        if held:
+            other = alone or values.get("document", 0) != held[0].get("document", 0)
+            if other or sum(len(one["tokens"]) for one in [*held, values]) > count:
+                yield joint()
+                held = []
+        if alone:
+            yield values
+        else:
+            held.append(values)
+    if held:
+        yield joint()

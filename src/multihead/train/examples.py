@@ -117,7 +117,7 @@ def running(task: Task, rows: Side, cache: Path, key: str) -> store.Store:
     dtype = np.uint16 if len(task.tokenizer) <= 1 << 16 else np.int32
 
     def build() -> Iterator[dict[str, Any]]:
-        for values in task.prepare(rows()):
+        for values in task.learnt(rows()):
             yield {"tokens": task.encode(values)[0]["tokens"]}
 
     return store.cached(cache, key, {"tokens": dtype}, build)
@@ -131,7 +131,7 @@ def encoded(task: Task, rows: Side, cache: Path, key: str) -> Examples:
     def build() -> Iterator[dict[str, Any]]:
         left: dict[str, list[Any]] = {}  # reason -> how many, and where the first one stands
         cut = {"rows": 0, "tokens": 0}
-        for values in task.prepare(rows()):
+        for values in task.learnt(rows()):
             windows = task.encode(values)
             if reason := task.fault(windows):
                 left.setdefault(reason, [0, f"{values.get('file', 'row')}:{values.get('line', '?')}"])[0] += 1
@@ -154,7 +154,7 @@ def encoded(task: Task, rows: Side, cache: Path, key: str) -> Examples:
 
 def _looked(task: Task, rows: Side) -> dict[str, Any]:
     """The fields of a window, by the first one that is of use."""
-    found = (task.encode(values) for values in task.prepare(rows()))
+    found = (task.encode(values) for values in task.learnt(rows()))
     first = next((windows[0] for windows in found if windows and not task.fault(windows)), None)
     if first is None:
         raise ValueError(f"there is nothing to train on: no row was usable\n{rows.reading}")
