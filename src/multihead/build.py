@@ -15,6 +15,7 @@ from torch import Tensor
 
 from multihead.data.disk import read_json
 from multihead.data.tokenizer import Tokenizer
+from multihead.machine.device import device_of
 from multihead.models import (
     Classes,
     Decoder,
@@ -108,12 +109,21 @@ class Loaded:
                 f"in Python load(…, task={self.tasks[0]!r})"
             )
         if self.task is not None and self.tokenizer is not None:
-            return TASKS[self.task].variant(self.options)(self.tokenizer, self.labels, **self.options)
+            task = TASKS[self.task].variant(self.options)(self.tokenizer, self.labels, **self.options)
+            task.device = self.model.device
+            return task
         name = natural(self.model)
         if name is None or self.tokenizer is None:
             raise ValueError(f"this {self.architecture} was not trained for a task here; train it: multihead init TASK")
         told = usage(self.model.body, self.tokenizer.target, self.generation)
-        return TASKS[name](self.tokenizer, [], longest(self.model.body), **told)
+        task = TASKS[name](self.tokenizer, [], longest(self.model.body), **told)
+        task.device = self.model.device
+        return task
+
+    def to(self, device: str = "auto") -> Loaded:
+        """This model, where it shall compute: cpu, cuda, mps, or auto (a graphics card where there is one)."""
+        self.model.to(device_of(device))
+        return self
 
     def predict(self, inputs: Iterable[str | Json]) -> list[Prediction]:
         """One prediction for each text, or for each object with the task's columns."""
@@ -130,6 +140,7 @@ class Loaded:
             raise ValueError(f"this {self.architecture} gives no vectors; train one: match with kind = bi")
         size = int(self.options.get("size", body.config.max_length))
         task = Embed(tokenizer, [], size, min(int(self.options.get("overlap", 64)), size // 2))
+        task.device = self.model.device
         if isinstance(texts, str):
             raise ValueError("embed takes a list of texts; for one text: embed([text])[0]")
         rows = (task.checked(text, f"input {number}") for number, text in enumerate(texts))

@@ -16,6 +16,7 @@ from multihead.train.loop import Plan, fit
 from multihead.train.optimizer import adamw
 from multihead.train.speed import kept_precision, precision_of, stepping
 
+CPU = torch.device("cpu")
 GOOD = Finding("bf16", error=0.004, ratio=0.5)
 SLOW = Finding("bf16", error=0.004, ratio=1.3)
 WRONG = Finding("bf16", error=0.4, ratio=0.5)
@@ -35,7 +36,7 @@ DEAD = Finding("bf16", died="the process died with SIGILL")
     ],
 )
 def test_the_choice(wanted, finding, name, note):
-    chosen, why = precision_of(wanted, lambda: {"bf16": finding})
+    chosen, why = precision_of(wanted, CPU, lambda: {"bf16": finding})
     assert chosen == name
     assert note in why
     assert bool(why) == (wanted == "auto")
@@ -44,14 +45,14 @@ def test_the_choice(wanted, finding, name, note):
 @pytest.mark.parametrize("finding", [WRONG, DEAD])
 def test_bf16_where_it_does_not_work(finding):
     with pytest.raises(ValueError, match=r"bf16 on this machine .*; use fp32 or auto"):
-        precision_of("bf16", lambda: {"bf16": finding})
+        precision_of("bf16", CPU, lambda: {"bf16": finding})
 
 
 def test_fp32_asks_no_probe():
     def probe():
         raise AssertionError
 
-    assert precision_of("fp32", probe) == ("fp32", "")
+    assert precision_of("fp32", CPU, probe) == ("fp32", "")
 
 
 def test_a_run_goes_on_in_the_precision_it_began_in(tmp_path):

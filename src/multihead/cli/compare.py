@@ -81,4 +81,4 @@ def opened(model: str, name: str | None) -> Loaded:
     from multihead.build import load
 
     loaded = load(model)
-    return load(model, task=name) if loaded.tasks else loaded
+    return (load(model, task=name) if loaded.tasks else loaded).to("auto")

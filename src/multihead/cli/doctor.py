@@ -43,9 +43,8 @@ def examine() -> dict[str, Any]:
     """All findings, as JSON has them; memory in bytes."""
     import torch
 
-    from multihead.machine import cpu, extras, memory, precision, threads
+    from multihead.machine import cpu, device, extras, memory, precision, threads
 
-    devices = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     return {
         "versions": {
             "multihead": __version__,
@@ -57,7 +56,7 @@ def examine() -> dict[str, Any]:
             "instructions": cpu.instructions(),
             "torch_uses": torch.backends.cpu.get_cpu_capability(),
         },
-        "devices": [name for name, there in devices.items() if there],
+        "devices": device.found(),
         "threads": {"use": threads.processors(), "allowed": threads.allowed(), "quota": threads.quota()},
         "memory": {"limit": memory.limit(), "resident": memory.resident(), "peak": memory.peak()},
         "precision": {

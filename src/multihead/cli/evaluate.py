@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from multihead.cli.verb import verb
+from multihead.cli.verb import DEVICE, verb
 
 if TYPE_CHECKING:
     from multihead.data.read import Reading
@@ -25,6 +25,7 @@ def evaluate(
         list[str] | None, typer.Argument(help="Columns of other names: label=category; more files; format=pairs")
     ] = None,
     name: Annotated[str | None, typer.Option("--task", help="Of a model with several tasks, the name of one.")] = None,
+    device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Score a model on a file, with confidence intervals.
@@ -43,7 +44,7 @@ def evaluate(
     from multihead.scores import plain
     from multihead.tasks import predict
 
-    loaded = load(model, task=name)
+    loaded = load(model, task=name).to(device)
     task = loaded.ready()
     console = Console(highlight=False, stderr=json)
     reading = reading_of(task, data, columns or [])

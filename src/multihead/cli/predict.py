@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from multihead.cli.verb import verb
+from multihead.cli.verb import DEVICE, verb
 
 if TYPE_CHECKING:
     from multihead.models import Model
@@ -28,6 +28,7 @@ def predict(
     file: Annotated[str, typer.Argument(help="JSONL or text, one input a line, also .gz; - is stdin.")] = "-",
     interactive: Annotated[bool, typer.Option("-i", help="A prompt: one input a line, answered at once.")] = False,
     name: Annotated[str | None, typer.Option("--task", help="Of a model with several tasks, the name of one.")] = None,
+    device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
 ) -> None:
     """Write one JSON line per input, in their order. A line that cannot be read is answered with an error object and
     the rest goes on; the exit code is then 1.
@@ -45,7 +46,7 @@ def predict(
     from multihead.tasks import Generate
     from multihead.tasks.predict import WRITTEN, predictions
 
-    loaded = load(model, task=name)
+    loaded = load(model, task=name).to(device)
     task = loaded.ready()
     if interactive and isinstance(task, Generate):
         talk(loaded.model, task)

@@ -2,6 +2,8 @@
 
 import typer
 
+DEVICE = "auto (a graphics card where there is one), cpu, cuda or mps."
+
 
 def verb() -> typer.Typer:
     """An application with one command; plain help (rich's layout costs 0.1 s) and our own error endings."""

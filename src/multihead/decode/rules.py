@@ -24,7 +24,7 @@ class Rules:
         prefix: Sequence[Sequence[int]] | None,
     ) -> None:
         self.penalty, self.ngram = settings.repetition_penalty, settings.no_repeat_ngram
-        self.stop = torch.tensor(sorted(stop), dtype=torch.long, device=prompt.device)
+        self.stop = torch.tensor(sorted(stop), dtype=torch.long).to(prompt.device)
         self.shortest = settings.min_length if stop else 0
         self.first = prompt.new_zeros(len(prompt), 1) if first is None else first
         self.prompt = prompt
@@ -74,7 +74,7 @@ class Rules:
         last = said[:, said.shape[1] - n + 1 :]
         again = (runs[:, :, :-1] == last[:, None]).all(dim=2) & (begins >= _each(self.first, len(said)))
         row, run = again.nonzero(as_tuple=True)
-        return scores.index_put((row, runs[row, run, -1]), scores.new_tensor(NEVER))
+        return scores.index_put((row, runs[row, run, -1]), scores.new_full((), NEVER))
 
 
 def _each(x: Tensor, rows: int) -> Tensor:
@@ -84,4 +84,4 @@ def _each(x: Tensor, rows: int) -> Tensor:
 
 def _table(prefix: Sequence[Sequence[int]], width: int, like: Tensor) -> Tensor:
     rows = [[*row, *[-1] * (width - len(row))] for row in prefix]
-    return torch.tensor(rows, dtype=torch.long, device=like.device)
+    return torch.tensor(rows, dtype=torch.long).to(like.device)

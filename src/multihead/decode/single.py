@@ -52,7 +52,7 @@ class Single:
             if len(going) < len(rows):
                 rows = [rows[i] for i in going]
                 with torch.inference_mode():
-                    tokens = self._leave(torch.tensor(going, device=tokens.device), tokens)
+                    tokens = self._leave(torch.tensor(going).to(tokens.device), tokens)
 
     def _choose(self, logits: Tensor, place: int) -> tuple[Tensor, list[float], set[int]]:
         """Tokens [B], their log p, and the rows to which every token is forbidden."""

@@ -26,5 +26,5 @@ def continued(training: Training, pruned: Loaded) -> None:
             f"the run trains {training.task.name} ({', '.join(training.loaded.labels[:9])}), the pruned model does "
             f"{pruned.task} ({', '.join(pruned.labels[:9])}); recover on the data that it was trained on"
         )
-    training.model.readout = deepcopy(pruned.model.readout)
+    training.model.readout = deepcopy(pruned.model.readout).to(training.model.device)
     training.loaded.pruned = {**pruned.pruned, "trained": True}

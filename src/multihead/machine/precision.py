@@ -60,9 +60,9 @@ def choose(wanted: str = "auto", probe: Callable[[], Mapping[str, Finding]] | No
 
 
 @cache
-def measure(halves: tuple[Name, ...] = HALVES) -> dict[str, Finding]:
+def measure(halves: tuple[Name, ...] = HALVES, device: str = "cpu") -> dict[str, Finding]:
     """Half precisions, probed in a child process; a few seconds, once per process."""
-    program = [sys.executable, "-m", "multihead.machine.probe"]
+    program = [sys.executable, "-m", "multihead.machine.probe", device]
     findings: dict[str, Finding] = {}
     # One child answers for all, unless a precision kills it: then another goes on with the rest.
     while left := [half for half in halves if half not in findings]:

@@ -24,10 +24,10 @@ def step(x: Tensor, w: Tensor) -> list[Tensor]:
     return [y.detach(), *torch.autograd.grad(y.float().square().sum(), (x, w))]
 
 
-def report(dtype: torch.dtype) -> dict[str, float]:
+def report(dtype: torch.dtype, device: str) -> dict[str, float]:
     """`error`: the largest relative error of an output or a gradient; `ratio`: time over fp32's."""
     torch.manual_seed(0)
-    full = torch.randn(2, 256, 256), torch.randn(256, 256) / 16
+    full = torch.randn(2, 256, 256).to(device), (torch.randn(256, 256) / 16).to(device)
     half = full[0].to(dtype), full[1].to(dtype)
     errors = [float((b.float() - a).norm() / a.norm()) for a, b in zip(step(*full), step(*half), strict=True)]
     # Interleaved, because a shared machine slows down and recovers; the minimum is free of neighbours.
@@ -37,13 +37,14 @@ def report(dtype: torch.dtype) -> dict[str, float]:
 
 def seconds(x: Tensor, w: Tensor) -> float:
     start = time.perf_counter()
-    step(x, w)
+    float(step(x, w)[-1].sum())  # a graphics card has not computed before it is asked for a number
     return time.perf_counter() - start
 
 
 if __name__ == "__main__":
     # One thread: with two on a busy machine, waiting for each other took 50 times as long as the products.
     torch.set_num_threads(1)
-    for name in sys.argv[1:]:
-        sys.stdout.write(json.dumps({"precision": name, **report(DTYPES[name])}) + "\n")
+    device, *names = sys.argv[1:]
+    for name in names:
+        sys.stdout.write(json.dumps({"precision": name, **report(DTYPES[name], device)}) + "\n")
         sys.stdout.flush()  # the next precision may end this process

@@ -98,6 +98,10 @@ class Model(nn.Module):
         super().__init__()
         self.body, self.readout = body, readout
 
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
     def forward(self, *inputs: Tensor | None, **options: Any) -> Tensor:
         """Takes what the body takes; returns logits."""
         hidden = self.body(*inputs, **options)

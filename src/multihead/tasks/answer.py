@@ -68,7 +68,7 @@ class Answer(Task):
         return torch.as_tensor(total) / 2, torch.tensor(len(logits))
 
     def read(self, model: Model, batch: Batch) -> list[NDArray[Any]]:
-        logits = self._masked(self.logits(model, batch).float(), batch).numpy()
+        logits = self._masked(self.logits(model, batch).float(), batch).cpu().numpy()
         return [row[:length] for row, length in zip(logits, batch["keep"].sum(1).tolist(), strict=True)]
 
     def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:

@@ -55,7 +55,7 @@ class Embed(Task):
         raise NotImplementedError("a vector alone has nothing to learn from; train match with kind = bi")
 
     def read(self, model: Model, batch: Batch) -> list[NDArray[Any]]:
-        return list(self.pooled(model, batch).numpy())
+        return list(self.pooled(model, batch).cpu().numpy())
 
     def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
         return {"vector": unit(np.mean(said, axis=0))}
@@ -106,7 +106,7 @@ class Bi(Embed):
         batch = {"tokens": torch.from_numpy(tokens).flatten(0, 1), "keep": torch.from_numpy(keep).flatten(0, 1)}
         if "label" in windows[0]:
             batch["label"] = torch.from_numpy(np.stack([window["label"] for window in windows]).reshape(-1))
-        return batch
+        return self.there(batch)
 
     def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
         """With scores: (cosine − share)², over rows. Else cross-entropy of finding the partner, the mean of both
@@ -125,7 +125,7 @@ class Bi(Embed):
         return torch.as_tensor(total) / 2, right.sum()
 
     def read(self, model: Model, batch: Batch) -> list[NDArray[Any]]:
-        return list(self.pooled(model, batch).unflatten(0, (2, -1)).transpose(0, 1).numpy())
+        return list(self.pooled(model, batch).unflatten(0, (2, -1)).transpose(0, 1).cpu().numpy())
 
     def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
         return Compared(*(unit(vector) for vector in np.mean(said, axis=0)))

@@ -53,7 +53,7 @@ class Classify(Task):
     def read(self, model: Model, batch: Batch) -> list[NDArray[Any]]:
         logits = self.logits(model, batch).float()
         chances = logits.sigmoid() if self.options.get("multi_label") else logits.softmax(-1)
-        return list(chances.numpy())
+        return list(chances.cpu().numpy())
 
     def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
         chances = np.mean(said, axis=0)

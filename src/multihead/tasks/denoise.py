@@ -56,7 +56,7 @@ class Denoise(Translate):
         mask, options = self.tokenizer.special["mask"], self.options
         share, span = float(options.get("share", 0.3)), float(options.get("span", 3.0))
         found = []
-        for row, length in zip(batch["tokens"].numpy(), batch["keep"].sum(1).tolist(), strict=True):
+        for row, length in zip(batch["tokens"].cpu().numpy(), batch["keep"].sum(1).tolist(), strict=True):
             tokens = row[:length]
             inside = self._inside(tokens)
             first = int(np.argmax(np.isin(tokens, inside))) if len(inside) else 0

@@ -234,7 +234,7 @@ class Generate(Task):
         while not done or self._goes_on(done, wanted):
             whole = [*prompt, *done] if not done else [*prompt, *done][-max(1, self.size // 2) :]
             room = min(wanted - len(done), self.size - len(whole))
-            tokens = torch.tensor([whole])
+            tokens = torch.tensor([whole]).to(self.device)
             for token in stream(model, tokens, self.decoding(), limit=room, stop=stop, seed=seed, row=len(done)):
                 done.append(token)
                 text = self.text(prompt, done)

@@ -63,7 +63,7 @@ class Mask(Task):
 
     def noised(self, batch: Batch, seed: int) -> tuple[Tensor, Tensor]:
         """Tokens with some of them hidden, and the hidden ones as labels; [B, T] both."""
-        tokens, word = batch["tokens"].numpy(), batch["word"].numpy()
+        tokens, word = (batch[name].cpu().numpy() for name in ("tokens", "word"))
         shown, labels = tokens.copy(), np.full_like(tokens, IGNORE)
         for row, length in enumerate(batch["keep"].sum(1).tolist()):
             real = tokens[row, :length]
@@ -71,7 +71,7 @@ class Mask(Task):
             chosen = hidden(word[row, :length], float(self.options.get("share", 0.15)), random)
             shown[row, :length] = masked(real, chosen, self.tokenizer.special["mask"], self._plain, random)
             labels[row, :length][chosen] = real[chosen]
-        return torch.from_numpy(shown), torch.from_numpy(labels)
+        return torch.from_numpy(shown).to(self.device), torch.from_numpy(labels).to(self.device)
 
     @cached_property
     def _plain(self) -> NDArray[np.int64]:
@@ -116,7 +116,7 @@ class Mask(Task):
         found = []
         for row, where in zip(states, gaps, strict=True):
             best = model.readout(row[where]).float().softmax(-1).topk(min(TOLD, len(self.tokenizer)), dim=-1)
-            found.append((best.indices.numpy(), best.values.numpy()))
+            found.append((best.indices.cpu().numpy(), best.values.cpu().numpy()))
         return found
 
     def answer(self, values: Values, windows: Sequence[Window], said: Sequence[Any]) -> Prediction:

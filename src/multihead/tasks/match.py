@@ -52,7 +52,7 @@ class Match(Classify):
     def read(self, model: Model, batch: Batch) -> list[NDArray[Any]]:
         if not self.options.get("score"):
             return super().read(model, batch)
-        return list(self.logits(model, batch).float().sigmoid().numpy())
+        return list(self.logits(model, batch).float().sigmoid().cpu().numpy())
 
     def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
         if not self.options.get("score"):

@@ -155,10 +155,12 @@ class Ner(Task):
         scores = self.logits(model, batch).float()
         chain = model.readout
         if isinstance(chain, Chain):
-            self.moves = self.rules + Moves(*(part.float().numpy() for part in (chain.start, chain.end, chain.step)))
+            learnt = (part.float().cpu().numpy() for part in (chain.start, chain.end, chain.step))
+            self.moves = self.rules + Moves(*learnt)
         else:
             scores = scores.log_softmax(-1)
-        return [row[word >= 0] for row, word in zip(scores.numpy(), batch["word"].numpy(), strict=True)]
+        tables = (table.cpu().numpy() for table in (scores, batch["word"]))
+        return [row[word >= 0] for row, word in zip(*tables, strict=True)]
 
     def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
         words, text, places = laid_out(values)

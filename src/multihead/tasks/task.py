@@ -65,6 +65,7 @@ class Task(ABC):
     body: ClassVar[Literal["encoder", "decoder", "pair"]] = "encoder"  # what it sits on; pair: encoder and decoder
     running: bool = False  # trained on running text: all rows one after the other, cut into equal windows
     smoothing: float = 0.0  # of labels, while training
+    device = torch.device("cpu")  # where the model is, and batches are made for it
 
     def __init__(self, tokenizer: Tokenizer, labels: Sequence[str], size: int = 512, overlap: int = 64, **options: Any):
         self.tokenizer, self.labels, self.size, self.overlap = tokenizer, list(labels), size, overlap
@@ -144,7 +145,13 @@ class Task(ABC):
             for row, window in zip(table, windows, strict=True):
                 row[: len(window[name])] = window[name]
             batch[name] = torch.from_numpy(table)
-        return batch
+        return self.there(batch)
+
+    def there(self, batch: Batch) -> Batch:
+        """A batch where the model is."""
+        if self.device.type == "cpu":
+            return batch
+        return {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
 
     def checked(self, given: Any, where: str) -> Values:
         """A user's input as the task's columns; a bare text stands for the only one."""

@@ -135,7 +135,7 @@ class Translate(Task):
         lengths = batch["keep"].sum(1).tolist()
         texts = decode(
             model,
-            torch.full((len(lengths), 1), options["start"], dtype=torch.long),
+            torch.full((len(lengths), 1), options["start"], dtype=torch.long, device=memory.device),
             decoding,
             memory=memory,
             memory_keep=keep,
@@ -143,7 +143,7 @@ class Translate(Task):
             stop=frozenset(options["stop"]),
             prefix=[options["first"]] * len(lengths) if options.get("first") else None,
             seed=int(self.settings.get("seed", 0)),
-            rows=[crc32(row[:n].numpy().tobytes()) for row, n in zip(batch["tokens"], lengths, strict=True)],
+            rows=[crc32(row[:n].cpu().numpy().tobytes()) for row, n in zip(batch["tokens"], lengths, strict=True)],
         )
         seen = self.looked(model, texts, memory, keep) if self.settings.get("alignment") else [None] * len(texts)
         if "target" not in batch:
@@ -160,7 +160,7 @@ class Translate(Task):
         start = self.options["start"]
         batch = super().collate([{"tokens": np.array([start, *several[0].tokens])} for several in texts])
         tables = alignment(model, batch["tokens"], memory, keep)
-        return [table[: len(several[0].tokens)].numpy() for table, several in zip(tables, texts, strict=True)]
+        return [table[: len(several[0].tokens)].cpu().numpy() for table, several in zip(tables, texts, strict=True)]
 
     @property
     def settings(self) -> dict[str, Any]:

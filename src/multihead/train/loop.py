@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from multihead.data.batches import plan
 from multihead.data.epochs import Epochs
 from multihead.data.lengths import Lengths
+from multihead.machine.device import seed
 from multihead.models import Model
 from multihead.tasks import Task, Window
 from multihead.train.optimizer import gathered, rate
@@ -189,8 +190,7 @@ def learn(
         if not all(module.training for module in modules[number]):  # `train` itself takes a percent of a small step
             part.model.train()
         optimizer.zero_grad(set_to_none=True)
-        # Not torch.manual_seed: for devices that are not there it keeps three printed stacks, a few percent of a step.
-        torch.default_generator.manual_seed(mixed(plan_.seed, step))
+        seed(part.task.device, mixed(plan_.seed, step))
         loss, count, real, padded = accumulated(part.model, part.task, part.data, batches, plan_.precision)
         norm, finite = gathered(optimizer, max(count, 1.0), plan_.clip)
         bad = 0 if finite else bad + 1
@@ -213,7 +213,7 @@ def accumulated(
     loss, count, real, padded = 0.0, 0.0, 0, 0
     for rows in batches:
         batch = task.collate([data[int(row)] for row in rows])
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+        with torch.autocast(task.device.type, torch.bfloat16, enabled=precision == "bf16"):
             total, number = task.loss(model, batch)
         total.backward()
         loss, count = loss + float(total.detach()), count + float(number)
@@ -222,6 +222,6 @@ def accumulated(
     return loss, count, real, padded
 
 
-def mixed(seed: int, step: int) -> int:
+def mixed(seed_: int, step: int) -> int:
     """A seed for one step: neighbours share nothing."""
-    return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0]) >> 1
+    return int(np.random.SeedSequence([seed_, step]).generate_state(1, np.uint64)[0]) >> 1

@@ -16,6 +16,7 @@ import torch
 
 from multihead.build import Loaded, load, with_readout
 from multihead.data.read import Reading, records
+from multihead.machine.device import device_of
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, Vocabulary
 from multihead.models.families import FAMILIES, own_config
 from multihead.run import RunFile
@@ -65,8 +66,7 @@ class Subject(Read):
 
 def set_up(run: RunFile) -> tuple[list[Subject], Model]:
     """Read what must be known of the data, build the tasks and the model: the only task's, or one with all readouts."""
-    if run.device not in ("auto", "cpu"):  # better an error than a key without effect
-        raise ValueError(f"device = {run.device!r}: not built yet; leave it out")
+    device = device_of(run.device)
     every = read_all(run)
     kind = every[0].kind
     torch.manual_seed(run.train.seed)
@@ -82,6 +82,9 @@ def set_up(run: RunFile) -> tuple[list[Subject], Model]:
         subject.task.adapt(subject.loaded.model)
     model = whole(subjects)
     limit(model, run.train.freeze, run.train.lora, old)
+    model.to(device)
+    for subject in subjects:
+        subject.task.device = device
     return subjects, model
 
 

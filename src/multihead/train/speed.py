@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -20,12 +21,9 @@ from multihead.train.checkpoints import steps
 Probe = Callable[[], Mapping[str, Finding]]
 
 
-def bf16() -> Mapping[str, Finding]:
-    return measure(("bf16",))
-
-
-def precision_of(wanted: str, probe: Probe = bf16) -> tuple[Name, str]:
+def precision_of(wanted: str, device: torch.device, probe: Probe | None = None) -> tuple[Name, str]:
     """What to compute in, and the reason if the machine decided. Weights and their state are fp32 in any case."""
+    probe = probe or partial(measure, ("bf16",), device.type)
     name = choose(wanted, probe)
     return name, f"training in {name}: bf16 here {probe()['bf16'].verdict}" if wanted == "auto" else ""
 

@@ -88,7 +88,8 @@ class Training:
         self.subjects, self.model = set_up(run)  # of several tasks, the model holds the readouts of all
         data = [examples_of_subject(subject, self.out / "cache") for subject in self.subjects]
         options = run.train
-        precision, self.note = precision_of(kept_precision(self.out / "checkpoints") or options.precision)
+        device = self.subjects[0].task.device
+        precision, self.note = precision_of(kept_precision(self.out / "checkpoints") or options.precision, device)
         self.plan = Plan(
             epochs=options.epochs or 1,
             steps=options.steps,
@@ -148,7 +149,10 @@ class Training:
             checkpoints.restore(self.model, kept.tensors["model"])
             checkpoints.restore_optimizer(optimizer, kept.tensors["optimizer"])
             if self.average is not None:
-                self.average = {name: tensor.clone() for name, tensor in kept.tensors["average"].items()}
+                self.average = {
+                    name: torch.empty_like(own).copy_(kept.tensors["average"][name])
+                    for name, own in self.average.items()
+                }
             yield Resumed(start, wrong)
         elif wrong:
             yield Resumed(0, wrong)
