@@ -206,7 +206,7 @@ def test_an_interrupted_save_is_seen(made: dict[str, Path], tmp_path: Path, monk
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("multihead.build.write_tensors", killed)
+    monkeypatch.setattr("multihead.build.writing.write_tensors", killed)
     with pytest.raises(KeyboardInterrupt):
         save(loaded, tmp_path)
     with pytest.raises(ValueError, match="interrupted"):

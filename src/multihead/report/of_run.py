@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from multihead.build import WEIGHTS
+from multihead.build.opening import WEIGHTS
 from multihead.data.disk import sha256
 from multihead.heads import Profile, stats
 from multihead.models import Encoder

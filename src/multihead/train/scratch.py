@@ -22,7 +22,8 @@ from typing import Any
 
 from torch import nn
 
-from multihead.build import Json, Loaded, create
+from multihead.build import Loaded, create
+from multihead.build.loaded import Json
 from multihead.data.learnt import learnt
 from multihead.data.tokenizer import Tokenizer
 from multihead.models import Decoder, Encoder, EncoderDecoder, Model, ModelConfig, TokenStem, Vocabulary

@@ -1,0 +1,125 @@
+"""Models that no directory holds: new ones in a family's shape, a body under another readout, two models joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from multihead.build.loaded import Json, Loaded
+from multihead.data.tokenizer import Tokenizer
+from multihead.models import Decoder, Encoder, EncoderDecoder, Model, ModelConfig, TokenStem, Vocabulary
+from multihead.models.families import (
+    FAMILIES,
+    Family,
+    Shape,
+    construct,
+    difference,
+    label_fields,
+    own_config,
+    plan_of,
+    shape_of,
+)
+
+
+def create(
+    model_type: str,
+    suffix: str,
+    *,
+    encoder: ModelConfig | None = None,
+    decoder: ModelConfig | None = None,
+    shared: bool = True,
+    labels: Sequence[str] = (),
+    tokenizer: Tokenizer | None = None,
+    config: Json | None = None,
+) -> Loaded:
+    """A new model with random weights in a family's shape: create("bart", "ForConditionalGeneration", …).
+
+    config: what config.json shall say besides (pad_token_id, …).
+    """
+    family = family_of(model_type)
+    shape = Shape(encoder, decoder, shared and encoder is not None and decoder is not None)
+    if encoder is not None and decoder is not None:
+        shape = shape._replace(decoder=replace(decoder, memory_dim=encoder.dim))
+    written = family.write(shape, {"model_type": model_type, **(config or {})})
+    written |= {"architectures": [architecture_of(model_type, suffix)], **label_fields(labels)}
+    if not family.fits(shape, written, family.readouts[suffix].only):
+        raise ValueError(f"this shape is not {model_type}'s: {difference(family, written, shape)}")
+    plan = replace(plan_of(family, written, suffix), shape=shape)
+    return Loaded(construct(plan, len(labels)).eval(), written, tokenizer, labels=list(labels))
+
+
+def with_readout(loaded: Loaded, suffix: str, labels: Sequence[str] = ()) -> Loaded:
+    """The same body under a new readout of its family: with_readout(bert, "ForTokenClassification", ["O", …])."""
+    model_type = loaded.config.get("model_type", "")
+    family = family_of(model_type)
+    config = {name: value for name, value in loaded.config.items() if name not in ("id2label", "label2id")}
+    config |= {"architectures": [architecture_of(model_type, suffix)], **label_fields(labels)}
+    plan = replace(plan_of(family, config, suffix), shape=shape_of(loaded.model.body))
+    whole = construct(plan, len(labels))
+    # A pre-trained part of the new readout may have come along unused: BERT's pooler.
+    for name, parameter in whole.readout.named_parameters():
+        for prefix in plan.prefixes:
+            stored = loaded.kept.get(plan.place(f"readout.{name}", prefix, plan.shape).name)
+            if stored is not None and stored.shape == parameter.shape:
+                parameter.data.copy_(stored)
+    body = loaded.model.body
+    model = Model(body, whole.readout)
+    stem = body.decoder.stem if isinstance(body, EncoderDecoder) else body.stem
+    tied = (plan.shape.decoder or plan.shape.encoder or ModelConfig()).tied
+    if isinstance(whole.readout, Vocabulary) and isinstance(stem, TokenStem) and tied:
+        whole.readout.weight = stem.embedding.weight
+    return replace(loaded, model=model.eval(), config=config, labels=list(labels), task=None, kept={}, tasks=())
+
+
+def join(encoder: Loaded, decoder: Loaded) -> Loaded:
+    """A pre-trained encoder and a pre-trained decoder as one encoder-decoder; its cross-attention is new."""
+    reads, writes = encoder.model.body, decoder.model.body
+    if isinstance(reads, EncoderDecoder):
+        reads = reads.encoder
+    if not isinstance(reads, Encoder):
+        raise ValueError(f"encoder: a {encoder.architecture} only writes; give a model that reads, such as BERT")
+    if not isinstance(writes, Decoder):
+        raise ValueError(f"decoder: a {decoder.architecture} is no decoder; give one such as GPT-2")
+    body = EncoderDecoder(reads.config, writes.config, shared=False)
+    body.encoder = reads
+    # The parameters themselves, not copies: a readout stays tied to its table.
+    missing, unexpected = body.decoder.load_state_dict(writes.state_dict(keep_vars=True), strict=False, assign=True)
+    assert not unexpected
+    assert all(".cross" in name for name in missing)
+    model = Model(body, decoder.model.readout).eval()
+    return Loaded(
+        model,
+        own_config(model),
+        tokenizer=encoder.tokenizer,
+        target_tokenizer=decoder.tokenizer,
+        generation=decoder.generation,
+        preprocessor=encoder.preprocessor,
+    )
+
+
+def trunk_of(loaded: Loaded) -> Loaded:
+    """The same body without a readout, labels or task."""
+    config = {name: value for name, value in loaded.config.items() if name not in ("id2label", "label2id")}
+    model = Model(loaded.model.body, torch.nn.Identity()).eval()
+    if config.get("model_type") in FAMILIES:
+        config["architectures"] = [architecture_of(config["model_type"], "Model")]
+    else:
+        config = own_config(model)
+    return replace(loaded, model=model, config=config, labels=[], task=None, options={}, kept={}, tasks=())
+
+
+def family_of(model_type: Any) -> Family:
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        raise ValueError(f"model_type {model_type!r} is not supported; supported: {', '.join(FAMILIES)}")
+    return FAMILIES[model_type]
+
+
+def architecture_of(model_type: str, suffix: str) -> str:
+    family = FAMILIES[model_type]
+    if suffix not in family.readouts:
+        known = ", ".join(family.title + suffix for suffix in family.readouts)
+        raise ValueError(f"architecture {suffix!r} of {model_type} is not supported; supported: {known}")
+    return family.title + suffix

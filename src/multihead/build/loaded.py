@@ -1,0 +1,103 @@
+"""A model with all that belongs to it: what is opened, used and saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from multihead.data.tokenizer import Tokenizer
+from multihead.machine.device import device_of
+from multihead.models import Classes, Encoder, Model
+from multihead.scores import Score
+from multihead.tasks import TASKS, Prediction, Task
+from multihead.tasks.bi import Embed
+from multihead.tasks.predict import evaluate, predictions
+from multihead.tasks.ready import longest, natural, usage
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Loaded:
+    """A model with all that its directory says about it."""
+
+    model: Model  # a body and a readout, in eval mode
+    config: Json  # config.json, keys unknown to us included
+    tokenizer: Tokenizer | None = None
+    target_tokenizer: Tokenizer | None = None  # of a decoder that was joined to an encoder and reads other tokens
+    labels: list[str] = field(default_factory=list)
+    generation: Json = field(default_factory=dict)  # generation_config.json
+    preprocessor: Json = field(default_factory=dict)  # preprocessor_config.json: of pictures and sound
+    task: str | None = None
+    kept: dict[str, Tensor] = field(default_factory=dict)  # harmless tensors that the model does not need
+    options: Json = field(default_factory=dict)  # of the task, and the window's size and overlap
+    pruned: Json = field(default_factory=dict)  # what heads/pruning.py wrote about the model that this was cut from
+    tasks: tuple[str, ...] = ()  # of a trunk with several readouts: their names; `load(…, task=name)` opens one
+
+    def __post_init__(self) -> None:
+        if self.tokenizer is not None and self.target_tokenizer is not None:
+            self.tokenizer.target = self.target_tokenizer
+
+    @property
+    def ignored(self) -> list[str]:
+        """Names of tensors in the file that the model does not use; `save` writes them back as they were."""
+        return sorted(self.kept)
+
+    @property
+    def architecture(self) -> str:
+        return str((self.config.get("architectures") or [""])[0])
+
+    def ready(self) -> Task:
+        """The task that this model was trained for, to be used with it; a model that scores tokens can write."""
+        if self.task is None and self.tasks:
+            raise ValueError(
+                f"this model has several tasks: {', '.join(self.tasks)}; name one: --task {self.tasks[0]}, "
+                f"in Python load(…, task={self.tasks[0]!r})"
+            )
+        if self.task is not None and self.tokenizer is not None:
+            task = TASKS[self.task].variant(self.options)(self.tokenizer, self.labels, **self.options)
+            task.device = self.model.device
+            return task
+        name = natural(self.model)
+        if name is None or self.tokenizer is None:
+            raise ValueError(f"this {self.architecture} was not trained for a task here; train it: multihead init TASK")
+        told = usage(self.model.body, self.tokenizer.target, self.generation)
+        task = TASKS[name](self.tokenizer, [], longest(self.model.body), **told)
+        task.device = self.model.device
+        return task
+
+    def to(self, device: str = "auto") -> Loaded:
+        """This model, where it shall compute: cpu, cuda, mps, or auto (a graphics card where there is one)."""
+        self.model.to(device_of(device))
+        return self
+
+    def predict(self, inputs: Iterable[str | Json]) -> list[Prediction]:
+        """One prediction for each text, or for each object with the task's columns."""
+        task = self.ready()
+        rows = (task.checked(given, f"input {number}") for number, given in enumerate(inputs))
+        return [prediction for _, prediction in predictions(self.model, task, rows)]
+
+    def embed(self, texts: Iterable[str]) -> NDArray[np.float32]:
+        """A vector of length 1 for each text [n, dim], by a bi-encoder or the bare body of one; a product of two is
+        their cosine."""
+        body, tokenizer = self.model.body, self.tokenizer
+        bare = self.task is None or (self.task == "match" and self.options.get("kind") == "bi")
+        if not bare or not isinstance(body, Encoder) or tokenizer is None or isinstance(self.model.readout, Classes):
+            raise ValueError(f"this {self.architecture} gives no vectors; train one: match with kind = bi")
+        size = int(self.options.get("size", body.config.max_length))
+        task = Embed(tokenizer, [], size, min(int(self.options.get("overlap", 64)), size // 2))
+        task.device = self.model.device
+        if isinstance(texts, str):
+            raise ValueError("embed takes a list of texts; for one text: embed([text])[0]")
+        rows = (task.checked(text, f"input {number}") for number, text in enumerate(texts))
+        found = [prediction["vector"] for _, prediction in predictions(self.model, task, rows)]
+        return np.stack(found) if found else np.zeros((0, body.config.dim), dtype=np.float32)
+
+    def evaluate(self, rows: Iterable[Json]) -> dict[str, Score]:
+        """Scores, with intervals, on rows that hold the task's gold columns too."""
+        return evaluate(self.model, self.ready(), rows).result()

@@ -1,0 +1,168 @@
+"""A model's directory, in the hub's layout, or a .gguf file is opened."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from multihead.build.forms import architecture_of, family_of, join
+from multihead.build.loaded import Json, Loaded
+from multihead.data.disk import read_json
+from multihead.data.tokenizer import Tokenizer
+from multihead.models import Encoder, Model, manifest, several
+from multihead.models.families import OWN, Plan, label_fields, labels_of, own_config, own_plan, plan_of, pour
+from multihead.models.files import read_config, read_tensors
+from multihead.models.gguf import open_gguf
+from multihead.models.hub import resolve
+from multihead.tasks import TASKS
+
+log = logging.getLogger(__name__)
+
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+GENERATION = (
+    "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id",
+    "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens",
+)  # fmt: skip
+TOKENIZERS = (
+    "tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "source.spm",
+    "sentencepiece.bpe.model",
+)  # fmt: skip
+
+
+def load(
+    where: str | Path | Mapping[str, str | Path],
+    *,
+    architecture: str | None = None,
+    tokenizer: bool = True,
+    dtype: torch.dtype | None = torch.float32,
+    task: str | None = None,
+) -> Loaded:
+    """Open a model: a directory, "hub:owner/name", a .gguf file, or {encoder: …, decoder: …} to join two.
+
+    architecture: instead of the one that config.json names; "BertModel" opens the body alone.
+    dtype: of the weights; None leaves them as they are stored.
+    task: of a model with several tasks, the name of one; without a name, the trunk alone is opened.
+    """
+    if isinstance(where, Mapping):
+        if set(where) != {"encoder", "decoder"}:
+            raise ValueError(f"joining wants {{encoder = …, decoder = …}}, not {', '.join(map(str, where))}")
+        joined = join(*(load(where[side], tokenizer=tokenizer, dtype=dtype) for side in ("encoder", "decoder")))
+        return _with_task(joined, task, {}, Path(where["encoder"]), dtype)
+    path = resolve(where)
+    if path.is_file():
+        return _with_task(_load_gguf(path, architecture, tokenizer, dtype), task, {}, path, dtype)
+    told = manifest.check(path)
+    config = _with_architecture(read_config(path), architecture, path / "config.json")
+    plan = _plan(config, path / "config.json")
+    file = next((path / name for name in WEIGHTS if (path / name).exists()), path)
+    model, kept = _poured(plan, read_tensors(path), file, path / "config.json", dtype)
+    whole = Loaded(
+        model,
+        config,
+        tokenizer=Tokenizer.load(path) if tokenizer and _any(path, TOKENIZERS) else None,
+        target_tokenizer=Tokenizer.load(path / "target") if tokenizer and (path / "target").is_dir() else None,
+        labels=_labels(config, model, path / "config.json"),
+        generation=_optional(path / "generation_config.json") or _generation(config, model),
+        preprocessor=_optional(path / "preprocessor_config.json"),
+        task=told.get("task"),
+        kept=kept,
+        options=told.get("options", {}),
+        pruned=told.get("pruned", {}),
+        tasks=tuple(told.get("tasks", {})),
+    )
+    return _with_task(whole, task, told, path, dtype)
+
+
+def _with_task(trunk: Loaded, name: str | None, told: Json, path: Path, dtype: torch.dtype | None) -> Loaded:
+    """One of several tasks; a model with one task may be asked for that one. None: as it is."""
+    if name is None or (not trunk.tasks and name == trunk.task):
+        return trunk
+    if name not in trunk.tasks:
+        known = ", ".join(trunk.tasks) or trunk.task or "none"
+        raise ValueError(f"{path}: no task is named {name!r}; there {'are' if trunk.tasks else 'is'}: {known}")
+    file = path / manifest.MANIFEST
+    try:
+        entry = told["tasks"][name]
+        kind, labels, options = str(entry["task"]), [str(label) for label in entry["labels"]], dict(entry["options"])
+        architecture, readout = str(entry["architecture"]), dict(entry["readout"])
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"{file}: does not say what the task {name!r} is; save the model again") from None
+    if kind not in TASKS:
+        raise ValueError(f"{file}: the task of {name!r} is {kind!r}; known: {', '.join(TASKS)}")
+    model = several.with_stored(trunk.model, readout, name, path, dtype)
+    config = {**trunk.config, "architectures": [architecture]}
+    config = own_config(model) if config.get("model_type") == OWN else config
+    config |= label_fields(labels)
+    return replace(trunk, model=model, config=config, labels=labels, task=kind, options=options, kept={}, tasks=())
+
+
+def _load_gguf(path: Path, architecture: str | None, tokenizer: bool, dtype: torch.dtype | None) -> Loaded:
+    file = open_gguf(path)
+    config = _with_architecture(file.config, architecture, path)
+    model, kept = _poured(_plan(config, path), file.tensors, path, path, dtype)
+    generation = _generation(config, model)
+    return Loaded(model, config, file.tokenizer if tokenizer else None, generation=generation, kept=kept)
+
+
+def _poured(
+    plan: Plan, tensors: Mapping[str, Tensor], file: Path, told: Path, dtype: torch.dtype | None
+) -> tuple[Model, dict[str, Tensor]]:
+    # Modules are made before tensors are compared with them: a config must not ask for a billion.
+    layers = sum(side.layers for side in plan.shape[:2] if side is not None)
+    if layers > len(tensors):
+        raise ValueError(f"{told}: names {layers:,} layers, {file.name} has {len(tensors):,} tensors")
+    model, kept = pour(plan, tensors, str(file), dtype)
+    if kept:
+        log.info("%s: not needed, left aside: %s", file, ", ".join(sorted(kept)))
+    return model, kept
+
+
+def _with_architecture(config: Json, architecture: str | None, file: Path) -> Json:
+    named = config.get("architectures")
+    if named is not None and (not isinstance(named, list) or not all(isinstance(name, str) for name in named)):
+        raise ValueError(f"{file}: architectures is no list of names; mend it or fetch it again")
+    return config if architecture is None else {**config, "architectures": [architecture]}
+
+
+def _plan(config: Json, file: Path) -> Plan:
+    """What config.json describes; every complaint names the file."""
+    try:
+        if config.get("model_type") == OWN:
+            return own_plan(config)
+        family = family_of(config.get("model_type"))
+        name = (config.get("architectures") or [f"{family.title}Model"])[0]
+        suffix = name.removeprefix(family.title)
+        if name != architecture_of(config["model_type"], suffix):
+            raise ValueError(f"architecture {name!r} is not one of {config['model_type']}'s")
+        return plan_of(family, config, suffix)
+    except (ValueError, TypeError, KeyError) as error:  # a field of the wrong type, a field that another one needs
+        what = error if isinstance(error, ValueError) else f"not to be read ({type(error).__name__}: {error})"
+        raise ValueError(f"{file}: {what}") from None
+
+
+def _labels(config: Json, model: Model, file: Path) -> list[str]:
+    answering = bool(config.get("architectures")) and config["architectures"][0].endswith("ForQuestionAnswering")
+    try:
+        return labels_of(config, model, answering)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+
+
+def _generation(config: Json, model: Model) -> Json:
+    """Where generation_config.json is missing, config.json itself says how a model begins and ends what it writes."""
+    if isinstance(model.body, Encoder):
+        return {}
+    return {name: config[name] for name in GENERATION if config.get(name) is not None}
+
+
+def _optional(file: Path) -> Json:
+    return read_json(file) if file.exists() else {}
+
+
+def _any(directory: Path, names: Sequence[str]) -> bool:
+    return any((directory / name).exists() for name in names)

@@ -1,0 +1,113 @@
+"""A model's directory is written, in the hub's layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from torch import Tensor
+
+from multihead.build.loaded import Json, Loaded
+from multihead.build.opening import WEIGHTS
+from multihead.models import Model, manifest, several
+from multihead.models.crf import Chain
+from multihead.models.families import (
+    FAMILIES,
+    Plan,
+    construct,
+    difference,
+    drain,
+    label_fields,
+    own_config,
+    own_plan,
+    plan_of,
+    readout_options,
+    shape_of,
+)
+from multihead.models.files import write_json, write_tensors
+from multihead.models.hollow import Hollow
+
+
+def save(
+    loaded: Loaded, directory: str | Path, *, family: bool = False, tasks: Mapping[str, Loaded] | None = None
+) -> None:
+    """Write a model's directory, which `load` and, if its shape is a known family's, transformers can open.
+
+    family: refuse a model that is no family's, instead of writing it in our own layout.
+    tasks: several readouts on the body of this model, by name; their weights are written beside it.
+    """
+    directory = Path(directory)
+    config, tensors, reason = layout(loaded)
+    if family and reason:
+        raise ValueError(f"this model has no place in transformers: {reason}")
+    directory.mkdir(parents=True, exist_ok=True)
+    manifest.begin(directory)
+    for name in (*WEIGHTS[1:], several.READOUTS):
+        (directory / name).unlink(missing_ok=True)  # of a model that was here before
+    if loaded.tokenizer is not None:
+        loaded.tokenizer.save(directory)
+    if loaded.target_tokenizer is not None:
+        loaded.target_tokenizer.save(directory / "target")
+    for name, content in (("generation", loaded.generation), ("preprocessor", loaded.preprocessor)):
+        if content:
+            write_json(directory / f"{name}_config.json", content)
+    write_tensors(directory / "model.safetensors", tensors)
+    write_json(directory / "config.json", config)
+    told = {name: _entry(one, loaded) for name, one in (tasks or {}).items()}
+    if tasks:
+        one_each = several.readout_tensors({name: one.model for name, one in tasks.items()})
+        write_tensors(directory / several.READOUTS, one_each)
+    files = [path for path in directory.rglob("*") if path.is_file() and path.name != manifest.MANIFEST]
+    manifest.finish(directory, loaded.task, loaded.options, files, loaded.pruned, told)
+
+
+def layout(loaded: Loaded) -> tuple[Json, dict[str, Tensor], str]:
+    """config.json and the tensors of a model as `save` writes them, and why they are no family's ("" if they are)."""
+    config, plan, reason = _described(loaded)
+    tensors = drain(plan, loaded.model)
+    if not reason:
+        tensors |= {name: tensor for name, tensor in loaded.kept.items() if name not in tensors}
+    return config, tensors, reason
+
+
+def _entry(one: Loaded, trunk: Loaded) -> Json:
+    """What multihead.json says of one of several tasks."""
+    assert one.model.body is trunk.model.body
+    return {
+        "task": one.task,
+        "labels": one.labels,
+        "options": one.options,
+        "architecture": one.architecture,
+        "readout": readout_options(one.model.readout),
+    }
+
+
+def _described(loaded: Loaded) -> tuple[Json, Plan, str]:
+    """config.json and plan of a model, and why it is no family's ("" if it is one)."""
+    config, model = loaded.config, loaded.model
+    reason = f"its model_type is {config.get('model_type')!r}, transformers' are {', '.join(FAMILIES)}"
+    if config.get("model_type") in FAMILIES:
+        family, shape = FAMILIES[config["model_type"]], shape_of(model.body)
+        suffix = loaded.architecture.removeprefix(family.title) or "Model"
+        written = family.write(shape, config)
+        if suffix in family.readouts and family.fits(shape, written, family.readouts[suffix].only):
+            plan = replace(plan_of(family, written, suffix), shape=shape)
+            with Hollow():
+                told = construct(plan, len(loaded.labels))
+            if readout_options(told.readout) == readout_options(model.readout):
+                return {**written, **label_fields(loaded.labels, config), **_dtype_field(config, model)}, plan, ""
+            reason = f"its readout is not {loaded.architecture}'s"
+        else:
+            reason = f"its shape is not {config['model_type']}'s: {difference(family, written, shape)}"
+    if isinstance(model.readout, Chain):
+        reason = "its readout is a conditional random field (ner.crf), which no family has"
+    own = own_config(model) | label_fields(loaded.labels)
+    return own, own_plan(own), reason
+
+
+def _dtype_field(config: Json, model: Model) -> Json:
+    """config.json names the precision of the weights; `torch_dtype` was its name before."""
+    name = str(next(model.parameters()).dtype).removeprefix("torch.")
+    key = "torch_dtype" if "torch_dtype" in config else "dtype"
+    return {} if config.get(key) is None else {key: name}
