@@ -240,6 +240,22 @@ def test_stretches_hold_every_word_once_and_of_one_document(made: list[tuple[int
     assert sum(r["document"] is None for r in found) == sum(r["document"] is None for r in rows)
 
 
+def test_a_document_ends_with_its_file() -> None:
+    rows = [{"tokens": [f"{file}{i}"], "tags": ["O"], "document": 0, "file": file} for file in "ab" for i in range(2)]
+    assert [r["tokens"] for r in stretches(rows, 9)] == [["a0", "a1"], ["b0", "b1"]]
+    assert [(r["before"], r["after"]) for r in neighbours(rows, 9)] == [
+        ([], ["a1"]), (["a0"], []), ([], ["b1"]), (["b0"], []),
+    ]  # fmt: skip
+
+
+def test_tags_of_another_scheme_are_named() -> None:
+    with pytest.raises(ValueError, match=r"'U-LOC' are no BIO tags; say what they are: ner\.scheme = \"BILOU\""):
+        Ner.learn([{"tags": ["O", "B-PER", "U-LOC"]}])
+    with pytest.raises(ValueError, match="BMES"):
+        Ner.learn([{"tags": ["B-PER", "M-PER", "E-PER"]}])
+    assert Ner.learn([{"tags": ["NN", "S-x"]}]) == ["NN", "S-x"]
+
+
 def test_a_row_that_stands_alone_is_not_held_back() -> None:
     asked = []
 

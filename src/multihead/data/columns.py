@@ -57,22 +57,22 @@ def fault_of(values: Mapping[str, Any]) -> Fault | None:
 
 def _fault_of_other(role: str, value: Any) -> Fault | None:
     """As `fault_of`, for a value that is no string."""
-    if value is None or (value == [] and role != "labels"):  # no label may be the truth of a multi-label row
+    if value is None or (value == [] and role not in ("label", "labels")):  # none may be the truth of a multi-label row
         return f"empty {role}", f"empty {role}"
     if isinstance(value, float) and math.isnan(value):
         return f"empty {role}", f"{role} is NaN: no value"
     if role in TEXTS:
-        return f"{role} is not text", f"{role} is {_kind(value)}, a string is wanted"
-    if role in WRITTEN and not _strings(value):
-        return f"{role} is not text", f"{role} is {_kind(value)}, a string or a list of strings is wanted"
+        return f"{role} is not text", f"{role} is {kind_of(value)}, a string is wanted"
+    if role in WRITTEN and not strings(value):
+        return f"{role} is not text", f"{role} is {kind_of(value)}, a string or a list of strings is wanted"
     return None
 
 
-def _strings(value: Any) -> bool:
+def strings(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
     kinds = {
         bool: "true or false",
         int: "a number",

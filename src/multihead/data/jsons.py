@@ -12,9 +12,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from multihead.data.columns import fault_of, missing
+from multihead.data.columns import missing
 from multihead.data.lines import BROKEN_GZIP, lines, opened
 from multihead.data.record import Found, Options, Record, Reject, Row
+from multihead.data.settled import settled
 
 LONGEST_VALUE = 1 << 28  # characters of one element of an array
 SEEN = 100  # rows that are asked for a column before it is called missing
@@ -121,10 +122,11 @@ def objects(rows: Iterator[tuple[int, Any] | Reject], path: Path, options: Optio
             yield row
             continue
         line, value = row
-        yield _record(value, columns, str(path), line)
+        yield _record(value, columns, options, (str(path), line))
 
 
-def _record(value: Any, columns: dict[str, str] | None, file: str, line: int) -> Row:
+def _record(value: Any, columns: dict[str, str] | None, options: Options, place: tuple[str, int]) -> Row:
+    file, line = place
     if not isinstance(value, dict):
         return Reject(file, line, f"a JSON {type(value).__name__}, an object {{…}} is wanted", "not an object")
     if columns is None:
@@ -133,9 +135,8 @@ def _record(value: Any, columns: dict[str, str] | None, file: str, line: int) ->
         return Reject(file, line, f"no key {lost!r}; the row has: {', '.join(value) or 'none'}", "missing key")
     else:
         values = {role: value[column] for role, column in columns.items()}
-    if fault := fault_of(values):
-        return Reject(file, line, fault[1], fault[0])
-    return Record(values, file, line)
+    found = settled(values, options)
+    return Record(found, file, line) if isinstance(found, dict) else Reject(file, line, found[1], found[0])
 
 
 class Stream:

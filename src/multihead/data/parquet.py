@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from multihead.data.columns import fault_of, pick
+from multihead.data.columns import pick
 from multihead.data.record import Found, Options, Record, Reject, Row
+from multihead.data.settled import settled
 
 ROWS = 1024
 
@@ -37,7 +38,7 @@ def parquet(path: Path, options: Options, found: Found) -> Iterator[Row]:
                 return
             for cells in _rows(batch):
                 row += 1
-                yield _record(cells, roles, str(path), row)
+                yield _record(cells, roles, options, (str(path), row))
 
 
 def _rows(batch: Any) -> Iterator[dict[str, Any] | UnicodeDecodeError]:
@@ -51,16 +52,20 @@ def _rows(batch: Any) -> Iterator[dict[str, Any] | UnicodeDecodeError]:
                 yield error
 
 
-def _record(cells: dict[str, Any] | UnicodeDecodeError, roles: dict[str, str], file: str, row: int) -> Row:
+def _record(
+    cells: dict[str, Any] | UnicodeDecodeError, roles: dict[str, str], options: Options, place: tuple[str, int]
+) -> Row:
+    file, row = place
     if isinstance(cells, UnicodeDecodeError):
         byte = cells.object[cells.start]
         return Reject(file, row, f"byte {byte:#04x} at {cells.start} is not UTF-8; write it as UTF-8", "not UTF-8")
     values = {role: cells[name] for role, name in roles.items()}
-    if fault := fault_of(values):
-        return Reject(file, row, fault[1], fault[0])
-    if all(value is None for value in values.values()):
+    found = settled(values, options)
+    if not isinstance(found, dict):
+        return Reject(file, row, found[1], found[0])
+    if all(value is None for value in found.values()):
         return Reject(file, row, "every field is empty", "empty line")
-    return Record(values, file, row)
+    return Record(found, file, row)
 
 
 def _short(error: BaseException) -> str:

@@ -24,6 +24,7 @@ question or a conversation.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -63,8 +64,10 @@ Paths = str | Path | Sequence[str | Path]
 class Reading:
     """Records of one or more files, read afresh by every loop; the counts are those of the latest loop."""
 
-    def __init__(self, sources: Sequence[tuple[str, str, Callable[[Found], Iterator[Row]]]]) -> None:
-        self.sources = sources
+    def __init__(
+        self, sources: Sequence[tuple[str, str, Callable[[Found], Iterator[Row]]]], options: Options | None = None
+    ) -> None:
+        self.sources, self.options = sources, options or Options()
         self.used = 0
         self.rejected = Ledger()
         self.repaired = Ledger()
@@ -73,6 +76,11 @@ class Reading:
     @property
     def rows(self) -> int:
         return self.used + self.rejected.total
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """What decides, beside their bytes, which records the files give."""
+        return {"formats": [format for _, format, _ in self.sources], **asdict(self.options)}
 
     @property
     def scheme(self) -> str | None:
@@ -141,7 +149,7 @@ def records(
             what = "Parquet data" if found != "parquet" else "no Parquet data"
             raise ValueError(f"{file}:1: this is {what}, but format is {found!r}; leave the format out")
         sources.append((str(file), found, partial(FORMATS[found], file, settings)))
-    return Reading(sources)
+    return Reading(sources, settings)
 
 
 def _parallel(files: list[Path], settings: Options) -> Reading:
@@ -152,4 +160,4 @@ def _parallel(files: list[Path], settings: Options) -> Reading:
     for file in files:
         head_of(file, settings.encoding)
     pairs = list(zip(files[::2], files[1::2], strict=True))
-    return Reading([(str(pair[0]), "parallel", partial(parallel, pair, settings)) for pair in pairs])
+    return Reading([(str(pair[0]), "parallel", partial(parallel, pair, settings)) for pair in pairs], settings)

@@ -10,6 +10,7 @@ from typing import Any
 from multihead.data.columns import fault_of
 from multihead.data.jsons import Refused, Stream
 from multihead.data.record import Found, Options, Record, Reject, Repair, Row
+from multihead.data.settled import misplaced
 
 
 def squad(path: Path, options: Options, found: Found) -> Iterator[Row]:
@@ -86,30 +87,19 @@ def _question(question: Any, context: Any, title: Any, place: tuple[str, int]) -
         what = "is impossible but has answers" if given else "has no answer and is not marked is_impossible"
         yield Reject(file, line, f"{name} {what}", "no answers" if not given else "contradiction")
         return
-    answers = []
+    answers, reasons = [], []
     for answer in given:
-        reason = _misplaced(answer, values["context"])
+        one = answer if isinstance(answer, dict) else {}
+        found = {"text": one.get("text"), "start": one.get("answer_start")}
+        reason = misplaced(found, values["context"])
         if reason is None:
-            answers.append({"text": answer["text"], "start": answer["answer_start"]})
-        elif len(given) > 1:
+            answers.append(found)
+            continue
+        reasons.append(reason)
+        if len(given) > 1:
             yield Repair(file, line, f"{name}: an answer is dropped: {reason}", "answer not in its place")
-    if given and not answers:
-        yield Reject(file, line, f"{name}: {_misplaced(given[0], values['context'])}", "answer not in its place")
+    if reasons and not answers:
+        yield Reject(file, line, f"{name}: {reasons[0]}", "answer not in its place")
         return
     values |= {"id": question.get("id"), "title": title, "answers": answers, "impossible": bool(impossible)}
     yield Record(values, file, line)
-
-
-def _misplaced(answer: Any, context: str) -> str | None:
-    """Why an answer does not stand where it says."""
-    if not isinstance(answer, dict) or not isinstance(answer.get("text"), str):
-        return "an answer without text"
-    start = answer.get("answer_start")
-    if not isinstance(start, int) or isinstance(start, bool) or start < 0:
-        return f"answer_start {start!r} is no position"
-    if not answer["text"].strip():
-        return "an empty answer"
-    here = context[start : start + len(answer["text"])]
-    if here != answer["text"]:
-        return f"the context has {here[:40]!r} at {start}, not {answer['text'][:40]!r}; mend answer_start"
-    return None

@@ -47,9 +47,18 @@ class Ner(Task):
     @classmethod
     def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
         tags = {tag for values in rows for tag in values["tags"]}
+        other = sorted(tag for tag in tags if tag[1:2] == "-" and tag[0] in "LUSEMW")
+        if other and all(tag == "O" or tag[1:2] == "-" for tag in tags):
+            scheme = "BMES" if any(tag[0] in "MW" for tag in other) else "BILOU"
+            raise ValueError(f'tags such as {other[0]!r} are no BIO tags; say what they are: ner.scheme = "{scheme}"')
         # A model that may say B-X must be able to go on with I-X, seen or not.
         tags |= {f"I-{tag[2:]}" for tag in tags if tag.startswith("B-")}
         return sorted(tags, key=lambda tag: (tag != "O", tag[2:], tag))
+
+    @classmethod
+    def golden(cls, values: Values, **options: Any) -> Iterable[str]:
+        tags: Iterable[str] = values["tags"]
+        return tags
 
     def prepare(self, rows: Iterable[Values]) -> Iterable[Values]:
         return neighbours(rows, self.options["context"]) if self.options.get("context") else rows

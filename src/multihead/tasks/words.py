@@ -63,6 +63,12 @@ def written(word: str) -> int:
     return CAPITAL if word[0].isupper() and word[1:] == word[1:].lower() else MIXED
 
 
+def _document(values: Values) -> tuple[bool, object]:
+    """Whether a row stands alone, and what it is a part of: a document of its file."""
+    alone = "tokens" not in values or values.get("document", 0) is None
+    return alone, (values.get("file"), values.get("document", 0))
+
+
 def neighbours(rows: Iterable[Values], count: int) -> Iterator[Values]:
     """Each sentence with up to `count` words of its document before and after it.
 
@@ -85,10 +91,10 @@ def neighbours(rows: Iterable[Values], count: int) -> Iterator[Values]:
             yield {**values, "before": before, "after": after[:count]}
 
     for values in rows:
-        alone = "tokens" not in values or values.get("document", 0) is None
-        if alone or values.get("document", 0) != document:
+        alone, mine = _document(values)
+        if alone or mine != document:
             yield from ready(True)
-            past, document = [], object() if alone else values.get("document", 0)
+            past, document = [], object() if alone else mine
         if alone:
             yield values  # at once: a person may be waiting for it
             continue
@@ -105,21 +111,21 @@ def stretches(rows: Iterable[Values], count: int) -> Iterator[Values]:
     What is a document, and what stands alone, is as with `neighbours`.
     """
     held: list[Values] = []
+    document, words = object(), 0
 
     def joint() -> Values:
         together = {name: [part for values in held for part in values[name]] for name in ("tokens", "tags")}
         return {**held[0], **together}
 
     for values in rows:
-        alone = "tokens" not in values or values.get("document", 0) is None
-        if held:
-            other = alone or values.get("document", 0) != held[0].get("document", 0)
-            if other or sum(len(one["tokens"]) for one in [*held, values]) > count:
-                yield joint()
-                held = []
+        alone, mine = _document(values)
+        if held and (alone or mine != document or words + len(values["tokens"]) > count):
+            yield joint()
+            held, words = [], 0
         if alone:
             yield values
         else:
             held.append(values)
+            document, words = mine, words + len(values["tokens"])
     if held:
         yield joint()

@@ -1,0 +1,73 @@
+"""Rows of JSON and Parquet files whose values hang together: words with their tags, a context with its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from multihead.data.columns import Fault, fault_of, kind_of, strings
+from multihead.data.record import Options
+from multihead.data.tags import to_bio
+
+
+def settled(values: Mapping[str, Any], options: Options) -> dict[str, Any] | Fault:
+    """A row as its task reads it, or what is wrong with it."""
+    if fault := fault_of(values):
+        return fault
+    found: dict[str, Any] | Fault = dict(values)
+    if "tokens" in values and "tags" in values:
+        found = _tagged(values, options.scheme)
+    if "answers" in values and isinstance(values.get("context"), str):
+        found = _answered(values)
+    return found
+
+
+def _tagged(values: Mapping[str, Any], scheme: str | None) -> dict[str, Any] | Fault:
+    tokens, tags = values["tokens"], values["tags"]
+    for role, value in (("tokens", tokens), ("tags", tags)):
+        if not strings(value):
+            what = "a list of other things" if isinstance(value, list) else kind_of(value)
+            hint = "; write the tags' names, not their numbers" if role == "tags" and isinstance(value, list) else ""
+            return f"{role} is no list of strings", f"{role} is {what}, a list of strings is wanted{hint}"
+    if len(tokens) != len(tags):
+        return "tokens and tags differ", f"{len(tokens)} tokens and {len(tags)} tags; every token has one"
+    if scheme is None:
+        return dict(values)
+    bio, _, fault = to_bio(tags, scheme)
+    return {**values, "tags": bio} if fault is None else (fault[1], f"token {fault[0] + 1}: {fault[2]}")
+
+
+def _answered(values: Mapping[str, Any]) -> dict[str, Any] | Fault:
+    """Answers as [{text, start}], as SQuAD's [{text, answer_start}], or as {text: […], answer_start: […]}."""
+    given = values["answers"]
+    if isinstance(given, Mapping):
+        columns = [given.get("text"), given.get("answer_start", given.get("start"))]
+        if not all(isinstance(column, list) for column in columns) or len(columns[0]) != len(columns[1]):
+            return "not answers", "answers has no lists text and answer_start of one length"
+        given = [{"text": text, "start": start} for text, start in zip(*columns, strict=True)]
+    if not isinstance(given, list):
+        return "not answers", f"answers is {kind_of(given)}, a list of {{text, start}} is wanted"
+    answers = []
+    for one in given:
+        if not isinstance(one, Mapping):
+            return "not answers", f"an answer is {kind_of(one)}, {{text, start}} is wanted"
+        answer = {"text": one.get("text"), "start": one.get("answer_start", one.get("start"))}
+        if reason := misplaced(answer, values["context"]):
+            return "answer not in its place", reason
+        answers.append(answer)
+    return {**values, "answers": answers}
+
+
+def misplaced(answer: Mapping[str, Any], context: Sequence[str] | str) -> str | None:
+    """Why an answer {text, start} does not stand where it says."""
+    text, start = answer["text"], answer["start"]
+    if not isinstance(text, str):
+        return "an answer without text"
+    if not isinstance(start, int) or isinstance(start, bool) or start < 0:
+        return f"answer_start {start!r} is no position"
+    if not text.strip():
+        return "an empty answer"
+    here = context[start : start + len(text)]
+    if here != text:
+        return f"the context has {here[:40]!r} at {start}, not {text[:40]!r}; mend answer_start"
+    return None

@@ -1,0 +1,72 @@
+"""Rows of JSON files whose values hang together: words with tags, contexts with answers, labels that may be none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multihead.data.read import records
+
+WORDS = ["Ada", "saw", "Rome"]
+TEXT = "Ada saw Rome."
+
+
+def read(path: Path, rows: list[dict[str, Any]], **options: Any) -> Any:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reading = records(path, **options)
+    return [record.values for record in reading], reading.rejected
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"tokens": WORDS, "tags": ["O", "O"]}, "3 tokens and 2 tags; every token has one"),
+        ({"tokens": WORDS, "tags": ["O"] * 4}, "3 tokens and 4 tags"),
+        ({"tokens": WORDS, "tags": [1, 0, 3]}, "write the tags' names, not their numbers"),
+        ({"tokens": "Ada saw Rome", "tags": ["O", "O", "O"]}, "a list of strings is wanted"),
+        ({"question": "Who?", "context": TEXT, "answers": [{"text": "Rome", "start": 3}]}, "mend answer_start"),
+        ({"question": "Who?", "context": TEXT, "answers": [{"text": "Rome"}]}, "answer_start None is no position"),
+        ({"question": "Who?", "context": TEXT, "answers": {"text": ["Rome"]}}, "no lists text and answer_start"),
+        ({"question": "Who?", "context": TEXT, "answers": "Rome"}, r"a list of \{text, start\} is wanted"),
+        ({"question": "Who?", "context": TEXT, "answers": ["Rome"]}, "an answer is a str"),
+    ],
+)
+def test_what_does_not_fit_is_rejected(tmp_path: Path, row: dict[str, Any], reason: str) -> None:
+    good = {key: value for key, value in row.items() if key in ("question", "context")} | (
+        {"answers": []} if "answers" in row else {"tokens": ["Bo"], "tags": ["O"]}
+    )
+    used, rejected = read(tmp_path / "rows.jsonl", [row, good])
+    assert len(used) == 1
+    assert rejected.total == 1
+    assert rejected[0].line == 1
+    with pytest.raises(AssertionError, match=reason):
+        raise AssertionError(str(rejected[0]))
+
+
+def test_answers_in_every_public_form(tmp_path: Path) -> None:
+    forms = [
+        [{"text": "Rome", "start": 8}],
+        [{"text": "Rome", "answer_start": 8}],
+        {"text": ["Rome"], "answer_start": [8]},
+    ]
+    rows = [{"question": "Where?", "context": TEXT, "answers": form} for form in forms]
+    used, rejected = read(tmp_path / "rows.jsonl", rows)
+    assert not rejected.total
+    assert [row["answers"] for row in used] == [[{"text": "Rome", "start": 8}]] * 3
+
+
+def test_a_scheme_is_taken_up_in_json_too(tmp_path: Path) -> None:
+    rows = [{"tokens": WORDS, "tags": ["U-PER", "O", "U-LOC"]}, {"tokens": WORDS, "tags": ["B-PER", "O", "U-LOC"]}]
+    used, rejected = read(tmp_path / "rows.jsonl", rows, scheme="BILOU")
+    assert [row["tags"] for row in used] == [["B-PER", "O", "B-LOC"]]
+    assert rejected.total == 1  # an entity that is opened and not closed
+
+
+def test_no_label_may_be_the_truth(tmp_path: Path) -> None:
+    rows = [{"text": "fine", "label": ["x"]}, {"text": "dull", "label": []}]
+    used, rejected = read(tmp_path / "rows.jsonl", rows, columns={"text": "text", "label": "label"})
+    assert [row["label"] for row in used] == [["x"], []]
+    assert not rejected.total
