@@ -116,7 +116,7 @@ def test_a_model_keeps_its_own_template(place):
     (place / "own" / "chat_template.jinja").write_text(f"{told}{{# other #}}", encoding="utf-8")
     again = training(place, "other", f'from = "{place / "own"}"\n')
     assert again.task.tokenizer.template == f"{told}{{# other #}}"
-    keys = [cache_key([], task, "all") for task in (run.task, again.task)]
+    keys = [cache_key([], task, "all", {}) for task in (run.task, again.task)]
     assert keys[0] != keys[1], "another template, another cache"
 
 

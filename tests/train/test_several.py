@@ -86,7 +86,7 @@ def log(run: Training) -> list[dict]:
 
 
 def test_two_tasks_are_learnt_together(several):
-    run = whole(several.two("run", steps=240, lr=1e-2, eval_every=0))
+    run = whole(several.two("run", steps=240, lr=1e-2, eval_every=240))
     for subject, main in zip(run.subjects, ("accuracy", "strict.f1"), strict=True):
         loaded = mh.load(run.out / "model", task=subject.name)
         assert loaded.evaluate(subject.sides["train"]())[main].value > 0.95

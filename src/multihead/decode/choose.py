@@ -113,7 +113,7 @@ def _filtered(values: Tensor, whole: Tensor, settings: Decoding) -> Tensor:
 
 def _at(weights: Tensor, at: Tensor) -> Tensor:
     """The index at which the running sum of weights [N, C] passes the share `at` [N] of all."""
-    sums = weights.double().cumsum(dim=1)
-    return torch.searchsorted(sums, at.to(sums.device)[:, None] * sums[:, -1:], right=True).clamp(
-        max=sums.shape[1] - 1
-    )[:, 0]
+    device = weights.device
+    sums = (weights.cpu() if device.type == "mps" else weights).double().cumsum(dim=1)  # mps has no double
+    found = torch.searchsorted(sums, at.to(sums.device)[:, None] * sums[:, -1:], right=True)
+    return found.clamp(max=sums.shape[1] - 1)[:, 0].to(device)

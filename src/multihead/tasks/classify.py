@@ -31,6 +31,10 @@ class Classify(Task):
         counts = Counter(label for values in rows for label in named(values["label"]))
         return sorted(counts)
 
+    @classmethod
+    def golden(cls, values: Values, **options: Any) -> Iterable[str]:
+        return named(values["label"])
+
     def encode(self, values: Values) -> list[Window]:
         found = [arrays(encoding) for encoding in self.cut(*self.texts(values))]
         if "label" in values:
@@ -71,7 +75,7 @@ class Classify(Task):
         if self.options.get("multi_label"):
             return np.isin(np.arange(len(self.labels)), numbers).astype(np.float32).reshape(-1)
         if len(numbers) != 1:
-            raise ValueError(f"{len(numbers)} labels for one text; set classify.multi_label = true")
+            raise ValueError(f"{len(numbers) or 'no'} labels for one text; set classify.multi_label = true, or mend it")
         return np.array(numbers[0], dtype=np.int64)
 
     def _number(self, name: str) -> int:

@@ -38,6 +38,10 @@ class Match(Classify):
     def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
         return ["score"] if options.get("score") else super().learn(rows)
 
+    @classmethod
+    def golden(cls, values: Values, **options: Any) -> Iterable[str]:
+        return () if options.get("score") else super().golden(values)
+
     def texts(self, values: Values) -> tuple[str, ...]:
         return values["text_a"], values["text_b"]
 

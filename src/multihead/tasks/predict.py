@@ -96,6 +96,8 @@ def _encoded(task: Task, values: Values, strict: bool) -> list[Window] | Refused
     try:
         return task.encode(values)
     except ValueError as error:
+        if strict and "file" in values:
+            raise ValueError(f"{values['file']}:{values['line']}: {error}") from None
         if strict:
             raise
         place = f"line {values['line']}: " if "line" in values else ""

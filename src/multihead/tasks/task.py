@@ -88,6 +88,11 @@ class Task(ABC):
     def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
         """The labels of a training set, in a fixed order."""
 
+    @classmethod
+    def golden(cls, values: Values, **options: Any) -> Iterable[str]:
+        """The labels that a row holds, of those that `learn` finds."""
+        return ()
+
     @abstractmethod
     def encode(self, values: Values) -> list[Window]:
         """One example -> one window, or several. Gold columns that are there become labels."""
@@ -151,7 +156,7 @@ class Task(ABC):
         """A batch where the model is."""
         if self.device.type == "cpu":
             return batch
-        return {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
+        return {name: tensor.to(self.device) for name, tensor in batch.items()}
 
     def checked(self, given: Any, where: str) -> Values:
         """A user's input as the task's columns; a bare text stands for the only one."""

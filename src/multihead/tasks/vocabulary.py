@@ -47,7 +47,8 @@ def _counted(readout: Vocabulary, hidden: Tensor, labels: Tensor) -> tuple[Tenso
         hidden, labels = _Rows.apply(hidden, rows), labels[rows]  # type: ignore[no-untyped-call]
     if readout.transform is not None:
         hidden = readout.transform(hidden)
-    return (hidden * readout.scale if readout.scale != 1.0 else hidden), labels
+    hidden = hidden * readout.scale if readout.scale != 1.0 else hidden
+    return hidden.to(readout.weight.dtype), labels  # half precision ends here: the table is whole
 
 
 class _Rows(torch.autograd.Function):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from multihead.tasks.task import WHOLE
 from multihead.train.loop import Order, Plan
 from multihead.train.running import Running
 
+STRETCH = 50  # sentences of a document that are held out together, or not
 DTYPES = {
     "tokens": np.int32,
     "types": np.int8,
@@ -104,7 +105,8 @@ def examples_of(
     parts = [train] if weights is None else train.parts()
     if weights is not None and len(weights) != len(parts):
         raise ValueError(f"data.weights has {len(weights)} numbers for {len(parts)} sources; give one for each")
-    keys = [cache_key(files, task, f"{train.side} {train.limit} {number}/{len(parts)}") for number in range(len(parts))]
+    sides = [f"{train.side} {train.limit} {number}/{len(parts)}" for number in range(len(parts))]
+    keys = [cache_key(files, task, side, train.reading.how) for side in sides]
     if task.running:
         stores = [running(task, part, cache, key) for part, key in zip(parts, keys, strict=True)]
         return Text([kept.values["tokens"] for kept in stores], task.size, weights)
@@ -132,7 +134,10 @@ def encoded(task: Task, rows: Side, cache: Path, key: str) -> Examples:
         left: dict[str, list[Any]] = {}  # reason -> how many, and where the first one stands
         cut = {"rows": 0, "tokens": 0}
         for values in task.learnt(rows()):
-            windows = task.encode(values)
+            try:
+                windows = task.encode(values)
+            except ValueError as error:
+                raise ValueError(f"{values['file']}:{values['line']}: {error}") from None
             if reason := task.fault(windows):
                 left.setdefault(reason, [0, f"{values.get('file', 'row')}:{values.get('line', '?')}"])[0] += 1
                 continue
@@ -167,8 +172,9 @@ def _looked(task: Task, rows: Side) -> dict[str, Any]:
     }
 
 
-def cache_key(files: Iterable[Path], task: Task, side: str) -> str:
-    """Everything that the windows depend on: the files' bytes, the tokenizer, the task and its options."""
+def cache_key(files: Iterable[Path], task: Task, side: str, how: Mapping[str, Any]) -> str:
+    """Everything that the windows depend on: the files' bytes and how they are read, the tokenizer, the task and its
+    options."""
     options = {
         "task": task.name,
         "labels": task.labels,
@@ -176,6 +182,7 @@ def cache_key(files: Iterable[Path], task: Task, side: str) -> str:
         "overlap": task.overlap,
         "options": json.loads(json.dumps({k: v for k, v in task.options.items() if k != "decode"}, default=str)),
         "side": side,
+        "how": json.loads(json.dumps(how, default=str)),
     }
     both = dict.fromkeys((task.tokenizer, task.tokenizer.target))
     return store.key(files, "\n".join(one.inner.to_str() + (one.template or "") for one in both).encode(), options)
@@ -185,7 +192,7 @@ class Side:
     """The rows of a file that lie on one side of the split; a new loop reads anew.
 
     limit: no more than so many, drawn by a hash of their text, so that a smaller limit takes a part of a larger one's
-    rows. documents: whole documents are drawn, since sentences are shown with their neighbours.
+    rows. documents: stretches of documents are held out and drawn, since sentences are shown with their neighbours.
     """
 
     def __init__(self, reading: Reading, side: str = "all", limit: int | None = None, documents: bool = False) -> None:
@@ -212,12 +219,28 @@ class Side:
 
     def parts(self) -> list[Side]:
         """One for each file of the reading (or pair of files)."""
-        return [Side(Reading([source]), self.side, self.limit, self.documents) for source in self.reading.sources]
+        parts = [Side(Reading([source], self.reading.options), self.side) for source in self.reading.sources]
+        if self.limit is not None:  # of all files together
+            self()
+            for part in parts:
+                part.limit, part.documents, part.last, part.looked = self.limit, self.documents, self.last, True
+        return parts
 
     def _rows(self) -> Iterator[Values]:
+        document, sentences, out = None, 0, False
         for record in self.reading:
-            if self.side == "all" or held_out(record.values) == (self.side == "valid"):
-                yield {**record.values, "file": record.file, "line": record.line}
+            values = {**record.values, "file": record.file, "line": record.line}
+            if not self.documents or self.side == "all" or values.get("document", 0) is None:
+                out = self.side != "all" and held_out(values)
+            else:
+                mine = (record.file, values.get("document"))
+                document, sentences = mine, sentences + 1 if mine == document else 0
+                if sentences % STRETCH == 0:
+                    out = held_out(values)
+                # Neighbours on the other side of the split are not seen: to its sentences, a stretch is a document.
+                values["document"] = f"{values.get('document')} from {sentences - sentences % STRETCH}"
+            if self.side == "all" or out == (self.side == "valid"):
+                yield values
 
 
 def held_out(values: Values) -> bool:

@@ -56,7 +56,11 @@ def gathered(optimizer: torch.optim.Optimizer, count: float, clip: float) -> tup
     # What torch.nn.utils.get_total_norm does, bit for bit, without a call from Python for every parameter.
     norm = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))) / count
     factor = min(1.0, clip / (norm + 1e-6)) if clip > 0 else 1.0
-    optimizer.grad_scale = torch.full((), count / factor, device=gradients[0].device)  # type: ignore[attr-defined]
+    device = gradients[0].device
+    if device.type == "mps":  # whose fused optimiser takes no notice of grad_scale
+        torch._foreach_mul_(gradients, factor / count)
+    else:
+        optimizer.grad_scale = torch.full((), count / factor, device=device)  # type: ignore[attr-defined]
     return norm, math.isfinite(norm)
 
 

@@ -102,10 +102,37 @@ def read_one(run: RunFile, name: str = "", weight: float = 1.0, auxiliary: bool 
     if run.task == "generate":
         options |= {"chat": True} if talking(run, readings.values()) else {}
     kind = TASKS[str(run.task)].variant(options)
-    labels = kind.learn(sides["train"](), **options)
+    labels = kind.learn(Side(readings["train"])(), **options)  # of all rows: those held out have labels too
     if labels and len(labels) < 2 and not options.get("score"):
         raise ValueError(f"{run.data.train}: every row has the label {labels[0]!r}; a classifier needs at least two")
+    weights = options.get("class_weights")
+    if weights and (odd := next((label for label in weights if label not in labels), None)):
+        raise ValueError(f"classify.class_weights: {odd!r} is no label here; there are: {listed(labels)}")
+    for side in ("valid", "test"):
+        if side in sides:
+            refuse_unusable(sides[side], kind, labels, options)
     return Read(run, sides, readings, options, kind, labels, name, weight, auxiliary)
+
+
+def refuse_unusable(side: Side, kind: type[Task], labels: Sequence[str], options: dict[str, Any]) -> None:
+    """Before training, not after: data to score on that has no row, or a label that nothing could say."""
+    known, rows = set(labels), 0
+    for values in side():
+        rows += 1
+        odd = next((label for label in kind.golden(values, **options) if label not in known), None)
+        if odd is not None:
+            place = f"{values['file']}:{values['line']}"
+            raise ValueError(f"{place}: the label {odd!r} is not in the training data, which has: {listed(labels)}")
+        if not labels:
+            break  # one row is enough to see that there are some
+    if not rows:
+        files = ", ".join(file for file, _, _ in side.reading.sources)
+        why = "the tenth that is held out for validation has no row; name data.valid" if side.side == "valid" else ""
+        raise ValueError(f"{files}: {why or 'there is no row to score on'}, or give more rows\n{side.reading}")
+
+
+def listed(labels: Sequence[str]) -> str:
+    return ", ".join(labels[:20]) + (f" … ({len(labels):,} in all)" if len(labels) > 20 else "")
 
 
 def talking(run: RunFile, readings: Iterable[Reading]) -> bool:
@@ -162,6 +189,8 @@ def refuse_useless(run: RunFile) -> None:
     """Keys that would change nothing, or nothing good, beside others."""
     if run.train.lora and run.from_ is None:
         raise ValueError("train.lora changes a trained model a little; from scratch, everything has to learn: leave it")
+    if run.task == "classify" and run.classify.multi_label and run.classify.class_weights != "none":
+        raise ValueError("classify.class_weights weighs one label a text, multi_label allows several; leave one out")
     unsmoothed = {
         "task = answer": run.task == "answer",
         "match.target = score": run.task == "match" and run.match.target == "score",
@@ -214,10 +243,10 @@ def data_of(run: RunFile, held_out: bool = True) -> tuple[dict[str, Reading], di
         if files
     }
     sides = {side: Side(reading, "all") for side, reading in readings.items()}
+    whole = run.task == "ner" and run.ner.context > 0
     if "valid" not in sides and held_out:
-        sides["train"], sides["valid"] = Side(readings["train"], "train"), Side(readings["train"], "valid")
+        sides |= {side: Side(readings["train"], side, documents=whole) for side in ("train", "valid")}
     if run.data.limit is not None:
-        whole = run.task == "ner" and run.ner.context > 0
         sides["train"] = Side(readings["train"], sides["train"].side, run.data.limit, documents=whole)
     return readings, sides
 

@@ -6,7 +6,9 @@ A run that was stopped, however, goes on from its newest whole checkpoint, bit f
 from __future__ import annotations
 
 import json
+import math
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -18,7 +20,7 @@ import torch
 from torch import Tensor
 
 from multihead.build import Loaded, save, trunk_of
-from multihead.data.disk import write_bytes, write_json
+from multihead.data.disk import read_json, write_bytes, write_json
 from multihead.machine import memory
 from multihead.machine.threads import processors
 from multihead.run import RunFile, difference, read, write
@@ -82,6 +84,7 @@ class Training:
     def __init__(self, run: RunFile, fresh: bool = False) -> None:
         self.run, self.out = run, Path(run.out)
         self._claim(fresh)
+        began = None if fresh else kept_precision(self.out / "checkpoints")
         memory.keep_freed()
         torch.set_num_threads(processors() if run.train.threads == "auto" else int(run.train.threads))
         self.subjects: list[Subject]
@@ -89,7 +92,7 @@ class Training:
         data = [examples_of_subject(subject, self.out / "cache") for subject in self.subjects]
         options = run.train
         device = self.subjects[0].task.device
-        precision, self.note = precision_of(kept_precision(self.out / "checkpoints") or options.precision, device)
+        precision, self.note = precision_of(began or options.precision, device)
         self.plan = Plan(
             epochs=options.epochs or 1,
             steps=options.steps,
@@ -114,22 +117,27 @@ class Training:
         self.curves = Curves(self.out / "tensorboard")
         self.scores: dict[str, Any] = {}  # of the best model, by side; of several tasks, by name and side
         self.stop = False  # set from outside: save at the next step, and leave
-        # Only now, when nothing is wrong with it: a run file with a fault must not hold its directory.
-        write_bytes(self.out / "run.toml", write(run).encode())
+        # Only now, when nothing is wrong with it: a run file with a fault must not hold its directory, or empty it.
+        with only_writer(self.out):
+            if fresh:
+                self._clear()
+            write_bytes(self.out / "run.toml", write(run).encode())
 
     def _claim(self, fresh: bool) -> None:
         """A directory of another run is not overwritten: the difference is shown."""
-        if fresh and self.out.exists():
-            for name in ("checkpoints", "best", "model", "tensorboard", "log.jsonl", "metrics.json", "run.toml"):
-                path = self.out / name
-                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         self.out.mkdir(parents=True, exist_ok=True)
         written = self.out / "run.toml"
-        if written.exists() and (changed := difference(read(written), self.run)):
+        if not fresh and written.exists() and (changed := difference(read(written), self.run)):
             raise ValueError(
                 f"{self.out} holds a run with other settings ({'; '.join(changed)}); "
                 "choose another out, or start over with --fresh"
             )
+
+    def _clear(self) -> None:
+        """What an earlier run has left; the token cache knows by itself what it is good for."""
+        for name in ("checkpoints", "best", "model", "tensorboard", "log.jsonl", "metrics.json", "run.toml"):
+            path = self.out / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
     def __iter__(self) -> Iterator[Event]:
         with only_writer(self.out), closing(self.curves):
@@ -146,6 +154,9 @@ class Training:
             yield Note(self.note)
         if kept is not None:
             start, self.best = kept.step, kept.state["best"]
+            if "step" in self.best and not (self.out / "best" / f"step-{self.best['step']}").exists():
+                self.best = {}
+                yield Note("the best model so far is gone from best/; it is chosen anew from here on")
             checkpoints.restore(self.model, kept.tensors["model"])
             checkpoints.restore_optimizer(optimizer, kept.tensors["optimizer"])
             if self.average is not None:
@@ -157,7 +168,8 @@ class Training:
         elif wrong:
             yield Resumed(0, wrong)
         self._cut_log(start)
-        per_epoch = options.eval_every or max(1, round(self.order.steps / max(1, round(self.plan.epochs))))
+        each = round(self.order.steps / options.epochs) if options.epochs else self.order.epoch_steps
+        per_epoch = options.eval_every or max(1, each)
         self.curves.begin(start)
         steps = learn(self.parts, optimizer, self.plan, self.order, start, self.whose)
         for step in () if self._enough() else steps:
@@ -195,6 +207,7 @@ class Training:
             kept = checkpoints.opened(self.out / "best" / f"step-{self.best['step']}")
             checkpoints.restore(self.model, kept.tensors["model"])
         merge_updates(self.model)
+        self._write(self.out / "model")  # before anything that could go wrong
         scorers: dict[str, Scorer] = {}
         for subject in self.subjects:
             for side in ("valid", "test"):
@@ -207,7 +220,6 @@ class Training:
         of = {"mean_of": self.mean_of} if self.mean else {"step": self.best.get("step")}
         several = {"tasks": plain(self.scores)} if self.subjects[0].name else plain(self.scores)
         write_json(self.out / "metrics.json", {**of, **several})
-        self._write(self.out / "model")
         return scorers
 
     def _write(self, directory: Path) -> None:
@@ -261,11 +273,13 @@ class Training:
             best = not self.best or above(scores[main], self.best["score"])
             self.best["stale"] = 0 if best else self.best["stale"] + 1  # evaluations since the best one
             if best:
-                self.best |= {"step": step, "score": value}
-                checkpoints.save(self.out / "best", step, {"model": checkpoints.weights(self.model)}, self.best, keep=1)
-        found = {name: score.value for name, score in scores.items()}
+                self.best |= {"step": step, "score": known(value)}
+                # Older ones stay until no checkpoint speaks of them.
+                tensors = {"model": checkpoints.weights(self.model)}
+                checkpoints.save(self.out / "best", step, tensors, self.best, keep=sys.maxsize)
+        found = {name: known(score.value) for name, score in scores.items()}
         self._log({"step": step, "valid": found})
-        self.curves.add(step, {f"valid/{name}": value for name, value in found.items()})
+        self.curves.add(step, {f"valid/{name}": score.value for name, score in scores.items()})
         return Evaluated(step, scores, main, best, mains=mains)
 
     def _mean(self) -> Iterator[Event]:
@@ -282,7 +296,7 @@ class Training:
         best = above(scores[main], self.best["score"]) or scores[main].value == self.best["score"]
         if best:
             self.mean, self.mean_of = tensors, chosen
-        found = {name: score.value for name, score in scores.items()}
+        found = {name: known(score.value) for name, score in scores.items()}
         self._log({"step": chosen[-1], "mean_of": chosen, "mean": found})
         yield Evaluated(chosen[-1], scores, main, best, tuple(chosen), mains)
 
@@ -299,7 +313,18 @@ class Training:
         self.curves.flush()
         options = self.run.train
         every = options.save_every if options.average == "last" else 1
-        return checkpoints.save(self.out / "checkpoints", step, tensors, state, options.keep, every)
+        saved = checkpoints.save(self.out / "checkpoints", step, tensors, state, options.keep, every)
+        self._forget()
+        return saved
+
+    def _forget(self) -> None:
+        """Best models that neither this run nor a checkpoint speaks of any more."""
+        directory = self.out / "checkpoints"
+        states = [read_json(directory / f"step-{step}" / "state.json") for step in checkpoints.steps(directory)]
+        spoken = {best.get("step") for best in (self.best, *(state["best"] for state in states))}
+        for step in checkpoints.steps(self.out / "best"):
+            if step not in spoken:
+                checkpoints.remove(self.out / "best" / f"step-{step}")
 
     def _log(self, record: dict[str, Any]) -> None:
         with open(self.out / "log.jsonl", "a", encoding="utf-8") as file:
@@ -327,8 +352,15 @@ def mean_score(scores: Sequence[Score]) -> Score:
     return Score(sum(values) / len(values), "share" if better == "higher" else "number", better)
 
 
-def above(score: Score, best: float) -> bool:
-    """Is a score better than the best so far? Of a loss, the lower one is."""
+def known(value: float) -> float | None:
+    """None for a score that is no number: of pairs that are all alike there is no correlation."""
+    return None if math.isnan(value) else value
+
+
+def above(score: Score, best: float | None) -> bool:
+    """Is a score better than the best so far? Of a loss, the lower one is. Any number is better than none."""
+    if best is None:
+        return not math.isnan(score.value)
     return score.value > best if score.better == "higher" else score.value < best
 
 

@@ -16,7 +16,7 @@ STREAM = 2  # of the seed: other draws than those of `loop.Order`
 
 
 class Endless(Schedule, Protocol):
-    """A task's own order, which goes on for ever."""
+    """An order of the whole data, which goes on for ever."""
 
     @property
     def epoch_steps(self) -> int: ...
@@ -39,6 +39,10 @@ class Turns:
     @property
     def warmup(self) -> int:
         return int(self.plan.warmup if self.plan.warmup >= 1 else self.plan.warmup * self.steps)
+
+    @property
+    def epoch_steps(self) -> int:
+        return self.each
 
     def whose(self, step: int) -> int:
         """The number of the task that step (from 0) is of."""
@@ -67,7 +71,7 @@ class Turns:
 
 def ordered(
     data: Sequence[Data], weights: Sequence[float], plan: Plan, batch_tokens: int
-) -> tuple[Schedule, Callable[[int], int]]:
+) -> tuple[Endless, Callable[[int], int]]:
     """What every step is made of, and the number of the task whose it is."""
     if len(data) == 1:
         return data[0].order(plan), lambda step: 0

@@ -1,0 +1,199 @@
+"""What would go wrong later is told before the first step; nothing that is there is lost; keys do what they say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multihead.run import read
+from multihead.scores import Score
+from multihead.tasks.match import SimilarityScorer
+from multihead.train.examples import STRETCH, Side
+from multihead.train.training import Evaluated, Note, Saved, Training
+
+from .conftest import MODEL
+
+
+def made(place: Path, head: str, data: str, train: str = "steps = 4", model: str = MODEL) -> str:
+    settings = f"[train]\nthreads = 1\nprecision = 'fp32'\nbatch_tokens = 160\n{train}\n"
+    return f'{head}\nout = "{place / "run"}"\n[data]\n{data}\n{model}{settings}'
+
+
+def csv(path: Path, header: str, rows: list[str]) -> Path:
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return path
+
+
+def run(text: str, *changes: str, fresh: bool = False) -> Training:
+    training = Training(read(text, changes), fresh=fresh)
+    for _ in training:
+        pass
+    training.finish(replicates=0)
+    return training
+
+
+def labels(data: Any) -> list[int]:
+    return [int(data[i]["label"]) for i in range(len(data))]
+
+
+def test_two_tasks_on_one_file_learn_their_own_columns(tmp_path: Path) -> None:
+    rows = [f"text number {i} is long,{i % 2},{i // 2 % 2}" for i in range(40)]
+    file = csv(tmp_path / "both.csv", "text,toxic,spam", rows)
+    blocks = "".join(
+        f'[[tasks]]\nname = "{name}"\ntask = "classify"\n[tasks.data]\ntrain = "{file}"\nvalid = "{file}"\n'
+        f'label = "{name}"\n'
+        for name in ("toxic", "spam")
+    )
+    text = f'out = "{tmp_path / "run"}"\n{MODEL}[train]\nsteps = 1\nthreads = 1\nprecision = "fp32"\n{blocks}'
+    toxic, spam = (part.data for part in Training(read(text)).parts)
+    assert labels(toxic) == [i % 2 for i in range(40)]
+    assert labels(spam) == [i // 2 % 2 for i in range(40)]
+
+
+def test_another_column_is_not_taken_from_the_cache(tmp_path: Path) -> None:
+    file = csv(
+        tmp_path / "t.csv", "title,body,label", [f"short {i},a longer text {i} of words,{i % 2}" for i in range(30)]
+    )
+    text = made(tmp_path, 'task = "classify"', f'train = "{file}"\nvalid = "{file}"')
+    titles = run(text, "data.text=title").examples.sizes
+    bodies = run(text, "data.text=body", fresh=True).examples.sizes
+    assert int(bodies.max()) > int(titles.max())
+
+
+def test_fresh_deletes_nothing_for_a_run_that_cannot_be(runs) -> None:
+    runs.whole("run")
+    before = {path.name for path in (runs.directory / "run").iterdir()}
+    with pytest.raises(ValueError, match="no such file"):
+        runs.make("run", "data.train=typo.csv", fresh=True)
+    assert {path.name for path in (runs.directory / "run").iterdir()} == before
+    going = runs.make("other", steps=8)
+    events = iter(going)
+    next(event for event in events if isinstance(event, Saved))
+    with pytest.raises(ValueError, match="is training here"):
+        runs.make("other", steps=8, fresh=True)
+    for _ in events:
+        pass
+    assert runs.make("other", steps=9, fresh=True).out.exists()
+    assert not (runs.directory / "other" / "checkpoints").exists()
+
+
+def test_a_label_that_only_held_out_rows_have_is_known(tmp_path: Path) -> None:
+    rows = [f"text {i},{'rare' if i == 4 else 'ab'[i % 2]}" for i in range(60)]
+    side = None
+    for i in range(60):  # some text that the hash holds out
+        rows[4] = f"rare text {i},rare"
+        file = csv(tmp_path / "t.csv", "text,label", rows)
+        training = Training(read(made(tmp_path, 'task = "classify"', f'train = "{file}"')), fresh=True)
+        side = {row["label"] for row in training.only.sides["train"]()}
+        if "rare" not in side:
+            break
+    assert side == {"a", "b"}
+    assert training.only.labels == ["a", "b", "rare"]
+    for _ in training:
+        pass
+    assert "valid" in training.finish(replicates=0)
+
+
+def test_data_to_score_on_is_looked_at_before_training(tmp_path: Path) -> None:
+    file = csv(tmp_path / "t.csv", "text,label", [f"text {i},{'ab'[i % 2]}" for i in range(40)])
+    test = csv(tmp_path / "test.csv", "text,label", ["fine,a", "odd,mixed"])
+    text = made(tmp_path, 'task = "classify"', f'train = "{file}"\nvalid = "{file}"')
+    with pytest.raises(
+        ValueError, match=r"test\.csv:3: the label 'mixed' is not in the training data, which has: a, b"
+    ):
+        Training(read(text, [f"data.test={test}"]))
+    few = csv(tmp_path / "few.csv", "text,label", ["one,a", "two,b", "three,a"])
+    with pytest.raises(ValueError, match=r"held out for validation has no row; name data\.valid, or give more rows"):
+        Training(read(made(tmp_path, 'task = "classify"', f'train = "{few}"')))
+
+
+def test_weights_of_no_label_are_refused(tmp_path: Path) -> None:
+    file = csv(tmp_path / "t.csv", "text,label", [f"text {i},{'ab'[i % 2]}" for i in range(40)])
+    text = made(tmp_path, 'task = "classify"', f'train = "{file}"\nvalid = "{file}"')
+    with pytest.raises(ValueError, match="'goood' is no label here; there are: a, b"):
+        Training(read(text, ["classify.class_weights={goood=5.0}"]))
+    with pytest.raises(ValueError, match="leave one out"):
+        Training(read(text, ["classify.class_weights=balanced", "classify.multi_label=true"]))
+
+
+def test_a_limit_is_of_all_files_together(tmp_path: Path) -> None:
+    files = [csv(tmp_path / f"{n}.csv", "text,label", [f"{n} text {i},{'ab'[i % 2]}" for i in range(40)]) for n in "pq"]
+    data = f'train = ["{files[0]}", "{files[1]}"]\nvalid = "{files[0]}"\nlimit = 20'
+    text = made(tmp_path, 'task = "classify"', data)
+    assert len(Training(read(text)).examples) == 20
+    assert len(Training(read(text, ["data.weights=[1.0, 1.0]"]), fresh=True).examples) == 20
+
+
+def test_with_steps_too_every_epoch_is_scored(runs) -> None:
+    training = runs.make("run", steps=24, eval_every=0)
+    each = training.order.epoch_steps
+    assert 1 < each < 12
+    scored = [event.step for event in training if isinstance(event, Evaluated)]
+    assert scored == [*range(each, 24, each), 24]
+
+
+def test_a_score_that_is_no_number_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [f"text {i},other {i},{i % 5}" for i in range(40)]
+    file = csv(tmp_path / "t.csv", "text_a,text_b,label", rows)
+    same = csv(tmp_path / "same.csv", "text_a,text_b,label", ["one,two,3", "three,four,3"])
+    data = f'train = "{file}"\nvalid = "{same}"'
+    head = 'task = "match"\nmatch.target = "score"'
+    training = run(made(tmp_path, head, data, "steps = 6\neval_every = 2"))
+    assert training.best["score"] is None
+    lines = [json.loads(line) for line in (training.out / "log.jsonl").read_text().splitlines()]
+    assert any("valid" in line for line in lines)
+
+    real = SimilarityScorer.result
+    calls: list[int] = []
+
+    def later(self: Any) -> dict[str, Score]:
+        calls.append(1)
+        return real(self) if len(calls) < 2 else {**real(self), self.main: Score(0.5)}
+
+    monkeypatch.setattr(SimilarityScorer, "result", later)
+    training = Training(read(made(tmp_path, head, data, "steps = 6\neval_every = 2")), fresh=True)
+    scored = [event for event in training if isinstance(event, Evaluated)]
+    assert [event.best for event in scored] == [True, True, False]
+
+
+def test_the_best_model_outlives_the_checkpoints_that_speak_of_it(runs) -> None:
+    """It used to go as soon as a better one came, though a kill before the next checkpoint goes back behind that."""
+    training = runs.make("run", steps=24, save_every=12, eval_every=2)
+    for event in training:
+        if isinstance(event, Evaluated) and event.step == 22:
+            break  # as a kill would
+    state = json.loads((training.out / "checkpoints" / "step-12" / "state.json").read_text())
+    assert (training.out / "best" / f"step-{state['best']['step']}").exists()
+    runs.whole("run", steps=24, save_every=12, eval_every=2)
+    kept = sorted((training.out / "best").iterdir())
+    assert 1 <= len(kept) <= 2  # as many as checkpoints
+
+
+def test_a_best_model_that_is_gone_is_chosen_anew(runs) -> None:
+    training = runs.make("run", steps=12, save_every=4, eval_every=2)
+    for event in training:
+        if isinstance(event, Saved) and event.step == 8:
+            break
+    shutil.rmtree(training.out / "best")
+    again = runs.make("run", steps=12, save_every=4, eval_every=2)
+    notes = [event.text for event in again if isinstance(event, Note)]
+    assert any("chosen anew" in note for note in notes)
+    assert again.finish(replicates=0)
+
+
+def test_documents_are_held_out_in_stretches(tmp_path: Path) -> None:
+    lines = [f"w{i} O\n" for i in range(600)]
+    (tmp_path / "a.conll").write_text("\n".join(lines))
+    from multihead.data.read import records
+
+    reading = records(tmp_path / "a.conll", task="ner")
+    sides = {side: list(Side(reading, side, documents=True)()) for side in ("train", "valid")}
+    numbers = {side: [int(row["tokens"][0][1:]) for row in rows] for side, rows in sides.items()}
+    assert sorted(numbers["train"] + numbers["valid"]) == list(range(600))
+    for side, rows in sides.items():
+        for row, number in zip(rows, numbers[side], strict=True):
+            assert row["document"] == f"0 from {number - number % STRETCH}"
