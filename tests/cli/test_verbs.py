@@ -59,6 +59,9 @@ def test_evaluate_and_compare(place: Path, multihead: Any) -> None:
     wrong = multihead("evaluate", "runs/a/model", "test.csv", cwd=place)
     assert wrong.returncode == 1
     assert "review" in wrong.stderr
+    odd = multihead("evaluate", "runs/a/model", "test.csv", "text=review", "labl=verdict", cwd=place)
+    assert odd.returncode == 2
+    assert "classify has no 'labl'; it has: text, label" in odd.stderr
     same = multihead("compare", "runs/a/model", "runs/a/model", "test.csv", "text=review", "label=verdict", cwd=place)
     assert same.returncode == 0, same.stderr
     assert "only the second has right: 0" in same.stdout

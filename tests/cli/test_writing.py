@@ -76,7 +76,18 @@ def test_text_goes_on_and_streams(place: Path, multihead: Any) -> None:
     assert "bits per character" in page
     assert '"samples":[{"source":' in page
     same = multihead("compare", "runs/generate/model", "runs/generate/model", "text.txt", cwd=place)
-    assert "answers that only the second has right: 0" in same.stdout, same.stderr
+    assert "difference +0.0000" in same.stdout, same.stderr
+    assert "may be chance" in same.stdout
+    assert "answers" not in same.stdout, "a text that is foretold has none"
+    worse = multihead("train", "generate.toml", "train.steps=1", "out=runs/raw", cwd=place)
+    assert worse.returncode == 0, worse.stderr
+    other = multihead("compare", "runs/raw/model", "runs/generate/model", "text.txt", cwd=place)
+    assert "lower is better" in other.stdout, other.stderr
+    assert "more than chance" in other.stdout
+    cut = multihead("train", "generate.toml", "train.steps=1", "out=runs/cut", "tokenizer.vocab=60", cwd=place)
+    assert cut.returncode == 0, cut.stderr
+    apart = multihead("compare", "runs/cut/model", "runs/generate/model", "text.txt", cwd=place)
+    assert apart.returncode == 0, apart.stderr
 
 
 def test_a_conversation_is_learnt_told_and_gone_on_with(place: Path, multihead: Any) -> None:

@@ -12,6 +12,8 @@ from multihead.cli.verb import verb
 
 if TYPE_CHECKING:
     from multihead.build import Loaded
+    from multihead.scores import Difference
+    from multihead.tasks import Scorer
 
 app = verb()
 
@@ -35,7 +37,7 @@ def compare(
     from rich.console import Console
     from rich.markup import escape
 
-    from multihead.cli.evaluate import reading_of
+    from multihead.cli.evaluate import placed, reading_of
     from multihead.scores import flips, plain
     from multihead.tasks.predict import answers
 
@@ -44,36 +46,65 @@ def compare(
     tasks = [model.ready() for model in models]
     if tasks[0].name != tasks[1].name:
         raise ValueError(f"{first} was trained for {tasks[0].name}, {second} for {tasks[1].name}; compare equals")
-    rights: list[list[bool]] = [[], []]
     scorers = [task.scorer() for task in tasks]
+    said = [
+        answers(m.model, task, placed(reading_of(tasks[0], data, columns or [])))
+        for m, task in zip(models, tasks, strict=True)
+    ]
+    foretold = tasks[0].judged(models[0].model, ()) is not None  # a text: there is no answer that could flip
+    rights: list[list[bool]] = [[], []]
     flipped: list[dict[str, Any]] = []
     with console.status(f"reading {data}"):
-        both = zip(
-            *(
-                answers(m.model, task, (r.values for r in reading_of(tasks[0], data, columns or [])))
-                for m, task in zip(models, tasks, strict=True)
-            ),
-            strict=True,
-        )
-        for index, ((values, a), (_, b)) in enumerate(both):
-            pair = [scorer.add(values, said, index) for scorer, said in zip(scorers, (a, b), strict=True)]
-            for right, side in zip(pair, rights, strict=True):
-                side.append(right)
-            if pair[0] != pair[1] and len(flipped) < show:
-                flipped.append({"row": index + 1, "better": "second" if pair[1] else "first", "first": a, "second": b})
-    count = flips([True] * len(rights[0]), *rights)
+        if foretold:
+            for scorer, foretelling in zip(scorers, said, strict=True):
+                for index, (values, how) in enumerate(foretelling):
+                    scorer.add(values, how, index)
+        else:
+            for index, ((values, a), (_, b)) in enumerate(zip(*said, strict=True)):
+                pair = [scorer.add(values, one, index) for scorer, one in zip(scorers, (a, b), strict=True)]
+                for right, side in zip(pair, rights, strict=True):
+                    side.append(right)
+                if pair[0] != pair[1] and len(flipped) < show:
+                    better = "second" if pair[1] else "first"
+                    flipped.append({"row": index + 1, "better": better, "first": a, "second": b})
+    count = None if foretold else flips([True] * len(rights[0]), *rights)
     scores = [scorer.result()[scorer.main] for scorer in scorers]
+    change = difference_of(*scorers)
     if json:
-        print(jsons.dumps({"main": scorers[0].main, "scores": plain(scores), "flips": plain(count), "shown": flipped}))
+        told = {"main": scorers[0].main, "scores": plain(scores), "difference": plain(change)}
+        print(jsons.dumps({**told, "flips": plain(count), "shown": flipped}))
         return
-    console.print(f"{scorers[0].main}: {scores[0]:.4f} and {scores[1]:.4f} on {len(rights[0]):,} rows of {data}")
-    verdict = "more than chance" if count.p_value < 0.05 else "may be chance"
-    console.print(
-        f"answers that only the second has right: {count.gained}, only the first: {count.lost}; "
-        f"p = {count.p_value:.3g}: {verdict}"
-    )
+    console.print(f"{scorers[0].main}: {scores[0]:.4f} and {scores[1]:.4f} on {data}")
+    if change is None:
+        console.print("the two cut the text into different windows, so their scores cannot be paired")
+    else:
+        low, high = change.interval.low, change.interval.high
+        console.print(
+            f"difference {change.value:+.4f}, {low:+.4f} to {high:+.4f} (95 %), {scores[0].better} is better; "
+            f"p = {change.p_value:.3g}: {verdict(change.p_value)}"
+        )
+    if count is not None:
+        console.print(
+            f"answers that only the second has right: {count.gained}, only the first: {count.lost}, of "
+            f"{len(rights[0]):,}; p = {count.p_value:.3g}: {verdict(count.p_value)}"
+        )
     for flip in flipped:
         console.print(escape(jsons.dumps(flip, ensure_ascii=False)), soft_wrap=True)  # a line each, for other programs
+
+
+def difference_of(first: Scorer, second: Scorer) -> Difference | None:
+    """The second's main score minus the first's, paired; None where they did not see the same samples."""
+    from multihead.heads.judge import metrics_of
+    from multihead.scores import paired
+
+    for one, other in zip(metrics_of(first), metrics_of(second), strict=True):
+        if first.main in one.result() and first.main in one.replicates():
+            return paired(one, other)[first.main] if one.drawn == other.drawn else None
+    return None
+
+
+def verdict(p_value: float) -> str:
+    return "more than chance" if p_value < 0.05 else "may be chance"
 
 
 def opened(model: str, name: str | None) -> Loaded:

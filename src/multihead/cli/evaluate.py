@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsons
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from multihead.cli.verb import DEVICE, verb
 
 if TYPE_CHECKING:
     from multihead.data.read import Reading
-    from multihead.tasks import Task
+    from multihead.tasks import Task, Values
 
 app = verb()
 
@@ -48,7 +49,7 @@ def evaluate(
     task = loaded.ready()
     console = Console(highlight=False, stderr=json)
     reading = reading_of(task, data, columns or [])
-    rows = watched((record.values for record in reading), f"scoring {data.name}", console)
+    rows = watched(placed(reading), f"scoring {data.name}", console)
     scorer = predict.evaluate(loaded.model, task, rows)
     if json:
         print(jsons.dumps(plain(scorer.result())))
@@ -57,6 +58,11 @@ def evaluate(
     console.print(scores_grid(scorer.result(), console.width))
     for view in table_views(scorer.tables(), console.width):
         console.print(view)
+
+
+def placed(reading: Reading) -> Iterator[Values]:
+    """Rows that know where they stand: of which document, and what to tell of a fault."""
+    return ({**record.values, "file": record.file, "line": record.line} for record in reading)
 
 
 def named_of(columns: list[str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -73,6 +79,8 @@ def reading_of(task: Task, data: Path, columns: list[str]) -> Reading:
     named, settings = named_of(columns)
     if wrong := next((file for file in files[1:] if not file.exists()), None):
         raise typer.BadParameter(f"{str(wrong)!r} is no file, nor of the form label=category")
+    if odd := next((name for name in named if name not in task.columns()), None):
+        raise typer.BadParameter(f"{task.name} has no {odd!r}; it has: {', '.join(task.columns())}, format, encoding")
     roles = {role: named.get(role, role) for role in task.columns()}
     known = task.name in ("ner", "answer") and not named
     return records(files, columns=None if known else roles, task=task.name, **settings)
