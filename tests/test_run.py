@@ -367,7 +367,7 @@ def test_a_wrong_override_is_named(override: str, message: str, tmp_path: Path) 
 
 
 def test_faults_of_files(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ValueError, match="no such run file; to write one: multihead init TASK"):
         read(tmp_path / "no.toml")
     (tmp_path / "run.toml").write_bytes('task = "ner"\n# 中文\n'.encode("gb18030"))
     with pytest.raises(ValueError, match=r"run\.toml: not UTF-8 at byte 15; save it as UTF-8"):

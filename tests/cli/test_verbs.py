@@ -70,7 +70,43 @@ def test_evaluate_and_compare(place: Path, multihead: Any) -> None:
     other = multihead("compare", *models, "test.csv", "text=review", "label=verdict", cwd=place)
     flips = [json.loads(line) for line in other.stdout.splitlines() if line.startswith("{")]  # a line each, unbroken
     assert len(flips) == 5
+    rows = (place / "test.csv").read_text().splitlines()
+    assert all(rows[flip["line"] - 1] == f"{flip['text']},{flip['label']}" for flip in flips)
     assert all(flip["first"]["label"] != flip["second"]["label"] for flip in flips)
+
+
+def test_tables_are_predicted_by_their_columns(place: Path, multihead: Any) -> None:
+    rows = (place / "test.csv").read_text().splitlines()[1:]
+    done = multihead("predict", "runs/a/model", "test.csv", "text=review", cwd=place)
+    assert done.returncode == 0, done.stderr
+    texts = "".join(row.rpartition(",")[0] + "\n" for row in rows)
+    assert done.stdout == multihead("predict", "runs/a/model", cwd=place, given=texts).stdout
+    named = "".join(json.dumps({"review": text}) + "\n" for text in texts.splitlines())
+    assert done.stdout == multihead("predict", "runs/a/model", "-", "text=review", cwd=place, given=named).stdout
+    odd = multihead("predict", "runs/a/model", "test.csv", "review", cwd=place)
+    assert odd.returncode == 2
+    assert "write text=COLUMN" in odd.stderr
+    lost = multihead("predict", "runs/a/model", "test.csv", cwd=place)
+    assert lost.returncode == 1
+    assert "there is no column 'text'" in lost.stderr
+
+
+def test_wrong_paths_are_told_with_the_right_ones(place: Path, multihead: Any) -> None:
+    run = multihead("predict", "runs/a", "test.csv", cwd=place)
+    assert "runs/a is a run; its model, once it is trained, is runs/a/model" in run.stderr
+    assert "did you mean runs/a/run.toml?" in multihead("check", "runs/a", cwd=place).stderr
+    assert "to write one: multihead init TASK > no.toml" in multihead("train", "no.toml", cwd=place).stderr
+    gone = multihead("check", "run.toml", "from=path/to/model", cwd=place)
+    assert gone.returncode == 1
+    assert "no such model" in gone.stdout
+
+
+def test_a_file_of_another_kind_is_named(place: Path, multihead: Any) -> None:
+    (place / "words.conll").write_text("Ada B-PER\nran O\n\nBo B-PER\n")
+    for verb in ("check", "train"):
+        done = multihead(verb, "run.toml", "data.train=words.conll", "out=runs/other", cwd=place)
+        assert done.returncode == 1
+        assert "words.conll:1: text and label are wanted, and this has tokens, tags" in done.stderr.replace("\n", "")
 
 
 def test_check_is_a_gate(place: Path, multihead: Any, reviews: Any) -> None:

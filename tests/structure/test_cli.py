@@ -13,7 +13,7 @@ SURFACE = {
     "train": ["given", "--task", "--data", "--from", "--fresh", "--json"],
     "evaluate": ["model", "data", "columns", "--task", "--device", "--json"],
     "compare": ["first", "second", "data", "columns", "--show", "--task", "--json"],
-    "predict": ["model", "file", "-i", "--task", "--device"],
+    "predict": ["model", "file", "columns", "-i", "--task", "--device"],
     "heads": [],
     "heads show": ["model", "text", "--head", "--second", "--png", "--html", "--rows", "--window"],
     "heads stats": ["model", "data", "columns", "--limit", "--task", "--json"],

@@ -185,6 +185,18 @@ def test_a_best_model_that_is_gone_is_chosen_anew(runs) -> None:
     assert again.finish(replicates=0)
 
 
+def test_the_script_of_the_target_decides_how_bleu_splits(tmp_path: Path) -> None:
+    for name, target, language in (
+        ("zh", "他去了北京。", "zh"),
+        ("ja", "彼は東京へ行きました。", "ja"),
+        ("de", "er ging", ""),
+    ):
+        file = tmp_path / f"{name}.tsv"
+        file.write_text("".join(f"he went {i}\t{target}{i}\n" for i in range(20)))
+        text = made(tmp_path, 'task = "translate"', f'train = "{file}"\nvalid = "{file}"\nformat = "pairs"')
+        assert Training(read(text), fresh=True).task.options["language"] == language
+
+
 def test_documents_are_held_out_in_stretches(tmp_path: Path) -> None:
     lines = [f"w{i} O\n" for i in range(600)]
     (tmp_path / "a.conll").write_text("\n".join(lines))

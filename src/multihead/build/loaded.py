@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,8 @@ class Loaded:
 
     def predict(self, inputs: Iterable[str | Json]) -> list[Prediction]:
         """One prediction for each text, or for each object with the task's columns."""
+        if isinstance(inputs, str | Mapping):
+            raise ValueError("predict takes a list; for one text: predict([text])[0]")
         task = self.ready()
         rows = (task.checked(given, f"input {number}") for number, given in enumerate(inputs))
         return [prediction for _, prediction in predictions(self.model, task, rows)]
@@ -100,4 +103,6 @@ class Loaded:
 
     def evaluate(self, rows: Iterable[Json]) -> dict[str, Score]:
         """Scores, with intervals, on rows that hold the task's gold columns too."""
+        if isinstance(rows, str | Path):
+            raise ValueError("evaluate takes rows such as {text, label}; for a file: multihead evaluate MODEL FILE")
         return evaluate(self.model, self.ready(), rows).result()

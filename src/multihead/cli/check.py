@@ -36,6 +36,10 @@ def check(
 
     console = Console(highlight=False, stderr=json)
     whole = run.read(file, changes or [])
+    if isinstance(whole.from_, str) and not whole.from_.startswith("hub:") and not Path(whole.from_).exists():
+        fix = f"name a directory or hub:owner/name, or begin anew: multihead init {whole.task or 'TASK'} --scratch"
+        console.print(f"[{COLOURS['stop']}]stop[/]  from = {escape(repr(whole.from_))}: no such model; {fix}")
+        raise typer.Exit(1)
     every = {block.name: whole.alone(block) for block in whole.tasks} or {"": whole}
     told, stop = [], False
     for name, chosen in every.items():

@@ -13,7 +13,7 @@ from multihead.cli.verb import verb
 if TYPE_CHECKING:
     from multihead.build import Loaded
     from multihead.scores import Difference
-    from multihead.tasks import Scorer
+    from multihead.tasks import Prediction, Scorer
 
 app = verb()
 
@@ -66,7 +66,9 @@ def compare(
                     side.append(right)
                 if pair[0] != pair[1] and len(flipped) < show:
                     better = "second" if pair[1] else "first"
-                    flipped.append({"row": index + 1, "better": better, "first": a, "second": b})
+                    shown = {name: values[name] for name in tasks[0].columns() if name in values}
+                    place = {"line": values["line"], "better": better}
+                    flipped.append({**place, **shown, "first": brief(a), "second": brief(b)})
     count = None if foretold else flips([True] * len(rights[0]), *rights)
     scores = [scorer.result()[scorer.main] for scorer in scorers]
     change = difference_of(*scorers)
@@ -101,6 +103,11 @@ def difference_of(first: Scorer, second: Scorer) -> Difference | None:
         if first.main in one.result() and first.main in one.replicates():
             return paired(one, other)[first.main] if one.drawn == other.drawn else None
     return None
+
+
+def brief(prediction: Prediction) -> Prediction:
+    """Without the scores of every label."""
+    return {name: value for name, value in prediction.items() if name != "scores"}
 
 
 def verdict(p_value: float) -> str:

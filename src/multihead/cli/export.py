@@ -9,6 +9,15 @@ import typer
 from multihead.cli.verb import verb
 
 app = verb()
+# What transformers' classes for any family are called where that is not as the architecture says
+KINDS = {
+    **{name: name for name in ("CausalLM", "MaskedLM", "QuestionAnswering", "SequenceClassification")},
+    "TokenClassification": "TokenClassification",
+    "ImageClassification": "ImageClassification",
+    "ConditionalGeneration": "Seq2SeqLM",
+    "LMHeadModel": "CausalLM",
+    "MTModel": "Seq2SeqLM",
+}
 
 
 class To(StrEnum):
@@ -49,4 +58,6 @@ def export(
     save(loaded, out, family=True)
     if loaded is not pruned:
         print(f"{model}: transformers knows no pruned heads: zeros stand in their places, the answers are the same")
-    print(f"{out}: {loaded.architecture}; open it with transformers.AutoModel.from_pretrained({str(out)!r})")
+    kind = next((name for name in KINDS if loaded.architecture.endswith(f"For{name}")), "")
+    opener = f"AutoModel{f'For{KINDS[kind]}' if kind else ''}"
+    print(f"{out}: {loaded.architecture}; open it with transformers.{opener}.from_pretrained({str(out)!r})")

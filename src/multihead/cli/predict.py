@@ -20,24 +20,29 @@ if TYPE_CHECKING:
 
 app = verb()
 JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
+TABLES = (".csv", ".tsv", ".parquet")
 
 
 @app.command()
 def predict(
     model: Annotated[str, typer.Argument(help="A model directory, or hub:owner/name.")],
-    file: Annotated[str, typer.Argument(help="JSONL or text, one input a line, also .gz; - is stdin.")] = "-",
+    file: Annotated[
+        str, typer.Argument(help="JSONL or text, one input a line, CSV, TSV or Parquet; also .gz; - is stdin.")
+    ] = "-",
+    columns: Annotated[list[str] | None, typer.Argument(help="Columns of other names: text=review")] = None,
     interactive: Annotated[bool, typer.Option("-i", help="A prompt: one input a line, answered at once.")] = False,
     name: Annotated[str | None, typer.Option("--task", help="Of a model with several tasks, the name of one.")] = None,
     device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
 ) -> None:
     """Write one JSON line per input, in their order. A line that cannot be read is answered with an error object and
-    the rest goes on; the exit code is then 1.
+    the rest goes on; the exit code is then 1. Empty lines are no inputs.
 
     \b
     Example:
       multihead predict runs/ner/model new.jsonl > out.jsonl
       echo "Angela Merkel visited Beijing." | multihead predict runs/ner/model
       multihead predict runs/several/model questions.txt --task trec
+      multihead predict runs/classify/model reviews.csv text=review
     """
     from rich.console import Console
 
@@ -51,13 +56,15 @@ def predict(
     if interactive and isinstance(task, Generate):
         talk(loaded.model, task)
         return
+    named = columns_of(task, columns or [])
     source = Source(file, interactive)
     ahead = 1 if interactive or (file == "-" and sys.stdin.isatty()) else None
     # A bar between the lines of an answer would be in the way.
     console = Console(stderr=True, force_terminal=False if sys.stdout.isatty() else None)
     refused, first, count = 0, "", 0
     try:
-        answers = predictions(loaded.model, task, inputs(source, task), ahead=ahead, strict=False)
+        given = table(Path(file), task, named) if source.table else inputs(source, task, named)
+        answers = predictions(loaded.model, task, given, ahead=ahead, strict=False)
         for count, (_, answer) in enumerate(watched(answers, "predicting", console, source.share), 1):
             if "error" in answer:
                 refused, first = refused + 1, first or answer["error"]["message"]
@@ -99,12 +106,13 @@ class Source:
 
     def __init__(self, file: str, interactive: bool = False) -> None:
         self.file, self.interactive = file, interactive
-        self.json = Path(file.removesuffix(".gz")).suffix.lower() in JSON_ENDINGS
+        ending = Path(file.removesuffix(".gz")).suffix.lower()
+        self.json, self.table = ending in JSON_ENDINGS, ending in TABLES and not interactive
         self.read, self.size = 0, 0
         self.share: Callable[[], float] | None = None
         if file != "-" and not interactive:
             self.size = self._checked(Path(file))
-            if not file.endswith(".gz"):  # how much is left of packed data nobody knows
+            if not file.endswith(".gz") and not self.table:  # how much is left of packed data nobody knows
                 self.share = lambda: self.read / max(self.size, 1)
 
     @staticmethod
@@ -143,7 +151,32 @@ def prompted() -> Iterator[bytes]:
             return
 
 
-def inputs(source: Source, task: Task) -> Iterator[Values]:
+def columns_of(task: Task, columns: list[str]) -> dict[str, str]:
+    """text=review -> {text: review}, for the columns that a prediction needs."""
+    named = dict(column.split("=", 1) for column in columns if "=" in column)
+    odd = next((column for column in columns if column.partition("=")[0] not in task.inputs), None)
+    if odd is not None:
+        wanted = " and ".join(task.inputs)
+        raise typer.BadParameter(f"{odd!r}: {task.name} reads {wanted}; write {task.inputs[0]}=COLUMN")
+    return named
+
+
+def table(path: Path, task: Task, named: dict[str, str]) -> Iterator[Values]:
+    """Rows of a table by its columns; one that cannot be used is answered in its place."""
+    from multihead.data.read import records
+    from multihead.data.record import Record, Reject
+    from multihead.tasks.predict import Refused
+
+    reading = records(path, columns={role: named.get(role, role) for role in task.inputs}, task=task.name)
+    for _, _, rows in reading.sources:
+        for row in rows({}):
+            if isinstance(row, Record):
+                yield {**task.checked(row.values, f"line {row.line}"), "line": row.line}
+            elif isinstance(row, Reject):
+                yield Refused("bad_row", f"line {row.line}: {row.reason}")
+
+
+def inputs(source: Source, task: Task, named: dict[str, str]) -> Iterator[Values]:
     """A line that is a JSON object is taken as one, and any line of a .jsonl file is JSON; any other is the text.
     Empty lines are no inputs."""
     from multihead.data.lines import LONGEST_LINE
@@ -158,7 +191,10 @@ def inputs(source: Source, task: Task) -> Iterator[Values]:
             yield Refused("too_long", f"{where}: more than {LONGEST_LINE >> 20} MiB in one line; is this text?")
             continue
         try:
-            yield {**task.checked(given(bare.decode(), source.json), where), "line": number}
+            said = given(bare.decode(), source.json)
+            if isinstance(said, dict):
+                said |= {role: said[column] for role, column in named.items() if column in said}
+            yield {**task.checked(said, where), "line": number}
         except UnicodeDecodeError as error:
             message = f"{where}: byte {bare[error.start]:#04x} at {error.start + 1} is not UTF-8; convert the input"
             yield Refused("bad_encoding", message)

@@ -103,11 +103,10 @@ def announce(training: Training, console: object) -> None:
     say = console.print  # type: ignore[attr-defined]
     for subject, part in zip(training.subjects, training.parts, strict=True):
         train, data = subject.called("train"), cast("Data", part.data)
+        say(f"{train}: {data.read or subject.readings['train']}")
         for side, reading in subject.readings.items():
-            if reading.rows:  # validation and test data are read when they are needed
+            if side != "train" and subject.labels:  # of other tasks, only the first row was looked at so far
                 say(f"{subject.called(side)}: {reading}")
-        if data.read and not subject.readings["train"].rows:  # all of it was in the token cache
-            say(f"{train}: {data.read}")
         for note in data.notes:
             say(f"{train}: {note}")
         told = f"{about(part.task)}, {len(data.sizes):,} windows, {data.sizes.sum():,} tokens"
@@ -120,7 +119,7 @@ def announce(training: Training, console: object) -> None:
 def about(task: Task) -> str:
     """What is learnt: so many labels, or a vocabulary."""
     if task.readout.over != "vocabulary":
-        return f"{len(task.labels)} labels"
+        return f"{len(task.labels)} labels" if task.labels else task.name
     both = dict.fromkeys((task.tokenizer, task.tokenizer.target))
     return f"a vocabulary of {' and '.join(f'{len(one):,}' for one in both)}"
 

@@ -58,6 +58,7 @@ FORMATS: dict[str, Reader] = {
     "labelled": labelled,
     "label-first": label_first,
 }  # and "parallel", which reads two files
+HELD = {"ner": ("tokens", "tags"), "answer": ("question", "context")}  # by files that know their columns
 Paths = str | Path | Sequence[str | Path]
 
 
@@ -68,6 +69,7 @@ class Reading:
         self, sources: Sequence[tuple[str, str, Callable[[Found], Iterator[Row]]]], options: Options | None = None
     ) -> None:
         self.sources, self.options = sources, options or Options()
+        self.wanted: tuple[str, ...] = ()  # what a row must hold, where the files themselves say what they hold
         self.used = 0
         self.rejected = Ledger()
         self.repaired = Ledger()
@@ -91,8 +93,11 @@ class Reading:
         """A loop left early leaves the counts of the rows it saw."""
         self.used, self.rejected, self.repaired = 0, Ledger(), Ledger()
         for file, _, rows in self.sources:
+            wanted = self.wanted
             for row in rows(self.found[file]):
                 if isinstance(row, Record):
+                    refuse_other(row, wanted)
+                    wanted = ()  # all rows of a file are of one kind
                     self.used += 1
                     yield row
                 elif isinstance(row, Reject):
@@ -106,6 +111,14 @@ class Reading:
         parts += [f"  first: {self.rejected[0]}"] if self.rejected else []
         parts += [f"  {count:,} × tolerated: {code}" for code, count in self.repaired.reasons.most_common()]
         return "\n".join(parts)
+
+
+def refuse_other(row: Record, wanted: Sequence[str]) -> None:
+    """A file of a format that says itself what its rows hold, and it is something else."""
+    if any(role not in row.values for role in wanted):
+        has = ", ".join(name for name in row.values if name != "document")
+        place, fix = f"{row.file}:{row.line}", "name another file, or another task"
+        raise ValueError(f"{place}: {' and '.join(wanted)} are wanted, and this has {has}; {fix}")
 
 
 def records(
@@ -149,7 +162,10 @@ def records(
             what = "Parquet data" if found != "parquet" else "no Parquet data"
             raise ValueError(f"{file}:1: this is {what}, but format is {found!r}; leave the format out")
         sources.append((str(file), found, partial(FORMATS[found], file, settings)))
-    return Reading(sources, settings)
+    reading = Reading(sources, settings)
+    if all(format != "chat" for _, format, _ in sources):  # conversations have no columns
+        reading.wanted = tuple(columns) if columns else HELD.get(task, ())
+    return reading
 
 
 def _parallel(files: list[Path], settings: Options) -> Reading:

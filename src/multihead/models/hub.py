@@ -19,6 +19,8 @@ def resolve(where: str | Path) -> Path:
     """A directory or file on this machine; `hub:` is fetched into the local cache first."""
     if isinstance(where, Path) or not where.startswith(PREFIX):
         path = Path(where).expanduser()
+        if (path / "run.toml").exists() and not (path / "config.json").exists():
+            raise ValueError(f"{path} is a run; its model, once it is trained, is {path / 'model'}")
         if path.exists():
             return path
         hint = f"; to fetch it from the hub, write hub:{where}" if NAME.fullmatch(f"{PREFIX}{where}") else ""

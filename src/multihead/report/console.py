@@ -34,7 +34,7 @@ def show(facts: Facts, console: Console) -> None:
         first = dict(list(facts.scores.items())[:HEADLINES])
         console.print(scores_grid(first, console.width))
         if more := len(facts.scores) - len(first):
-            console.print(Text(f"and {more} more", style="dim"))
+            console.print(Text(f"and {more} more in report.html", style="dim"))
     for view in table_views(facts.tables, console.width):
         console.print(view)
 

@@ -109,6 +109,11 @@ def _inside(block: Block) -> list[str]:
 
 
 def _text(path: Path) -> str:
+    if path.is_dir():
+        hint = f"; did you mean {path / 'run.toml'}?" if (path / "run.toml").exists() else ""
+        raise ValueError(f"{path}: a directory, a run file is wanted{hint}")
+    if not path.exists():
+        raise ValueError(f"{path}: no such run file; to write one: multihead init TASK > {path}")
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

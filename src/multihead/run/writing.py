@@ -35,7 +35,7 @@ class Decode(Section):
 
 
 class Translate(Section):
-    language: str = key("", "of the target (de, zh, ja …): decides how BLEU splits words", "de")
+    language: str = key("", "of the target (de, zh, ja …): decides how BLEU splits words; unset: by its script", "de")
     tokenize: str = key("", "how BLEU splits words, in sacreBLEU's names; none = at spaces; unset: by language", "13a")
 
 

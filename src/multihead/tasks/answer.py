@@ -93,6 +93,8 @@ class Answer(Task):
         if not spans or (self.options.get("no_answer") and nothing > best[0]):
             return {"answer": None, "start": None, "end": None, "score": round(float(1 - chance), 6)}
         _, low, high = best
+        text = values["context"][low:high]  # some tokenizers count the space before a word as part of it
+        low, high = low + len(text) - len(text.lstrip()), high - len(text) + len(text.rstrip())
         return {"answer": values["context"][low:high], "start": low, "end": high, "score": round(float(chance), 6)}
 
     def scorer(self, replicates: int = 1000) -> Scorer:

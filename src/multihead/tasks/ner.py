@@ -27,7 +27,7 @@ from multihead.tasks.losses import class_loss
 from multihead.tasks.paths import Chances, Moves, best_legal, best_path, legal
 from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window, frame
 from multihead.tasks.together import Together
-from multihead.tasks.words import DIGITS, joined, laid_out, neighbours, stretches, word_of, written
+from multihead.tasks.words import DIGITS, apart, joined, laid_out, neighbours, stretches, word_of, written
 
 
 class Ner(Task):
@@ -95,6 +95,8 @@ class Ner(Task):
 
     def encode(self, values: Values) -> list[Window]:
         words, text, places = laid_out(values)
+        if "tokens" not in values:
+            text, places = apart(text, places)
         before, after = values.get("before", ()), values.get("after", ())
         everything = [*before, *words, *after]
         if before or after:

@@ -165,6 +165,8 @@ class Task(ABC):
         if not isinstance(given, dict):
             raise ValueError(f"{where}: {self.name} takes an object with {' and '.join(self.inputs)}")
         wrong = next((name for name in self.inputs if not isinstance(given.get(name), str)), None)
+        if wrong is not None and wrong in given:
+            raise ValueError(f"{where}: {wrong!r} is {str(given[wrong])[:40]}, and no text")
         if wrong is not None:
             raise ValueError(f"{where}: {self.name} wants text in {wrong!r}; this has: {', '.join(given) or 'nothing'}")
         return given

@@ -31,11 +31,36 @@ def laid_out(values: Values) -> tuple[list[str], str, list[tuple[int, int]]]:
     return [m.group() for m in found], text, [m.span() for m in found]
 
 
+def apart(text: str, places: Sequence[tuple[int, int]]) -> tuple[str, list[tuple[int, int]]]:
+    """Raw text as files of words give it, and its words' places there: marks stand apart from the word that they
+    follow or open ("Rome." is "Rome ."), unless they stand within one (U.S, don't, 3.5)."""
+    found, moved = "", []
+    for number, (start, end) in enumerate(places):
+        if number:
+            last = places[number - 1]
+            inside = last[1] == start and (_within(text, start, end) or _within(text, *last))
+            if not inside and not _unspaced(text[last[1] - 1], text[start]):
+                found += " "
+        moved.append((len(found), len(found) + end - start))
+        found += text[start:end]
+    return found, moved
+
+
+def _within(text: str, start: int, end: int) -> bool:
+    """Is a mark of one sign between two letters or digits?"""
+    sides = text[start - 1 : start], text[end : end + 1]
+    return end - start == 1 and not text[start].isalnum() and all(side.isalnum() for side in sides)
+
+
+def _unspaced(before: str, after: str) -> bool:
+    return bool(re.match(f"[{HAN}]", before) and re.match(f"[{HAN}]", after))
+
+
 def joined(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
     """Words with a space between them, but none between two Chinese or Japanese ones."""
     text, places = "", []
     for word in words:
-        if text and not (re.match(f"[{HAN}]", word) and re.match(f"[{HAN}]", text[-1])):
+        if text and not _unspaced(text[-1], word):
             text += " "
         places.append((len(text), len(text) + len(word)))
         text += word

@@ -5,6 +5,7 @@ Of several tasks, each is set up as if it were alone, but for the body, which th
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
@@ -25,6 +26,7 @@ from multihead.tasks.bi import positive_of
 from multihead.tasks.classify import named
 from multihead.tasks.conversation import give_template
 from multihead.tasks.ready import borders, longest
+from multihead.tasks.translate import plain
 from multihead.train.examples import Side
 from multihead.train.frozen import limit
 from multihead.train.scratch import scratch, with_vocabulary
@@ -261,6 +263,8 @@ def _columns(run: RunFile, columns: dict[str, str]) -> dict[str, str] | None:
 def options_of(run: RunFile, train: Side) -> dict[str, Any]:
     """The task's own section of the run file, with what the data decides."""
     section = getattr(run, str(run.task), None)
+    if run.task == "translate" and not run.translate.language and not run.translate.tokenize:
+        section = run.translate.model_copy(update={"language": script_of(train)})
     if TASKS[str(run.task)].readout.over == "vocabulary" and section is not None:
         written = {"decode": run.decode.model_dump(exclude_none=True)} if "decode" in run.parts else {}
         return {**section.model_dump(), **written}
@@ -283,6 +287,16 @@ def options_of(run: RunFile, train: Side) -> dict[str, Any]:
     if "max_answer_tokens" in options:
         options["longest"] = options.pop("max_answer_tokens")
     return options
+
+
+def script_of(train: Side) -> str:
+    """zh, ja or ko where the targets are written so, without spaces between words that BLEU could split at; else ""."""
+    said = "".join(plain(values["target"]) for values in islice(train(), 100))
+    count = max(sum(not sign.isspace() for sign in said), 1)
+    for language, signs in (("ja", "\u3040-\u30ff"), ("ko", "\uac00-\ud7a3"), ("zh", "\u4e00-\u9fff")):
+        if len(re.findall(f"[{signs}]", said)) > count / (5 if language == "ja" else 2):
+            return language
+    return ""
 
 
 def fitted(loaded: Loaded, task: Task) -> Loaded:
