@@ -35,7 +35,7 @@ def test_a_run_leaves_what_it_promises(place: Path, multihead: Any) -> None:
         assert (place / "runs/a" / name).is_file(), name
     again = multihead("train", "runs/a/run.toml", cwd=place)
     assert again.returncode == 0, again.stderr
-    assert "going on from step 80" in again.stdout
+    assert "all done before: scored again; --fresh starts over" in again.stdout
 
 
 def test_predict_streams_text_and_json(place: Path, multihead: Any) -> None:

@@ -98,6 +98,7 @@ def run_training(run: RunFile, *, fresh: bool = False, json: bool = False) -> in
 
 def announce(training: Training, console: object) -> None:
     """What was read, and how long it will take."""
+    from multihead.train import checkpoints
     from multihead.train.estimate import seconds_left
 
     say = console.print  # type: ignore[attr-defined]
@@ -112,7 +113,12 @@ def announce(training: Training, console: object) -> None:
         told = f"{about(part.task)}, {len(data.sizes):,} windows, {data.sizes.sum():,} tokens"
         if subject.name:
             say(f"{subject.name}: {told}{', auxiliary' if subject.auxiliary else ''}")
-    left = f"{training.order.steps:,} steps; about {seconds_left(training) / 60:.0f} min"
+    total = training.order.steps
+    done = checkpoints.steps(training.out / "checkpoints")[-1:] == [total]
+    wait = (
+        "all done before: scored again; --fresh starts over" if done else f"about {seconds_left(training) / 60:.0f} min"
+    )
+    left = f"{total:,} steps; {wait}"
     say(left if training.subjects[0].name else f"{told}, {left}")
 
 
@@ -157,7 +163,8 @@ def steps(training: Training, console: object) -> int:
                 elif isinstance(event, Resumed):
                     for note in event.notes:
                         line.say(f"not used: {note}")
-                    line.say(f"going on from step {event.step}")
+                    if event.step < training.order.steps:
+                        line.say(f"going on from step {event.step}")
                 elif isinstance(event, Evaluated):
                     mark = ", the best so far" if event.best else ""
                     line.say(f"{event.what}: validation {event.main} {event.scores[event.main].value:.4f}{mark}")

@@ -108,13 +108,14 @@ def facts_of(
         **{name: score for name, score in result.items() if name != scorer.main},
     }
     one = scorer.one if isinstance(scorer, ClassScorer) else None
-    file = getattr(subject.run.data, side) or subject.run.data.train
+    file = getattr(subject.run.data, side)
+    where = f"{side} data: {names(file)}" if file else f"what was held out of {names(subject.run.data.train)}"
     return Facts(
         title=subject_title(training, subject.name),
         task=task.name,
         date=datetime.now().strftime("%Y-%m-%d %H:%M"),
         command=command,
-        scored_on=f"{side} data: {names(file)}, {seen.samples:,} {'windows' if task.running else 'rows'}",
+        scored_on=f"{where}, {seen.samples:,} {'windows' if task.running else 'rows'}",
         scores=scores,
         tables=tuple(scorer.tables()),
         confusion=Confusion(tuple(task.labels), one.confusion()) if one is not None else None,
