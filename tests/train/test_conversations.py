@@ -59,7 +59,7 @@ def test_conversations_are_learnt_by_heart_saved_and_answered(place):
     opened = load(run.out / "model")
     assert opened.tokenizer.template == run.task.tokenizer.template
     assert len(opened.tokenizer) <= 320
-    assert [said["text"] for said in opened.predict(TALKS)] == list(TALKS.values())
+    assert [said["text"] for said in opened.predict(list(TALKS))] == list(TALKS.values())
     first, second = list(TALKS.items())[:2]
     messages = [{"role": "user", "content": first[0]}, {"role": "assistant", "content": first[1]}]
     (said,) = opened.predict([{"messages": [*messages, {"role": "user", "content": second[0]}]}])

@@ -199,7 +199,7 @@ def test_what_cannot_be_learnt_is_left_out_and_told(data):
         file.write(f"{long}\tshort\nshort\t{long}\n\tempty source\nno target\t\n")
     files = 'train = "{d}/pairs.tsv"\nvalid = "{d}/pairs.tsv"\nformat = "pairs"'
     for again in (False, True):  # the second time from the cache, the tokenizer too
-        run = training(data, "run", "translate", files=files)
+        run = training(data, "run", "translate", '[translate]\nlanguage = "zh"', files=files)
         notes = "\n".join(run.examples.notes)
         assert "1 rows are not used: the source is longer than the model's 48 tokens; first: " in notes
         assert "1 rows are not used: the target is longer" in notes
