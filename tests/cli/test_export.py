@@ -5,11 +5,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
+import transformers
 from safetensors.torch import load_file
 
 from multihead.build import create, save
+from multihead.cli.export import opener
 from multihead.models import ModelConfig
+from multihead.models.families import FAMILIES
 
 BERT = ModelConfig(
     vocab=11, dim=8, layers=1, heads=2, inner=6, max_length=5, activation="gelu", positions="learned",
@@ -34,6 +38,15 @@ def test_export(tmp_path: Path) -> None:
     again = run(tmp_path / "model", "--out", tmp_path / "out")
     assert again.returncode == 1
     assert "not an empty directory" in again.stderr
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_class_that_opens_it_is_named(family: str) -> None:
+    """As transformers' own tables have it, for every readout of every family."""
+    for suffix in FAMILIES[family].readouts:
+        architecture = FAMILIES[family].title + suffix
+        known = getattr(transformers, opener(architecture))._model_mapping._model_mapping.values()
+        assert architecture in {name for names in known for name in ([names] if isinstance(names, str) else names)}
 
 
 def test_what_has_no_place_there_is_refused(tmp_path: Path) -> None:

@@ -99,6 +99,8 @@ def test_wrong_paths_are_told_with_the_right_ones(place: Path, multihead: Any) -
     gone = multihead("check", "run.toml", "from=path/to/model", cwd=place)
     assert gone.returncode == 1
     assert "no such model" in gone.stdout
+    told = json.loads(multihead("check", "run.toml", "from=path/to/model", "--json", cwd=place).stdout)
+    assert told[0]["code"] == "no model"
 
 
 def test_a_file_of_another_kind_is_named(place: Path, multihead: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,7 @@ def test_what_does_not_fit_is_rejected(tmp_path: Path, row: dict[str, Any], reas
     assert len(used) == 1
     assert rejected.total == 1
     assert rejected[0].line == 1
-    with pytest.raises(AssertionError, match=reason):
-        raise AssertionError(str(rejected[0]))
+    assert re.search(reason, rejected[0].reason)
 
 
 def test_answers_in_every_public_form(tmp_path: Path) -> None:

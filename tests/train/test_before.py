@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from multihead.data.read import records
 from multihead.run import read
 from multihead.scores import Score
 from multihead.tasks.match import SimilarityScorer
@@ -173,6 +174,14 @@ def test_the_best_model_outlives_the_checkpoints_that_speak_of_it(runs) -> None:
     assert 1 <= len(kept) <= 2  # as many as checkpoints
 
 
+def test_a_damaged_checkpoint_does_not_end_the_run_that_made_it(runs) -> None:
+    training = runs.make("run", steps=12, save_every=4, eval_every=2)
+    for event in training:
+        if isinstance(event, Saved) and event.step == 4:
+            (event.path / "state.json").write_text("{")
+    assert training.finish(replicates=0)
+
+
 def test_a_best_model_that_is_gone_is_chosen_anew(runs) -> None:
     training = runs.make("run", steps=12, save_every=4, eval_every=2)
     for event in training:
@@ -200,8 +209,6 @@ def test_the_script_of_the_target_decides_how_bleu_splits(tmp_path: Path) -> Non
 def test_documents_are_held_out_in_stretches(tmp_path: Path) -> None:
     lines = [f"w{i} O\n" for i in range(600)]
     (tmp_path / "a.conll").write_text("\n".join(lines))
-    from multihead.data.read import records
-
     reading = records(tmp_path / "a.conll", task="ner")
     sides = {side: list(Side(reading, side, documents=True)()) for side in ("train", "valid")}
     numbers = {side: [int(row["tokens"][0][1:]) for row in rows] for side, rows in sides.items()}

@@ -61,14 +61,15 @@ class Loaded:
                 f"in Python load(…, task={self.tasks[0]!r})"
             )
         if self.task is not None and self.tokenizer is not None:
-            task = TASKS[self.task].variant(self.options)(self.tokenizer, self.labels, **self.options)
-            task.device = self.model.device
-            return task
+            return self._here(TASKS[self.task].variant(self.options)(self.tokenizer, self.labels, **self.options))
         name = natural(self.model)
         if name is None or self.tokenizer is None:
             raise ValueError(f"this {self.architecture} was not trained for a task here; train it: multihead init TASK")
         told = usage(self.model.body, self.tokenizer.target, self.generation)
-        task = TASKS[name](self.tokenizer, [], longest(self.model.body), **told)
+        return self._here(TASKS[name](self.tokenizer, [], longest(self.model.body), **told))
+
+    def _here(self, task: Task) -> Task:
+        """The task with its batches where the model is."""
         task.device = self.model.device
         return task
 
@@ -93,8 +94,7 @@ class Loaded:
         if not bare or not isinstance(body, Encoder) or tokenizer is None or isinstance(self.model.readout, Classes):
             raise ValueError(f"this {self.architecture} gives no vectors; train one: match with kind = bi")
         size = int(self.options.get("size", body.config.max_length))
-        task = Embed(tokenizer, [], size, min(int(self.options.get("overlap", 64)), size // 2))
-        task.device = self.model.device
+        task = self._here(Embed(tokenizer, [], size, min(int(self.options.get("overlap", 64)), size // 2)))
         if isinstance(texts, str):
             raise ValueError("embed takes a list of texts; for one text: embed([text])[0]")
         rows = (task.checked(text, f"input {number}") for number, text in enumerate(texts))

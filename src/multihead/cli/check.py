@@ -5,11 +5,15 @@ from __future__ import annotations
 import json as jsons
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from multihead.cli.verb import verb
+
+if TYPE_CHECKING:
+    from multihead.data.check import Finding
+    from multihead.run import RunFile
 
 app = verb()
 COLOURS = {"stop": "bold red", "warn": "yellow", "note": "dim"}
@@ -36,17 +40,13 @@ def check(
 
     console = Console(highlight=False, stderr=json)
     whole = run.read(file, changes or [])
-    if isinstance(whole.from_, str) and not whole.from_.startswith("hub:") and not Path(whole.from_).exists():
-        fix = f"name a directory or hub:owner/name, or begin anew: multihead init {whole.task or 'TASK'} --scratch"
-        console.print(f"[{COLOURS['stop']}]stop[/]  from = {escape(repr(whole.from_))}: no such model; {fix}")
-        raise typer.Exit(1)
     every = {block.name: whole.alone(block) for block in whole.tasks} or {"": whole}
     told, stop = [], False
     for name, chosen in every.items():
         readings, _ = data_of(chosen)
         with console.status("reading the data"):
             sides = (readings["train"], readings.get("valid"), readings.get("test"))
-            found = checks.check(*sides, task=str(chosen.task))
+            found = missing(chosen) + checks.check(*sides, task=str(chosen.task))
         stop = stop or any(finding.level == "stop" for finding in found)
         told += [asdict(finding) | ({"task": name} if name else {}) for finding in found]
         if json:
@@ -63,3 +63,14 @@ def check(
     if json:
         print(jsons.dumps(told))
     raise typer.Exit(1 if stop else 0)
+
+
+def missing(run: RunFile) -> list[Finding]:
+    """Models to start from that are not there; those on the hub are not asked for."""
+    from multihead.data.check import Finding
+    from multihead.models.hub import PREFIX
+
+    named = run.from_.values() if isinstance(run.from_, dict) else [run.from_ or PREFIX]
+    fix = f"name a directory or hub:owner/name, or begin anew: multihead init {run.task} --scratch"
+    gone = [str(one) for one in named if not str(one).startswith(PREFIX) and not Path(one).exists()]
+    return [Finding("stop", "no model", f"from = {one!r}: no such model; {fix}") for one in gone]

@@ -37,7 +37,7 @@ def compare(
     from rich.console import Console
     from rich.markup import escape
 
-    from multihead.cli.evaluate import placed, reading_of
+    from multihead.cli.evaluate import reading_of
     from multihead.scores import flips, plain
     from multihead.tasks.predict import answers
 
@@ -48,7 +48,7 @@ def compare(
         raise ValueError(f"{first} was trained for {tasks[0].name}, {second} for {tasks[1].name}; compare equals")
     scorers = [task.scorer() for task in tasks]
     said = [
-        answers(m.model, task, placed(reading_of(tasks[0], data, columns or [])))
+        answers(m.model, task, (record.placed for record in reading_of(tasks[0], data, columns or [])))
         for m, task in zip(models, tasks, strict=True)
     ]
     foretold = tasks[0].judged(models[0].model, ()) is not None  # a text: there is no answer that could flip
@@ -96,13 +96,11 @@ def compare(
 
 def difference_of(first: Scorer, second: Scorer) -> Difference | None:
     """The second's main score minus the first's, paired; None where they did not see the same samples."""
-    from multihead.heads.judge import metrics_of
+    from multihead.heads.judge import with_score
     from multihead.scores import paired
 
-    for one, other in zip(metrics_of(first), metrics_of(second), strict=True):
-        if first.main in one.result() and first.main in one.replicates():
-            return paired(one, other)[first.main] if one.drawn == other.drawn else None
-    return None
+    one, other = (with_score(scorer, first.main) for scorer in (first, second))
+    return paired(one, other)[first.main] if one.drawn == other.drawn else None
 
 
 def brief(prediction: Prediction) -> Prediction:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as jsons
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +12,7 @@ from multihead.cli.verb import DEVICE, verb
 
 if TYPE_CHECKING:
     from multihead.data.read import Reading
-    from multihead.tasks import Task, Values
+    from multihead.tasks import Task
 
 app = verb()
 
@@ -49,7 +48,7 @@ def evaluate(
     task = loaded.ready()
     console = Console(highlight=False, stderr=json)
     reading = reading_of(task, data, columns or [])
-    rows = watched(placed(reading), f"scoring {data.name}", console)
+    rows = watched((record.placed for record in reading), f"scoring {data.name}", console)
     scorer = predict.evaluate(loaded.model, task, rows)
     if json:
         print(jsons.dumps(plain(scorer.result())))
@@ -58,11 +57,6 @@ def evaluate(
     console.print(scores_grid(scorer.result(), console.width))
     for view in table_views(scorer.tables(), console.width):
         console.print(view)
-
-
-def placed(reading: Reading) -> Iterator[Values]:
-    """Rows that know where they stand: of which document, and what to tell of a fault."""
-    return ({**record.values, "file": record.file, "line": record.line} for record in reading)
 
 
 def named_of(columns: list[str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -9,14 +9,13 @@ import typer
 from multihead.cli.verb import verb
 
 app = verb()
-# What transformers' classes for any family are called where that is not as the architecture says
-KINDS = {
-    **{name: name for name in ("CausalLM", "MaskedLM", "QuestionAnswering", "SequenceClassification")},
-    "TokenClassification": "TokenClassification",
-    "ImageClassification": "ImageClassification",
-    "ConditionalGeneration": "Seq2SeqLM",
-    "LMHeadModel": "CausalLM",
-    "MTModel": "Seq2SeqLM",
+# transformers' classes that open any family are called as the architecture's end, but for these
+OTHERS = {
+    "LMHeadModel": "ForCausalLM",
+    "MTModel": "ForSeq2SeqLM",
+    "EncoderModel": "ForTextEncoding",
+    "WhisperForConditionalGeneration": "ForSpeechSeq2Seq",
+    "ForConditionalGeneration": "ForSeq2SeqLM",
 }
 
 
@@ -58,6 +57,12 @@ def export(
     save(loaded, out, family=True)
     if loaded is not pruned:
         print(f"{model}: transformers knows no pruned heads: zeros stand in their places, the answers are the same")
-    kind = next((name for name in KINDS if loaded.architecture.endswith(f"For{name}")), "")
-    opener = f"AutoModel{f'For{KINDS[kind]}' if kind else ''}"
-    print(f"{out}: {loaded.architecture}; open it with transformers.{opener}.from_pretrained({str(out)!r})")
+    how = f"transformers.{opener(loaded.architecture)}.from_pretrained({str(out)!r})"
+    print(f"{out}: {loaded.architecture}; open it with {how}")
+
+
+def opener(architecture: str) -> str:
+    """The class of transformers that opens a model whole, whatever its family."""
+    other = next((OTHERS[end] for end in OTHERS if architecture.endswith(end)), None)
+    _, middle, kind = architecture.rpartition("For")
+    return f"AutoModel{other or (middle + kind if middle else '')}"

@@ -18,6 +18,11 @@ class Record:
     file: str
     line: int
 
+    @property
+    def placed(self) -> dict[str, Any]:
+        """The values, with where they stand."""
+        return {**self.values, "file": self.file, "line": self.line}
+
 
 @dataclass(frozen=True, slots=True)
 class Reject:

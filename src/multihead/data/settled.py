@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from multihead.data.columns import Fault, fault_of, kind_of, strings
@@ -58,7 +58,7 @@ def _answered(values: Mapping[str, Any]) -> dict[str, Any] | Fault:
     return {**values, "answers": answers}
 
 
-def misplaced(answer: Mapping[str, Any], context: Sequence[str] | str) -> str | None:
+def misplaced(answer: Mapping[str, Any], context: str) -> str | None:
     """Why an answer {text, start} does not stand where it says."""
     text, start = answer["text"], answer["start"]
     if not isinstance(text, str):

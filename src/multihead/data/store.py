@@ -220,8 +220,8 @@ def write(directory: Path, key: str, fields: Mapping[str, DTypeLike], rows: Iter
                 columns[name].add(values, count - 1)
             if time.monotonic() - said > TELL:
                 said = time.monotonic()
-                tokens = max((column.count for column in columns.values()), default=0)
-                log.info("filling the token cache: %s rows, %s tokens", f"{count:,}", f"{tokens:,}")
+                size = sum(column.count * dtypes[name].itemsize for name, column in columns.items()) / 1e6
+                log.info("filling the token cache: %s windows, %s MB", f"{count:,}", f"{size:,.1f}")
     files = {path: entry for column in columns.values() for path, entry in column.entries().items()}
     manifest = {
         "version": VERSION,

@@ -84,10 +84,16 @@ def loss_of(whole: Scorer, changed: Scorer, name: str, level: float = 0.95) -> D
     """How much worse the changed model is by one score: paired, positive = worse."""
     better = whole.result()[name].better
     first, second = (changed, whole) if better == "higher" else (whole, changed)
-    for one, other in zip(metrics_of(first), metrics_of(second), strict=True):
-        if name in one.result() and name in one.replicates():
-            return wary(paired(one, other, level)[name], one.drawn.samples, one.result()[name].unit)
-    raise ValueError(f"{name} has no interval; choose one of {', '.join(scores_with_interval(whole))}")
+    one, other = with_score(first, name), with_score(second, name)
+    return wary(paired(one, other, level)[name], one.drawn.samples, one.result()[name].unit)
+
+
+def with_score(scorer: Scorer, name: str) -> Metric:
+    """The metric that gives a score, with replicates of it."""
+    found = (metric for metric in metrics_of(scorer) if name in metric.result() and name in metric.replicates())
+    if (metric := next(found, None)) is None:
+        raise ValueError(f"{name} has no interval; choose one of {', '.join(scores_with_interval(scorer))}")
+    return metric
 
 
 def wary(loss: Difference, samples: int, unit: str) -> Difference:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,13 @@ def latest(directory: Path) -> tuple[Kept | None, list[str]]:
         except ValueError as error:
             wrong.append(str(error))
     return None, wrong
+
+
+def states(directory: Path) -> Iterator[dict[str, Any]]:
+    """What checkpoints say beside their tensors, the newest first; damaged ones, which `latest` names, are left out."""
+    for step in reversed(steps(directory)):
+        with suppress(ValueError, OSError):
+            yield read_json(directory / f"step-{step}" / "state.json")
 
 
 def opened(path: Path) -> Kept:

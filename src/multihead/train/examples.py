@@ -229,7 +229,7 @@ class Side:
     def _rows(self) -> Iterator[Values]:
         document, sentences, out = None, 0, False
         for record in self.reading:
-            values = {**record.values, "file": record.file, "line": record.line}
+            values = record.placed
             if not self.documents or self.side == "all" or values.get("document", 0) is None:
                 out = self.side != "all" and held_out(values)
             else:

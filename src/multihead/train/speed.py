@@ -13,10 +13,9 @@ from typing import cast
 import torch
 from torch import nn
 
-from multihead.data.disk import read_json
 from multihead.machine.precision import Finding, Name, choose, measure
 from multihead.models import Decoder, Encoder, EncoderDecoder, Model
-from multihead.train.checkpoints import steps
+from multihead.train.checkpoints import states
 
 Probe = Callable[[], Mapping[str, Finding]]
 
@@ -30,12 +29,7 @@ def precision_of(wanted: str, device: torch.device, probe: Probe | None = None) 
 
 def kept_precision(directory: Path) -> str | None:
     """What a run began in, it goes on in: the probe measures time, and might decide otherwise today."""
-    for step in reversed(steps(directory)):
-        try:
-            return str(read_json(directory / f"step-{step}" / "state.json")["precision"])
-        except (ValueError, OSError, KeyError):
-            continue  # a damaged one, which `latest` will name
-    return None
+    return next((str(state["precision"]) for state in states(directory) if "precision" in state), None)
 
 
 def stepping(model: Model, wanted: str | bool) -> Model:

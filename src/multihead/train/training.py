@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from multihead.build import Loaded, save, trunk_of
-from multihead.data.disk import read_json, write_bytes, write_json
+from multihead.data.disk import write_bytes, write_json
 from multihead.machine import memory
 from multihead.machine.threads import processors
 from multihead.run import RunFile, difference, read, write
@@ -168,8 +168,7 @@ class Training:
         elif wrong:
             yield Resumed(0, wrong)
         self._cut_log(start)
-        each = round(self.order.steps / options.epochs) if options.epochs else self.order.epoch_steps
-        per_epoch = options.eval_every or max(1, each)
+        per_epoch = options.eval_every or self._epoch()
         self.curves.begin(start)
         steps = learn(self.parts, optimizer, self.plan, self.order, start, self.whose)
         for step in () if self._enough() else steps:
@@ -190,6 +189,11 @@ class Training:
                 break
         if options.average == "last":
             yield from self._mean()
+
+    def _epoch(self) -> int:
+        """Its steps."""
+        epochs = self.run.train.epochs
+        return max(1, round(self.order.steps / epochs)) if epochs else self.order.epoch_steps
 
     def _enough(self) -> bool:
         return 0 < self.run.train.patience <= self.best.get("stale", 0)
@@ -319,8 +323,7 @@ class Training:
 
     def _forget(self) -> None:
         """Best models that neither this run nor a checkpoint speaks of any more."""
-        directory = self.out / "checkpoints"
-        states = [read_json(directory / f"step-{step}" / "state.json") for step in checkpoints.steps(directory)]
+        states = checkpoints.states(self.out / "checkpoints")
         spoken = {best.get("step") for best in (self.best, *(state["best"] for state in states))}
         for step in checkpoints.steps(self.out / "best"):
             if step not in spoken:
