@@ -38,7 +38,7 @@ def test_the_report_names_the_heads(place: Path) -> None:
 
 
 def test_stats(place: Path, multihead: Any) -> None:
-    done = multihead("heads", "stats", "runs/a/model", "test.csv", "text=review", cwd=place)
+    done = multihead("heads", "stats", "runs/a/model", "test.csv", cwd=place)
     assert done.returncode == 0, done.stderr
     assert "encoder.1.self.3" in done.stdout
     assert "8 heads on 120 inputs" in done.stdout

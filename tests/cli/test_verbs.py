@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import multihead as mh
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, multihead: Any, reviews: Any) -> Path:
@@ -56,9 +58,16 @@ def test_evaluate_and_compare(place: Path, multihead: Any) -> None:
     assert done.returncode == 0, done.stderr
     metrics = json.loads((place / "runs/a/metrics.json").read_text())
     assert json.loads(done.stdout)["accuracy"] == metrics["test"]["accuracy"]
-    wrong = multihead("evaluate", "runs/a/model", "test.csv", cwd=place)
+    remembered = multihead("evaluate", "runs/a/model", "test.csv", "--json", cwd=place)
+    assert remembered.stdout == done.stdout
+    header, rest = (place / "test.csv").read_text().split("\n", 1)
+    assert header == "review,verdict"
+    (place / "usual.csv").write_text(f"text,label\n{rest}")
+    assert multihead("evaluate", "runs/a/model", "usual.csv", "--json", cwd=place).stdout == done.stdout
+    (place / "others.csv").write_text(f"body,label\n{rest}")
+    wrong = multihead("evaluate", "runs/a/model", "others.csv", cwd=place)
     assert wrong.returncode == 1
-    assert "review" in wrong.stderr
+    assert "there is no column 'text' for text; the file has: body, label" in wrong.stderr
     odd = multihead("evaluate", "runs/a/model", "test.csv", "text=review", "labl=verdict", cwd=place)
     assert odd.returncode == 2
     assert "classify has no 'labl'; it has: text, label" in odd.stderr
@@ -81,12 +90,18 @@ def test_tables_are_predicted_by_their_columns(place: Path, multihead: Any) -> N
     assert done.returncode == 0, done.stderr
     texts = "".join(row.rpartition(",")[0] + "\n" for row in rows)
     assert done.stdout == multihead("predict", "runs/a/model", cwd=place, given=texts).stdout
+    assert done.stdout == multihead("predict", "runs/a/model", "test.csv", cwd=place).stdout  # as in the training data
     named = "".join(json.dumps({"review": text}) + "\n" for text in texts.splitlines())
-    assert done.stdout == multihead("predict", "runs/a/model", "-", "text=review", cwd=place, given=named).stdout
+    assert done.stdout == multihead("predict", "runs/a/model", cwd=place, given=named).stdout
+    other = named.replace("review", "body")
+    assert done.stdout == multihead("predict", "runs/a/model", "-", "text=body", cwd=place, given=other).stdout
+    first, second = mh.load(place / "runs/a/model").predict([{"review": texts.splitlines()[0]}, texts.splitlines()[0]])
+    assert first == second
     odd = multihead("predict", "runs/a/model", "test.csv", "review", cwd=place)
     assert odd.returncode == 2
     assert "write text=COLUMN" in odd.stderr
-    lost = multihead("predict", "runs/a/model", "test.csv", cwd=place)
+    (place / "lost.csv").write_text("body,label\nfine,good\n")
+    lost = multihead("predict", "runs/a/model", "lost.csv", cwd=place)
     assert lost.returncode == 1
     assert "there is no column 'text'" in lost.stderr
 

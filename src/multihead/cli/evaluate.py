@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json as jsons
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -75,6 +77,21 @@ def reading_of(task: Task, data: Path, columns: list[str]) -> Reading:
         raise typer.BadParameter(f"{str(wrong)!r} is no file, nor of the form label=category")
     if odd := next((name for name in named if name not in task.columns()), None):
         raise typer.BadParameter(f"{task.name} has no {odd!r}; it has: {', '.join(task.columns())}, format, encoding")
-    roles = {role: named.get(role, role) for role in task.columns()}
-    known = task.name in ("ner", "answer") and not named
+    roles = roles_of(task, files, task.columns(), named, settings)
+    known = task.name in ("ner", "answer") and all(role == name for role, name in roles.items())
     return records(files, columns=None if known else roles, task=task.name, **settings)
+
+
+def roles_of(
+    task: Task, files: list[Path], wanted: Sequence[str], named: dict[str, str], settings: dict[str, str]
+) -> dict[str, str]:
+    """What the wanted columns are called in files: as is said, as in the training data if they are there, as usual."""
+    from multihead.data.read import records
+
+    usual = {role: named.get(role, role) for role in wanted}
+    trained = usual | {role: name for role, name in task.options.get("columns", {}).items() if role in usual} | named
+    if trained != usual:
+        with suppress(ValueError):  # those names are not there, or the file has a fault, which is told in its turn
+            next(iter(records(files, columns=trained, task=task.name, **settings)), None)
+            return trained
+    return usual

@@ -329,7 +329,7 @@ def span(rows: str | None) -> range:
 
 def rows_of(loaded: Loaded, data: Path, columns: list[str] | None, limit: int | None, gold: bool) -> Any:
     """Rows of a file, as many as wanted; gold: with the answers that the model's task learns from."""
-    from multihead.cli.evaluate import named_of, reading_of
+    from multihead.cli.evaluate import named_of, reading_of, roles_of
     from multihead.data.read import records
 
     if gold:
@@ -338,6 +338,9 @@ def rows_of(loaded: Loaded, data: Path, columns: list[str] | None, limit: int | 
         if wrong := next((column for column in columns or [] if "=" not in column), None):
             raise typer.BadParameter(f"{wrong!r} is not of the form text=review")
         named, settings = named_of(columns or [])
+        if loaded.options.get("columns"):
+            task = loaded.ready()
+            named = roles_of(task, [data], task.inputs, named, settings)
         reading = records(data, columns=named or None, **settings)
     return islice((record.values for record in reading), limit)
 

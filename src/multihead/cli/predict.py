@@ -163,11 +163,12 @@ def columns_of(task: Task, columns: list[str]) -> dict[str, str]:
 
 def table(path: Path, task: Task, named: dict[str, str]) -> Iterator[Values]:
     """Rows of a table by its columns; one that cannot be used is answered in its place."""
+    from multihead.cli.evaluate import roles_of
     from multihead.data.read import records
     from multihead.data.record import Record, Reject
     from multihead.tasks.predict import Refused
 
-    reading = records(path, columns={role: named.get(role, role) for role in task.inputs}, task=task.name)
+    reading = records(path, columns=roles_of(task, [path], task.inputs, named, {}), task=task.name)
     for _, _, rows in reading.sources:
         for row in rows({}):
             if isinstance(row, Record):
@@ -191,7 +192,7 @@ def inputs(source: Source, task: Task, named: dict[str, str]) -> Iterator[Values
             yield Refused("too_long", f"{where}: more than {LONGEST_LINE >> 20} MiB in one line; is this text?")
             continue
         try:
-            said = given(bare.decode(), source.json)
+            said = task.named(given(bare.decode(), source.json))
             if isinstance(said, dict):
                 said |= {role: said[column] for role, column in named.items() if column in said}
             yield {**task.checked(said, where), "line": number}

@@ -171,6 +171,11 @@ class Task(ABC):
             raise ValueError(f"{where}: {self.name} wants text in {wrong!r}; this has: {', '.join(given) or 'nothing'}")
         return given
 
+    def named(self, given: Any) -> Any:
+        """An object by the task's columns, where it has the names that those had in the training data."""
+        learnt = self.options.get("columns", {}) if isinstance(given, Mapping) else {}
+        return {**given, **{role: given[name] for role, name in learnt.items() if name in given}} if learnt else given
+
     def logits(self, model: Model, batch: Batch) -> Tensor:
         types = {"types": batch["types"]} if "types" in batch else {}
         keep = None if bool(batch["keep"].all()) else batch["keep"]  # no mask at all where nothing is padded

@@ -100,7 +100,8 @@ def read_all(run: RunFile) -> list[Read]:
 def read_one(run: RunFile, name: str = "", weight: float = 1.0, auxiliary: bool = False) -> Read:
     refuse_useless(run)
     readings, sides = data_of(run, held_out=not auxiliary)
-    options = options_of(run, sides["train"])
+    renamed = {role: name for role, name in run.data.columns.items() if name != role and not name.isdecimal()}
+    options = options_of(run, sides["train"]) | ({"columns": renamed} if renamed else {})
     if run.task == "generate":
         options |= {"chat": True} if talking(run, readings.values()) else {}
     kind = TASKS[str(run.task)].variant(options)
