@@ -124,7 +124,7 @@ def test_the_choice_is_wary_of_other_rows() -> None:
 
     class Steps:
         by_flops = True
-        sides = (Work([Example({}, [], 0)] * 100, [], 0),)
+        sides = (Work([Example({}, [], 0)] * 100, [], []),)
 
         def points(self, keep: float) -> Iterator[Point]:
             return iter(curve)

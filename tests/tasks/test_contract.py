@@ -235,16 +235,16 @@ def test_ner_with_case_and_context():
     documents = [{**row, "document": i // 8} for i, row in enumerate(rows)]
     prepared = list(task.prepare(documents))
     assert [p["tokens"] for p in prepared] == [d["tokens"] for d in documents]
-    assert prepared[0]["before"] == []
-    assert prepared[1]["before"] == documents[0]["tokens"]
-    assert prepared[0]["after"] == (documents[1]["tokens"] + documents[2]["tokens"])[:6]
-    assert prepared[7]["after"] == []
-    assert prepared[8]["before"] == []
+    shown = [p["shown"] for p in prepared]
+    assert shown[0].before == []
+    assert shown[1].before == documents[0]["tokens"]
+    assert shown[0].after == (documents[1]["tokens"] + documents[2]["tokens"])[:6]
+    assert shown[7].after == []
+    assert shown[8].before == []
     window = task.encode(prepared[1])[0]
     assert (window["labels"] != -100).sum() < len(window["tokens"]) - 2
     assert window["types"].max() == 2
-    shown = [word for part in ("before", "tokens", "after") for word in prepared[1][part]]
-    capitals = sum(word != word.lower() for word in shown)
+    capitals = sum(word != word.lower() for word in shown[1].before + shown[1].words + shown[1].after)
     assert (window["types"] == 2).sum() >= capitals  # of the words around the sentence too
 
     model, task, rows = make("ner", case=True, context=48, size=64)  # a stretch is a document, shown whole to each

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from dataclasses import replace
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from hypothesis import strategies as st
 import multihead as mh
 from multihead.build import create, save, with_readout
 from multihead.data.tokenizer import Tokenizer
+from multihead.heads.judge import examples, score, spoken, work
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.models.crf import Chain, surprise
-from multihead.tasks import Ner
-from multihead.tasks.predict import evaluate, predictions
+from multihead.tasks import Batch, Ner
+from multihead.tasks.predict import evaluate, predictions, read
 from multihead.tasks.words import neighbours, stretches
 from multihead.train.loop import Plan, fit
 from multihead.train.optimizer import adamw
@@ -39,8 +41,8 @@ def make(size: int = 48, **options) -> tuple[Model, Ner, list[dict]]:
     task = Ner(tokenizer, Ner.learn(rows), size, 4, **options)
     torch.manual_seed(0)
     config = ModelConfig(
-        vocab=len(tokenizer), dim=24, layers=1, heads=2, max_length=48, dropout=0.0, positions="learned", token_types=2,
-        pad=tokenizer.special["pad"],
+        vocab=len(tokenizer), dim=24, layers=1, heads=2, max_length=size, dropout=0.0, positions="learned",
+        token_types=2, pad=tokenizer.special["pad"],
     )  # fmt: skip
     model = Model(Encoder(config), Classes(24, len(task.labels), dropout=0.0))
     task.adapt(model)
@@ -214,11 +216,79 @@ def test_neighbours_are_of_the_same_document() -> None:
     rows = [{"tokens": [f"w{i}", f"v{i}"], "document": document} for i, document in enumerate((0, 0, 1, None, None, 1))]
     found = list(neighbours([*rows, {"text": "raw"}], 3))
     assert [r.get("tokens") for r in found] == [*(r["tokens"] for r in rows), None]
-    assert found[1]["before"] == ["w0", "v0"]
-    assert found[0]["after"] == ["w1", "v1"]
-    assert (found[2]["before"], found[2]["after"]) == ([], [])
-    assert all("before" not in r for r in (found[3], found[4], found[6]))
-    assert found[5]["before"] == []
+    assert found[1]["shown"].before == ["w0", "v0"]
+    assert found[0]["shown"].after == ["w1", "v1"]
+    assert (found[2]["shown"].before, found[2]["shown"].after) == ([], [])
+    assert all("shown" not in r for r in (found[3], found[4], found[6]))
+    assert found[5]["shown"].before == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 7), st.sampled_from([0, 0, 1, None])), max_size=30), st.integers(1, 12))
+def test_neighbours_show_all_that_is_wanted_and_every_word_about_three_times(
+    made: list[tuple[int, int | None]], count: int
+) -> None:
+    rows = [
+        {"tokens": [f"{i}-{k}" for k in range(n)], "tags": [f"{i}"] * n, "document": document}
+        for i, (n, document) in enumerate(made)
+    ]
+    found = list(neighbours(rows, count))
+    assert [r["tokens"] for r in found] == [r["tokens"] for r in rows]
+    parts = [  # rows of one document that follow each other
+        [word for values in some for word in values["tokens"]]
+        for key, some in groupby(rows, key=lambda values: values["document"])
+        if key is not None
+    ]
+    every = {id(r["shown"]): r["shown"] for r in found if "shown" in r}
+    assert [word for shown in every.values() for word in shown.words] == [word for part in parts for word in part]
+    for values in found:
+        if values["document"] is None:
+            assert "shown" not in values
+            continue
+        shown, at, size = values["shown"], values["at"], len(values["tokens"])
+        assert shown.words[at : at + size] == values["tokens"]
+        assert shown.tags[at : at + size] == values["tags"]
+        assert len(shown.words) <= max(count, max(len(r["tokens"]) for r in found if r.get("shown") is shown))
+        if shown.words:
+            whole = next(part for part in parts if shown.words[0] in part)
+            first = whole.index(shown.words[0])
+            last = first + len(shown.words)
+            assert shown.before == whole[max(0, first - count) : first]
+            assert shown.after == whole[last : last + count]
+
+
+@torch.inference_mode()
+def test_sentences_that_are_shown_together_are_read_once() -> None:
+    model, task, rows = make(size=300, context=15)
+    documents = [{**values, "document": i // 10} for i, values in enumerate(rows)]
+    prepared = list(task.prepare(documents))
+    together = {id(values["shown"]) for values in prepared}
+    assert len(together) < len(rows) / 2
+    lone = []
+    for values in prepared:  # the same words around it, in a window of its own
+        own = {**values, "shown": replace(values["shown"], windows=None)}
+        windows = task.encode(own)
+        lone.append(task.answer(own, windows, read(model, task, windows)))
+    seen = []
+
+    class Counted(Ner):
+        def read(self, model: Model, batch: Batch) -> list[np.ndarray[Any, Any]]:
+            seen.append(len(batch["tokens"]))
+            return super().read(model, batch)
+
+    counted = Counted(task.tokenizer, task.labels, task.size, task.overlap, **task.options)
+    found = [prediction for _, prediction in predictions(model, counted, documents)]
+    assert sum(seen) == len(together)
+    assert [f["tags"] for f in found] == [f["tags"] for f in lone]
+    done = work(task, examples(task, documents))
+    assert sum(len(batch["tokens"]) for _, batch in done.batches) == len(together)
+    assert sum(int((batch["labels"] != -100).sum()) for _, batch in done.batches) == sum(
+        int((task.encode(values)[0]["labels"] != -100).sum()) for values in rows
+    )
+    scorers = [task.scorer(0) for _ in range(2)]
+    score(task, done, spoken(done, lambda batch: task.read(model, batch)), scorers[0])
+    for index, (values, prediction) in enumerate(zip(documents, found, strict=True)):
+        scorers[1].add(values, prediction, index)
+    assert scorers[0].result() == scorers[1].result()
 
 
 @given(st.lists(st.tuples(st.integers(1, 7), st.sampled_from([0, 1, None])), max_size=20), st.integers(1, 20))
@@ -243,9 +313,10 @@ def test_stretches_hold_every_word_once_and_of_one_document(made: list[tuple[int
 def test_a_document_ends_with_its_file() -> None:
     rows = [{"tokens": [f"{file}{i}"], "tags": ["O"], "document": 0, "file": file} for file in "ab" for i in range(2)]
     assert [r["tokens"] for r in stretches(rows, 9)] == [["a0", "a1"], ["b0", "b1"]]
-    assert [(r["before"], r["after"]) for r in neighbours(rows, 9)] == [
-        ([], ["a1"]), (["a0"], []), ([], ["b1"]), (["b0"], []),
-    ]  # fmt: skip
+    shown = [(values["shown"], values["at"]) for values in neighbours(rows, 9)]
+    assert [(one.before, one.words, one.after, at) for one, at in shown] == [
+        ([], [f"{file}0", f"{file}1"], [], i) for file in "ab" for i in range(2)
+    ]
 
 
 def test_tags_of_another_scheme_are_named() -> None:

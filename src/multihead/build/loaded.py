@@ -83,7 +83,7 @@ class Loaded:
         if isinstance(inputs, str | Mapping):
             raise ValueError("predict takes a list; for one text: predict([text])[0]")
         task = self.ready()
-        rows = (task.checked(task.named(given), f"input {number}") for number, given in enumerate(inputs))
+        rows = (task.checked(task.asked(given), f"input {number}") for number, given in enumerate(inputs))
         return [prediction for _, prediction in predictions(self.model, task, rows)]
 
     def embed(self, texts: Iterable[str]) -> NDArray[np.float32]:

@@ -192,7 +192,7 @@ def inputs(source: Source, task: Task, named: dict[str, str]) -> Iterator[Values
             yield Refused("too_long", f"{where}: more than {LONGEST_LINE >> 20} MiB in one line; is this text?")
             continue
         try:
-            said = task.named(given(bare.decode(), source.json))
+            said = task.asked(given(bare.decode(), source.json))
             if isinstance(said, dict):
                 said |= {role: said[column] for role, column in named.items() if column in said}
             yield {**task.checked(said, where), "line": number}

@@ -14,6 +14,7 @@ from multihead.data.batches import plan
 from multihead.models import Encoder, EncoderDecoder, Model, TokenStem, Vocabulary
 from multihead.tasks import TASKS, Batch, Values, Window
 from multihead.tasks.classify import Classify
+from multihead.tasks.task import distinct
 from multihead.tasks.words import joined
 
 AHEAD = 1024  # rows that are read before the first batch: enough to find neighbours of equal length
@@ -61,7 +62,7 @@ class Feed:
     def windows(self, values: Values) -> list[Window]:
         """One row, cut where it is too long for the model."""
         if self.task is not None and self.fits(values):
-            return self.task.encode({name: value for name, value in values.items() if name not in self.task.gold})
+            return self.task.encode(self.task.asked(values))
         return self.plain(*texts(values))
 
     def fits(self, values: Values) -> bool:
@@ -86,11 +87,13 @@ class Feed:
 
     def batches(self, rows: Iterable[Values], batch_tokens: int = BATCH_TOKENS) -> Iterator[Batch]:
         """Rectangles of similar lengths, at constant memory."""
-        source = iter(rows if self.task is None else self.task.prepare(rows))
+        source = iter(rows if self.task is None else self.task.prepare(map(self.task.asked, rows)))
         while block := list(islice(source, AHEAD)):
             for known in (True, False):
                 some = [values for values in block if (self.task is not None and self.fits(values)) == known]
-                ready = [window for values in some for window in self.windows(values) if len(window["tokens"])]
+                ready, _ = distinct(
+                    window for values in some for window in self.windows(values) if len(window["tokens"])
+                )
                 sizes = np.array([max(len(window["tokens"]), len(window.get("target", ()))) for window in ready])
                 for numbers in plan(sizes, max(batch_tokens, *sizes), 0, 0) if ready else ():
                     mine = [ready[i] for i in numbers]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from multihead.data.batches import plan
 from multihead.models import Model
 from multihead.scores import Difference, Interval, Metric, Score, paired
 from multihead.tasks import Batch, Scorer, Task, Values, Window
+from multihead.tasks.task import distinct
 
 REPLICATES = 500  # a line per head: intervals may be a little rougher than a final score's
-Said = list[NDArray[Any]]
+Said = dict[int, NDArray[Any]]  # of every window in the batches
 
 
 @dataclass(frozen=True)
@@ -41,36 +43,31 @@ class Work:
 
     rows: Sequence[Example]
     batches: list[tuple[list[int], Batch]]
-    count: int  # windows
+    which: list[int]  # of the windows in the batches, those of the rows one after the other
 
     def tokens(self) -> int:
         return sum(batch["tokens"].numel() for _, batch in self.batches)
 
 
 def work(task: Task, rows: Sequence[Example], batch_tokens: int = 4096) -> Work:
-    windows = [window for row in rows for window in row.windows]
+    windows, which = distinct(window for row in rows for window in row.windows)
     sizes = np.array([len(window["tokens"]) for window in windows])
     order = plan(sizes, max(batch_tokens, int(sizes.max())), 0, 0)
     batches = [(numbers.tolist(), task.collate([windows[i] for i in numbers])) for numbers in order]
-    return Work(rows, batches, len(windows))
+    return Work(rows, batches, which)
 
 
 def score(task: Task, done: Work, said: Said, scorer: Scorer) -> None:
-    """What was said of every window [count] -> answers -> the scorer."""
-    place = 0
+    """What was said -> answers -> the scorer."""
+    which = iter(done.which)
     for row in done.rows:
-        mine = said[place : place + len(row.windows)]
-        place += len(row.windows)
+        mine = [said[i] for i in islice(which, len(row.windows))]
         scorer.add(row.values, task.answer(row.values, row.windows, mine), row.index)
 
 
 def spoken(done: Work, read: Callable[[Batch], Sequence[NDArray[Any]]]) -> Said:
-    """`read` of every batch, in the order of the windows."""
-    said: list[NDArray[Any] | None] = [None] * done.count
-    for numbers, batch in done.batches:
-        for i, one in zip(numbers, read(batch), strict=True):
-            said[i] = one
-    return [one for one in said if one is not None]
+    """`read` of every batch."""
+    return {i: one for numbers, batch in done.batches for i, one in zip(numbers, read(batch), strict=True)}
 
 
 def metrics_of(scorer: Scorer) -> list[Metric]:

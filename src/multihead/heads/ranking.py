@@ -11,7 +11,7 @@ import numpy as np
 from multihead.build import Loaded
 from multihead.data.batches import plan
 from multihead.heads.gates import Gates
-from multihead.heads.judge import REPLICATES, Example, drawn, examples, loss_of, named_score, score, work
+from multihead.heads.judge import REPLICATES, Example, Said, drawn, examples, loss_of, named_score, score, work
 from multihead.heads.passes import Passes
 from multihead.models import Model
 from multihead.scores import Difference, Score, Spearman
@@ -164,7 +164,7 @@ class Ablation:
             return
         for start in range(0, len(rows), BLOCK):
             done = work(self.task, rows[start : start + BLOCK], self.batch_tokens)
-            said: dict[str, list[Any]] = {address: [None] * done.count for address in every}
+            said: dict[str, Said] = {address: {} for address in every}
             for numbers, batch in done.batches:
 
                 def read(batch: Batch = batch) -> Any:
@@ -172,8 +172,7 @@ class Ablation:
 
                 for address in said:
                     found = self.passes.without([address], read) if address else self.passes.whole(read)
-                    for i, one in zip(numbers, found, strict=True):
-                        said[address][i] = one
+                    said[address].update(zip(numbers, found, strict=True))
                 if self.told is not None:
                     self.told(min(1.0, self.cost / expected))
             for address, mine in every.items():

@@ -27,7 +27,7 @@ from multihead.tasks.losses import class_loss
 from multihead.tasks.paths import Chances, Moves, best_legal, best_path, legal
 from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window, frame
 from multihead.tasks.together import Together
-from multihead.tasks.words import DIGITS, apart, joined, laid_out, neighbours, stretches, word_of, written
+from multihead.tasks.words import DIGITS, Shown, apart, joined, laid_out, neighbours, stretches, word_of, written
 
 
 class Ner(Task):
@@ -94,21 +94,36 @@ class Ner(Task):
         return {"text": text, "document": None}
 
     def encode(self, values: Values) -> list[Window]:
+        """Sentences that are shown together share their windows, which know the words of all of them."""
+        shown: Shown | None = values.get("shown")
+        if shown is not None:
+            if shown.windows is None:
+                everything = [*shown.before, *shown.words, *shown.after]
+                text, places = joined(everything)
+                shown.windows = self._windows(everything, len(shown.before), len(shown.words), text, places, shown.tags)
+            return shown.windows
         words, text, places = laid_out(values)
         if "tokens" not in values:
             text, places = apart(text, places)
-        before, after = values.get("before", ()), values.get("after", ())
-        everything = [*before, *words, *after]
-        if before or after:
-            text, places = joined(everything)
+        return self._windows(words, 0, len(words), text, places, values.get("tags"))
+
+    def _windows(
+        self,
+        words: Sequence[str],
+        before: int,
+        count: int,
+        text: str,
+        places: Sequence[tuple[int, int]],
+        tags: Sequence[str] | None,
+    ) -> list[Window]:
+        """Of a text and its words, the `count` behind the first ones are asked for, and have these tags."""
         encoding = self.tokenizer.encode(text)
         first, last = frame(encoding.special)
         owner = word_of(encoding.offsets[first:last], places)
-        kinds = self._kinds(everything, owner)
-        inside = (owner >= len(before)) & (owner < len(before) + len(words))
-        owner = np.where(inside, owner - len(before), -1)
+        kinds = self._kinds(words, owner)
+        owner = np.where((owner >= before) & (owner < before + count), owner - before, -1)
         starts = np.concatenate(([True], owner[1:] != owner[:-1])) & (owner >= 0)
-        labels = self._labels(self._mended(values.get("tags")), owner, starts)
+        labels = self._labels(self._mended(tags), owner, starts)
         head, tail = encoding.ids[:first], encoding.ids[last:]
         room = self.size - len(head) - len(tail)
         cuts = self._cuts(owner, room)
@@ -178,7 +193,9 @@ class Ner(Task):
         scores = np.full((len(words), len(self.labels)), -1e4)
         scores[:, self.numbers.get("O", 0)] = 0.0  # a word of which the tokenizer sees nothing is no entity
         for window, rows in zip(windows, said, strict=True):
-            scores[window["word"][window["word"] >= 0]] = rows
+            word = window["word"][window["word"] >= 0] - values.get("at", 0)
+            mine = (word >= 0) & (word < len(words))
+            scores[word[mine]] = rows[mine]
         crf = bool(self.options.get("crf"))
         path = best_path(scores, self.moves) if crf else best_legal(scores, self.rules)
         tags = [self.labels[i] for i in path]

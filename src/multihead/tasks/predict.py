@@ -11,7 +11,7 @@ import torch
 
 from multihead.data.batches import plan
 from multihead.models import Model
-from multihead.tasks.task import Prediction, Scorer, Task, Values, Window
+from multihead.tasks.task import Prediction, Scorer, Task, Values, Window, distinct
 
 AHEAD = 1024  # rows that are read before the first of them is answered: enough to find neighbours of equal length
 WRITTEN = 64  # of a task that writes, which takes its time for each: the first answers shall not wait for a thousand
@@ -60,12 +60,13 @@ def predictions(
 
 def read(model: Model, task: Task, windows: Sequence[Window], batch_tokens: int = 4096) -> list[Any]:
     """What the model says of each window, in their order; windows of similar length are read together."""
-    sizes = np.array([len(window["tokens"]) for window in windows], dtype=np.int64)
+    every, which = distinct(windows)
+    sizes = np.array([len(window["tokens"]) for window in every], dtype=np.int64)
     said: dict[int, Any] = {}
     for numbers in plan(sizes, max(batch_tokens, int(sizes.max(initial=1))), 0, 0):
-        batch = task.collate([windows[i] for i in numbers])
+        batch = task.collate([every[i] for i in numbers])
         said.update(zip(numbers.tolist(), task.read(model, batch), strict=True))
-    return [said[i] for i in range(len(windows))]
+    return [said[i] for i in which]
 
 
 def answers(model: Model, task: Task, rows: Iterable[Values]) -> Iterable[tuple[Values, Prediction]]:

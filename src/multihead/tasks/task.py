@@ -171,10 +171,14 @@ class Task(ABC):
             raise ValueError(f"{where}: {self.name} wants text in {wrong!r}; this has: {', '.join(given) or 'nothing'}")
         return given
 
-    def named(self, given: Any) -> Any:
-        """An object by the task's columns, where it has the names that those had in the training data."""
-        learnt = self.options.get("columns", {}) if isinstance(given, Mapping) else {}
-        return {**given, **{role: given[name] for role, name in learnt.items() if name in given}} if learnt else given
+    def asked(self, given: Any) -> Any:
+        """A user's input; of an object, what is asked, by the task's columns or by the names that the training data
+        had for them."""
+        if not isinstance(given, Mapping):
+            return given
+        learnt: Mapping[str, str] = self.options.get("columns", {})
+        named = {role: given[name] for role, name in learnt.items() if name in given}
+        return {name: value for name, value in {**given, **named}.items() if name not in self.gold}
 
     def logits(self, model: Model, batch: Batch) -> Tensor:
         types = {"types": batch["types"]} if "types" in batch else {}
@@ -200,6 +204,13 @@ class Task(ABC):
 
     def _shared(self, room: int) -> int:
         return min(self.overlap, room // 2)
+
+
+def distinct(windows: Iterable[Window]) -> tuple[list[Window], list[int]]:
+    """Rows may share a window, which is read once: the windows to read, and of each one given, which of them it is."""
+    found: dict[int, tuple[int, Window]] = {}
+    numbers = [found.setdefault(id(window), (len(found), window))[0] for window in windows]
+    return [window for _, window in found.values()], numbers
 
 
 def frame(special: Sequence[bool]) -> tuple[int, int]:

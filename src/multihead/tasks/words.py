@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.tasks.task import Values
+from multihead.tasks.task import Values, Window
 
 # A word of raw text: letters and digits together, any other sign and every Han, kana or hangul character alone.
 HAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -94,26 +96,45 @@ def _document(values: Values) -> tuple[bool, object]:
     return alone, (values.get("file"), values.get("document", 0))
 
 
-def neighbours(rows: Iterable[Values], count: int) -> Iterator[Values]:
-    """Each sentence with up to `count` words of its document before and after it.
+@dataclass(eq=False)
+class Shown:
+    """Sentences of a document that are read together, amid the words before and after them."""
 
-    Sentences that name no document are all of one; a row whose document is None, or that is raw text, stands alone.
+    before: list[str]
+    words: list[str] = field(default_factory=list)
+    tags: list[str] | None = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
+    windows: list[Window] | None = None  # encoded once for all of them
+
+    def take(self, values: Values) -> int:
+        """A sentence more; where its words begin."""
+        at = len(self.words)
+        self.words += values["tokens"]
+        self.tags = None if self.tags is None or "tags" not in values else [*self.tags, *values["tags"]]
+        return at
+
+
+def neighbours(rows: Iterable[Values], count: int) -> Iterator[Values]:
+    """Each sentence with at least `count` words of its document before and after it, where there are as many.
+
+    Sentences that stand together, up to `count` words of them, are shown together: `shown` is the same for all of
+    them, and their own words begin `at` a place in it. So a word is read about three times, however short sentences
+    are. Sentences that name no document are all of one; a row whose document is None, or that is raw text, stands
+    alone.
     """
     past: list[str] = []
-    waiting: deque[tuple[Values, list[str]]] = deque()
-    ahead, document = 0, object()
+    waiting: deque[tuple[Shown, list[Values]]] = deque()
+    document: object = object()
 
     def ready(everything: bool) -> Iterator[Values]:
-        nonlocal ahead
-        while waiting and (everything or ahead - len(waiting[0][0]["tokens"]) >= count):
-            values, before = waiting.popleft()
-            ahead -= len(values["tokens"])
-            after: list[str] = []
-            for later, _ in waiting:
-                after += later["tokens"]
-                if len(after) >= count:
-                    break
-            yield {**values, "before": before, "after": after[:count]}
+        while waiting:
+            shown, held = waiting[0]
+            after = [word for later, _ in islice(waiting, 1, None) for word in later.words]
+            if len(after) < count and not everything:
+                return
+            shown.after = after[:count]
+            waiting.popleft()
+            yield from held
 
     for values in rows:
         alone, mine = _document(values)
@@ -123,9 +144,11 @@ def neighbours(rows: Iterable[Values], count: int) -> Iterator[Values]:
         if alone:
             yield values  # at once: a person may be waiting for it
             continue
-        waiting.append((values, past[-count:]))
+        if not waiting or len(waiting[-1][0].words) + len(values["tokens"]) > count:
+            waiting.append((Shown(past[-count:]), []))
+        shown, held = waiting[-1]
+        held.append({**values, "shown": shown, "at": shown.take(values)})
         past = (past + list(values["tokens"]))[-count:]
-        ahead += len(values["tokens"])
         yield from ready(False)
     yield from ready(True)
 
