@@ -107,6 +107,7 @@ def trainer(
     """The Trainer with its defaults but for the batch and the optimiser's numbers: random batches, padded to their
     longest. smoothing: of labels, by the Seq2SeqTrainer; None: the model works out its loss itself."""
     from transformers import (
+        PrinterCallback,
         Seq2SeqTrainer,
         Seq2SeqTrainingArguments,
         Trainer,
@@ -152,7 +153,9 @@ def trainer(
                 seed=next(seeds),
                 **more,
             )
-            kind(theirs, given, counted, list(rows.windows), callbacks=[Clock()]).train()
+            one = kind(theirs, given, counted, list(rows.windows), callbacks=[Clock()])
+            one.remove_callback(PrinterCallback)
+            one.train()
         used = seen[:steps]  # it fetches one more
         return Ran(sum(s[0] for s in used), sum(s[1] for s in used), clock[-1] - clock[0])
 

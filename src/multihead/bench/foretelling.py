@@ -31,7 +31,7 @@ from multihead.train.optimizer import adamw
 from multihead.train.running import Running
 from multihead.train.setup import set_up
 
-BATCHES = 200  # in a round
+BATCHES = 40  # in a round: short ones, whose neighbours in time see the same machine
 THEIRS, FUSED = "nanoGPT's loop", "the same, fused AdamW"
 
 
