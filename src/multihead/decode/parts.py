@@ -14,7 +14,7 @@ from multihead.decode.steps import Prompt
 from multihead.models import Block, Decoder, FeedForward, Stack, TokenStem, Vocabulary
 
 LARGEST = 2**22  # weights of a readout of which a second copy may be made
-PAYS = 2  # steps after which that copy is worth its time: turned, a product takes half as long or less
+PAYS = 12  # steps after which that copy is worth its time: turned, a product of one row takes half as long
 
 Function = Callable[[Tensor], Tensor]
 
