@@ -11,10 +11,12 @@ import torch
 
 from multihead import recipes
 from multihead.build import Loaded, load
+from multihead.data.tokenizer import Tokenizer
 from multihead.heads import Profile, stats
 from multihead.heads.alike import groups
 from multihead.heads.feed import Feed, rectangle, run
 from multihead.heads.naming import named
+from multihead.heads.profile import Kinds, Side, _tables, sides
 from multihead.watch import watch
 
 TEXTS = ["a b c . a", "d e , f a b c d e f .", "g", "a a b , a", "h i j k l a b c d e f g h i j ."]
@@ -214,3 +216,21 @@ def test_a_pair_is_one_input(random_body: Any) -> None:
     found = stats(loaded, rows)
     equal(found, reference(loaded, rows))
     assert found.inputs == 2
+
+
+def test_of_two_vocabularies_each_side_has_its_own() -> None:
+    """Numbers of one say nothing of the other: not what separates, not what is the same word."""
+    source = Tokenizer.train(["a b c ."], "char", 30)
+    target = Tokenizer.train(["le chat , dort !"], "wordpiece", 60)
+    read, written = torch.tensor([source.encode("a b .").ids]), torch.tensor([target.encode("le chat !").ids])
+    batch = {"tokens": read, "keep": read >= 0, "target": written, "target_keep": written >= 0}
+    queries, keys = sides("decoder.cross", batch, Kinds(source), Kinds(target))
+    ends = {target.special[name] for name in ("sep", "eos") if name in target.special}
+    assert queries.separator[0].tolist() == [number in ends for number in written[0].tolist()]
+    signs = [target.decode([number]).strip() == "!" for number in written[0].tolist()]
+    assert queries.punctuation[0].tolist() == signs
+    assert any(signs)
+    look = torch.ones(1, written.shape[1], read.shape[1], dtype=torch.bool)
+    assert not _tables(queries, keys, look, 0, crossing=True)["same"].any()
+    one = Side(read, read >= 0, Kinds(source))
+    assert _tables(one, one, torch.ones(1, *[read.shape[1]] * 2, dtype=torch.bool), 0, crossing=True)["same"].any()

@@ -80,9 +80,7 @@ def heads(layers: int = 6, width: int = 12, seed: int = 3) -> Heads:
 def lengths(of: str, limit: int, seed: int) -> Lengths:
     drawn = np.random.default_rng(seed).lognormal(3.2, 0.7, 12000).clip(1, limit * 1.3)
     counts, edges = np.histogram(drawn, 40)
-    return Lengths(
-        edges, counts, of=of, limit=limit, windowed=float((drawn > limit).mean()), padding=0.031, unknown=0.0004
-    )
+    return Lengths(edges, counts, of=of, limit=limit, windowed=float((drawn > limit).mean()), padding=0.031)
 
 
 def digests(ending: str) -> tuple[Digest, ...]:

@@ -99,3 +99,12 @@ def test_edges() -> None:
         metric.merge(Answers(by="characters"))
     metric.add([["x"]], ["x"])
     assert set(metric.result()) == {"exact", "f1"}
+
+
+def test_few_questions_without_an_answer_do_not_count_as_wrong() -> None:
+    metric = Answers(replicates=300)
+    metric.add([["Rome"]] * 200 + [[]] * 2, ["Rome"] * 200 + [None] * 2)
+    found = metric.result()["unanswerable.exact"]
+    assert found.value == 100
+    assert found.interval is not None
+    assert (found.interval.low, found.interval.high) == (100, 100)

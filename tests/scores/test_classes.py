@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as oracle
 
-from multihead.scores import Classes, MultiLabel, plain
+from multihead.scores import Classes, Interval, MultiLabel, Score, plain
 from multihead.scores.calibration import Curve, places_of
 
 LABELS = ["a", "b", "c", "d", "e"]
@@ -189,3 +189,18 @@ def test_bad_labels() -> None:
         MultiLabel(["a", "b"]).add([[1, 0]], [[0.7, 0.2]])
     with pytest.raises(ValueError, match="same name"):
         MultiLabel(["a", "a"])
+
+
+def test_replicates_without_the_few_positives_say_nothing() -> None:
+    """Two positives in 300, all found: a seventh of the replicates drew neither, and has no F1 to speak of."""
+    metric = Classes(["no", "yes"], replicates=400)
+    metric.add([0] * 298 + [1] * 2, [0] * 298 + [1] * 2)
+    result, (_, row) = metric.result(), metric.table().rows
+    for score in (result["f1"], result["mcc"]):
+        assert score.value == 1.0
+        assert score.interval == Interval(1.0, 1.0)
+    assert row.interval == result["f1"].interval
+    blind = Classes(["no", "yes"], replicates=50)  # and where it is undefined for all, it is 0, not nan
+    blind.add([0] * 30, [0] * 30)
+    assert blind.result()["f1"] == Score(0.0, interval=Interval(0.0, 0.0))
+    assert blind.result()["mcc"].value == 0.0

@@ -148,3 +148,15 @@ def test_intervals_enclose_and_are_json() -> None:
         assert score.interval.low < score.value < score.interval.high
     row = plain(metric.table())["rows"][0]
     assert row["interval"]["low"] < row["f1"] < row["interval"]["high"]
+
+
+def test_replicates_without_an_entity_say_nothing() -> None:
+    metric = Spans(replicates=300)
+    metric.add([["O", "O"]] * 100 + [["B-X", "O"]], [["O", "O"]] * 100 + [["B-X", "O"]])
+    found = metric.result()
+    for name in ("strict.f1", "strict.precision", "strict.macro_f1"):
+        assert found[name].value == found[name].interval.low == 1.0
+    assert metric.table().averages[0].interval.low == 1.0
+    none = Spans(replicates=20)
+    none.add([["O"]] * 9, [["O"]] * 9)
+    assert none.result()["strict.f1"].value == 0.0

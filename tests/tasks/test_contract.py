@@ -298,3 +298,12 @@ def test_unknown_labels_are_named():
     _, task, _ = make("classify")
     with pytest.raises(ValueError, match="'so-so'"):
         task.encode({"text": "x", "label": "so-so"})
+
+
+def test_small_chances_keep_their_digits():
+    """Rounded to millionths, those of a sure model would all be 0, and no curve could be drawn from them."""
+    _, task, _ = make("classify")
+    rest = [1.234567891e-12] * (len(task.labels) - 1)
+    answer = task.answer({}, [], [np.array([1 - sum(rest), *rest])])
+    assert answer["label"] == task.labels[0]
+    assert answer["scores"][task.labels[1]] == 1.23457e-12

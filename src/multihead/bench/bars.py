@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -25,7 +24,7 @@ STATS_MEMORY, STATS_MEMORY_AT, EXPLICIT_AT = 0.05, 16_384, 2048
 class Bar:
     what: str
     length: int
-    value: float
+    value: float | None  # None: it could not be measured
     limit: float
     holds: bool
     ratio: Ratio | None = None
@@ -56,7 +55,7 @@ def of_memory(stats: int | None, explicit: int | None) -> Bar:
     """stats: bytes at STATS_MEMORY_AT; explicit: at EXPLICIT_AT, and quadratic from there."""
     what = "memory: statistics ÷ explicit"
     if not stats or not explicit:
-        return Bar(what, STATS_MEMORY_AT, math.inf, STATS_MEMORY, False, note="could not be measured")
+        return Bar(what, STATS_MEMORY_AT, None, STATS_MEMORY, False, note="could not be measured")
     share = stats / (explicit * (STATS_MEMORY_AT / EXPLICIT_AT) ** 2)
     note = f"explicit measured at {EXPLICIT_AT}, scaled quadratically"
     return Bar(what, STATS_MEMORY_AT, share, STATS_MEMORY, share <= STATS_MEMORY, note=note)

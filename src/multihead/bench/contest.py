@@ -88,7 +88,7 @@ def too_much(contestant: Contestant, mode: Mode, length: int, last: tuple[float,
     """Why a peer sits out at this length, or "". last: its seconds and cells at a shorter one."""
     need = contestant.bytes(mode, length)
     if need > LARGEST:
-        return f"{need / 2**30:.0f} GB"
+        return f"{need / 1e9:.0f} GB"
     if need and last is not None and (seconds := last[0] * peers.cells(length) / last[1]) > SLOWEST:
         return f"{seconds:.0f} s"
     return ""

@@ -22,7 +22,7 @@ from rich.table import Table
 
 from multihead.bench.peers import AGAIN, OURS
 from multihead.bench.timing import Ratio, race, ratio
-from multihead.bench.writers import CT2, CT2_INT8, SOURCES, THEIRS, Write, weights, writers
+from multihead.bench.writers import CT2, CT2_INT8, THEIRS, Write, weights, writers
 from multihead.machine import cpu, memory, threads
 
 BAR = 3.0  # times as fast as transformers
@@ -91,7 +91,10 @@ def measure(model: Path | None, data: Path | None, rounds: int, tick: Tick) -> R
     with weights(model) as directory:
         tick("opening the peers")
         contestants, sources = writers(directory, data)
-        report = Report(machine, f"{model or 'random weights, 4 + 4 layers of width 128'}", missing)
+        if not sources:
+            raise ValueError(f"{data}: there is no line to read")
+        what = f"{model or 'random weights, 4 + 4 layers of width 128'}; {len(sources)} sources"
+        report = Report(machine, what, missing)
         for beam in BEAMS:
             for batch in BATCHES:
                 tick(f"beam {beam}, {batch} at a time")
@@ -128,7 +131,7 @@ def _job(write: Write, cut: Sequence[list[list[int]]], beam: int) -> Callable[[]
 def show(report: Report, console: Console) -> None:
     names = [name for name in (THEIRS, CT2, CT2_INT8, AGAIN) if any(name in line.ratios for line in report.lines)]
     caption = (
-        f"{report.model}; {SOURCES} sources. Above 1 we are faster; in brackets, where not all texts are ours, "
+        f"{report.model}. Above 1 we are faster; in brackets, where not all texts are ours, "
         f"the share that is. Bar: {BAR:g} times transformers, median of paired ratios. Ours again: the noise."
     )
     table = Table(title="Decoding: their time ÷ ours (minima; median, interval)", caption=caption)

@@ -81,14 +81,23 @@ def bar_table(bars: Sequence[Bar]) -> Table:
         paired = ""
         if bar.ratio is not None:
             paired = f"{bar.ratio.median:.3f} ({bar.ratio.low:.3f}–{bar.ratio.high:.3f})"
-        table.add_row(what, f"{bar.length:,}", f"{bar.value:.3f}", paired, f"≤ {bar.limit:g}", _verdict(bar))
+        table.add_row(
+            what,
+            f"{bar.length:,}",
+            "" if bar.value is None else f"{bar.value:.3f}",
+            paired,
+            f"≤ {bar.limit:g}",
+            _verdict(bar),
+        )
     return table
 
 
 def _verdict(bar: Bar) -> Text:
     if not bar.holds:
         return Text("FAIL", style="bold red")
-    return Text("ok, aim" if bar.aim is not None and bar.value <= bar.aim else "ok", style="green")
+    return Text(
+        "ok, aim" if bar.aim is not None and bar.value is not None and bar.value <= bar.aim else "ok", style="green"
+    )
 
 
 def _names(lines: Sequence[Speed] | Sequence[Memory]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from multihead.cli.rows import reading_of
 from multihead.cli.verb import verb
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ def compare(
     first: Annotated[str, typer.Argument(help="A model directory.")],
     second: Annotated[str, typer.Argument(help="Another one, for the same task.")],
     data: Annotated[Path, typer.Argument(help="A file with gold labels.")],
-    columns: Annotated[list[str] | None, typer.Argument(help="Columns of other names: label=category")] = None,
+    columns: Annotated[
+        list[str] | None, typer.Argument(help="Columns named otherwise than for training: label=category")
+    ] = None,
     show: Annotated[int, typer.Option(help="How many flipped answers to print.")] = 5,
     name: Annotated[str | None, typer.Option("--task", help="Of models with several tasks, the name of one.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
@@ -37,7 +40,6 @@ def compare(
     from rich.console import Console
     from rich.markup import escape
 
-    from multihead.cli.evaluate import reading_of
     from multihead.scores import flips, plain
     from multihead.tasks.predict import answers
 

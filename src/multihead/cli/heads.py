@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import json as jsons
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from multihead.cli.rows import by_task, rows_of
 from multihead.cli.verb import verb
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import Console
 
-    from multihead.build import Loaded
     from multihead.heads.choose import Point
 
 app = verb()
 
 Model = Annotated[str, typer.Argument(help="A model directory, or hub:owner/name.")]
 Data = Annotated[Path, typer.Argument(help="Any file that `train` reads.")]
-Columns = Annotated[list[str] | None, typer.Argument(help="Columns of other names: text=review label=verdict")]
+Columns = Annotated[
+    list[str] | None, typer.Argument(help="Columns named otherwise than for training: text=review label=verdict")
+]
 Limit = Annotated[int | None, typer.Option(help="Read only so many rows.")]
 Task = Annotated[str | None, typer.Option(help="Of a model with several tasks, the name of one.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
@@ -325,42 +324,6 @@ def span(rows: str | None) -> range:
     if not first.isdigit() or (last and not last.isdigit()):
         raise typer.BadParameter(f"{rows!r} is not of the form 100:150")
     return range(int(first), int(last) if last else int(first) + 1)
-
-
-def rows_of(loaded: Loaded, data: Path, columns: list[str] | None, limit: int | None, gold: bool) -> Any:
-    """Rows of a file, as many as wanted; gold: with the answers that the model's task learns from."""
-    from multihead.cli.evaluate import named_of, reading_of, roles_of
-    from multihead.data.read import records
-
-    if gold:
-        reading = reading_of(loaded.ready(), data, columns or [])
-    else:
-        if wrong := next((column for column in columns or [] if "=" not in column), None):
-            raise typer.BadParameter(f"{wrong!r} is not of the form text=review")
-        named, settings = named_of(columns or [])
-        if loaded.options.get("columns"):
-            task = loaded.ready()
-            named = roles_of(task, [data], task.inputs, named, settings)
-        reading = records(data, columns=named or None, **settings)
-    return islice((record.values for record in reading), limit)
-
-
-def by_task(model: str, names: Sequence[str], given: list[str], limit: int | None) -> Any:
-    """`sst2=dev.tsv text=sentence trec=TREC.test …`: of each task, the model opened for it, and its rows."""
-    from multihead.build import load
-
-    parts: dict[str, list[str]] = {}
-    for one in given:
-        name, _, rest = one.partition("=")
-        if name in names:
-            parts[name] = [rest]
-        else:
-            parts[next(reversed(parts))].append(one)
-    opened = {name: load(model, task=name) for name in parts}
-    return {
-        name: (opened[name], rows_of(opened[name], Path(file), columns, limit, gold=True))
-        for name, (file, *columns) in parts.items()
-    }
 
 
 def bar(console: Console, what: str) -> Any:

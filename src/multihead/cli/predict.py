@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from multihead.cli.rows import roles_of
 from multihead.cli.verb import DEVICE, verb
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ def predict(
     file: Annotated[
         str, typer.Argument(help="JSONL or text, one input a line, CSV, TSV or Parquet; also .gz; - is stdin.")
     ] = "-",
-    columns: Annotated[list[str] | None, typer.Argument(help="Columns of other names: text=review")] = None,
+    columns: Annotated[
+        list[str] | None, typer.Argument(help="Columns named otherwise than for training: text=review")
+    ] = None,
     interactive: Annotated[bool, typer.Option("-i", help="A prompt: one input a line, answered at once.")] = False,
     name: Annotated[str | None, typer.Option("--task", help="Of a model with several tasks, the name of one.")] = None,
     device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
@@ -163,7 +166,6 @@ def columns_of(task: Task, columns: list[str]) -> dict[str, str]:
 
 def table(path: Path, task: Task, named: dict[str, str]) -> Iterator[Values]:
     """Rows of a table by its columns; one that cannot be used is answered in its place."""
-    from multihead.cli.evaluate import roles_of
     from multihead.data.read import records
     from multihead.data.record import Record, Reject
     from multihead.tasks.predict import Refused

@@ -84,7 +84,9 @@ def stats(
 ) -> Profile:
     """Every head over rows of data; `told` hears how many inputs were read."""
     assert loaded.tokenizer is not None
-    model, feed, kinds = loaded.model.eval(), Feed(loaded), Kinds(loaded)
+    model, feed, kinds = loaded.model.eval(), Feed(loaded), Kinds(loaded.tokenizer)
+    writer = loaded.target_tokenizer or loaded.tokenizer.target
+    written = kinds if writer is loaded.tokenizer else Kinds(writer)
     inputs = tokens = 0
     found: dict[str, _Group] = {}
     with watch(model) as seen:
@@ -96,7 +98,7 @@ def stats(
         for batch in feed.batches(rows, batch_tokens):
             run(model, batch)
             for name, group in found.items():
-                _add(group, [seen.passes[one][0] for one in group.attentions], *kinds.sides(name, batch))
+                _add(group, [seen.passes[one][0] for one in group.attentions], *sides(name, batch, kinds, written))
             inputs, tokens = inputs + len(batch["tokens"]), tokens + int(batch["keep"].sum())
             seen.clear()
             if told is not None:
@@ -110,28 +112,18 @@ class Side:
     """The tokens [B, T] on one side of an attention; which are real, separators, punctuation."""
 
     def __init__(self, tokens: Tensor, keep: Tensor, kinds: Kinds) -> None:
-        self.tokens, self.keep = tokens, keep
+        self.tokens, self.keep, self.kinds = tokens, keep, kinds
         self.separator = torch.isin(tokens, torch.tensor(kinds.separators)) & keep
         self.punctuation = kinds.punctuation(tokens) & keep
 
 
 class Kinds:
-    """What tokens are: separators, punctuation."""
+    """What the tokens of a vocabulary are: separators, punctuation."""
 
-    def __init__(self, loaded: Loaded) -> None:
-        assert loaded.tokenizer is not None
-        self.tokenizer: Tokenizer = loaded.tokenizer
-        special = self.tokenizer.special
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer, special = tokenizer, tokenizer.special
         self.separators = [special[name] for name in ("sep", "eos") if name in special]
         self.known: dict[int, bool] = {}
-
-    def sides(self, group: str, batch: Batch) -> tuple[Side, Side]:
-        """Queries and keys of a group of attentions."""
-        source = Side(batch["tokens"], batch["keep"], self)
-        if "target" not in batch or group.startswith("encoder"):
-            return source, source
-        target = Side(batch["target"], batch["target_keep"], self)
-        return target, source if group.endswith("cross") else target
 
     def punctuation(self, tokens: Tensor) -> Tensor:
         unique, places = tokens.unique(return_inverse=True)
@@ -145,6 +137,15 @@ class Kinds:
             return False
         text = self.tokenizer.decode([number], skip_special=False).strip().removeprefix("##")
         return bool(text) and all(unicodedata.category(sign)[0] == "P" for sign in text)
+
+
+def sides(group: str, batch: Batch, source: Kinds, target: Kinds) -> tuple[Side, Side]:
+    """Queries and keys of a group of attentions."""
+    read = Side(batch["tokens"], batch["keep"], source)
+    if "target" not in batch or group.startswith("encoder"):
+        return read, read
+    written = Side(batch["target"], batch["target_keep"], target)
+    return written, read if group.endswith("cross") else written
 
 
 def weights_of(records: list[Attended], start: int, stop: int) -> Tensor:
@@ -207,6 +208,8 @@ def _tables(queries: Side, keys: Side, look: Tensor, start: int, crossing: bool)
     mine, theirs = queries.tokens[:, start : start + rows, None], keys.tokens[:, None]
     other = (t != s) | torch.tensor(crossing)
     same = (mine == theirs) & other & keys.keep[:, None] & look
+    if queries.kinds is not keys.kinds:  # of two vocabularies, numbers say nothing of each other
+        same = torch.zeros_like(same)
     before = torch.nn.functional.pad(same[..., :-1], (1, 0))  # the key before this one is the query's own word
     # Left padding: the first real key of each row.
     first = s == keys.keep.long().argmax(1)[:, None, None]

@@ -27,7 +27,8 @@ class Uses:
     def owner(self, place: int) -> str | None:
         """The task that uses the head at this place far more than the others do."""
         first, second = sorted(self.shares, key=lambda task: -self.shares[task][place])[:2]
-        return first if self.shares[first][place] >= OWN * self.shares[second][place] else None
+        most, next_ = self.shares[first][place], self.shares[second][place]
+        return first if most > 0 and most >= OWN * next_ else None
 
     def common(self) -> dict[tuple[str, str], float]:
         """By two tasks: how much of what they use is the same, 0 to 1."""

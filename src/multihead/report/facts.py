@@ -130,8 +130,7 @@ class Lengths:
     limit: int | None = None  # longest window the model takes
     windowed: float | None = None  # share of inputs cut into windows
     padding: float | None = None  # share of the batches' places that held no token
-    unknown: float | None = None  # share of tokens that the vocabulary does not have
-    truncated: int = 0  # inputs that lost text: none, ever; shown so that it can be seen
+    truncated: int = 0  # inputs that lost text
 
     def __post_init__(self) -> None:
         if len(self.edges) != len(self.counts) + 1:

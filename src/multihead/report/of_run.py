@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterable, Mapping
+import math
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -22,9 +24,10 @@ from multihead.report.facts import Confusion, Curve, Digest, Facts, Heads, Lengt
 from multihead.run import write
 from multihead.scores import spans
 from multihead.tasks import Generate, Prediction, Scorer, Values
-from multihead.tasks.classify import ClassScorer
+from multihead.tasks.classify import ClassScorer, named
 from multihead.tasks.predict import predictions
 from multihead.tasks.words import laid_out
+from multihead.train.examples import Data, Text
 from multihead.train.setup import Subject
 from multihead.train.training import MEAN, Training
 
@@ -32,11 +35,12 @@ LISTED = 200
 SAMPLED = 60
 PROMPT, AFTER = 40, 400  # characters that a language model is given, and of the text that goes on there
 MISSED = 0.9  # where nothing was found, no score says how sure the model was; it stands among the sure mistakes
+BARS = 30  # of the lengths
 LOOKED = 64  # rows on which the heads are measured
 
 
 class Collector:
-    """The worst mistakes, by how sure the model was of them."""
+    """The worst mistakes: those that the model was surest of, or that are farthest from the truth."""
 
     def __init__(self) -> None:
         self.worst: list[tuple[float, int, Mistake]] = []
@@ -54,13 +58,12 @@ class Collector:
             return
         self.wrong += 1
         mistake = mistake_of(values, prediction)
-        sure = MISSED if mistake.confidence is None else mistake.confidence
-        heapq.heappush(self.worst, (sure, next(self.number), mistake))
+        heapq.heappush(self.worst, (badness(values, prediction, mistake), -next(self.number), mistake))
         if len(self.worst) > LISTED:
-            heapq.heappop(self.worst)
+            heapq.heappop(self.worst)  # of equals, the later one
 
     def result(self) -> Mistakes:
-        ordered = sorted(self.worst, key=lambda entry: (-entry[0], entry[1]))
+        ordered = sorted(self.worst, key=lambda entry: entry[:2], reverse=True)
         return Mistakes(tuple(mistake for _, _, mistake in ordered), self.wrong, self.samples)
 
 
@@ -89,6 +92,16 @@ def mistake_of(values: Values, prediction: Prediction) -> Mistake:
     texts = (values["text"], "") if "text" in values else (values["text_a"], values["text_b"])
     sure = prediction.get("score") if "label" in prediction else None
     return Mistake(texts[0], str(values["label"]), str(said_label), confidence=sure, place=place, beside=texts[1])
+
+
+def badness(values: Values, prediction: Prediction, mistake: Mistake) -> float:
+    """Mistakes are listed by it, the largest first; only those of one task are ever compared."""
+    if mistake.confidence is not None:
+        return mistake.confidence
+    if "labels" in prediction:  # several may be right: how sure it was of the worst of them
+        gold = named(values["label"])
+        return max(abs(chance - (name in gold)) for name, chance in prediction["scores"].items())
+    return abs(float(values["label"]) - prediction["score"]) if "score" in prediction else MISSED
 
 
 def facts_of(
@@ -120,7 +133,7 @@ def facts_of(
         tables=tuple(scorer.tables()),
         confusion=Confusion(tuple(task.labels), one.confusion()) if one is not None else None,
         curves=curves_of(training.out / "log.jsonl", scorer.main, subject),
-        best_step=training.best.get("step"),
+        best_step=None if training.mean else training.best.get("step"),  # the mean of several is no step's
         mistakes=seen.result() if task.readout.over != "vocabulary" else None,
         samples=tuple(seen.written or continued(subject, side)),
         calibration=tuple(one.bins()) if one is not None else (),
@@ -129,6 +142,7 @@ def facts_of(
         run_file=write(training.run),
         digests=tuple(digests_of(training, subject)),
         machine=machine,
+        warnings=data_of(training, subject).notes,
     )
 
 
@@ -141,14 +155,15 @@ def together(training: Training, every: Mapping[str, Facts]) -> Facts:
     scores = {f"{name}/{key}": score for name, f in every.items() for key, score in f.scores.items()}
     mains = [f"{name}/{next(iter(f.scores))}" for name, f in every.items()]
     first = next(iter(every.values()))
-    log = log_of(training.out / "log.jsonl")
-    means = [record for record in log if MEAN in record.get("valid", {})]
+    log = training.out / "log.jsonl"
+    means = [(r["step"], r["valid"][MEAN]) for r in log_of(log) if MEAN in r.get("valid", {})]
     rates = next(curve for curve in first.curves if curve.panel == "learning rate")
-    curves = [replace(c, name=f"{n}: {c.name}") for n, f in every.items() for c in f.curves if c.panel != rates.panel]
-    curves += [auxiliary_curve(log, s.name) for s in training.subjects if s.name not in every]
-    mean = Curve(f"validation {MEAN}", [r["step"] for r in means], [r["valid"][MEAN] for r in means], "validation")
-    steps = [record for record in log if "loss" in record]
-    rate = Curve(rates.name, [r["step"] for r in steps], [r["lr"] for r in steps], rates.panel)
+    curves = [of_several(c, name, f) for name, f in every.items() for c in f.curves if c.panel != rates.panel]
+    for name in (subject.name for subject in training.subjects if subject.name not in every):  # auxiliary
+        losses = ((r["step"], r["loss"]) for r in log_of(log) if r.get("task") == name)
+        curves.append(curve_of(f"{name}: training loss", losses, "loss"))
+    mean = curve_of(f"validation {MEAN}", means, "validation")
+    rate = curve_of(rates.name, ((r["step"], r["lr"]) for r in log_of(log) if "loss" in r), rates.panel)
     return replace(
         first,
         title=subject_title(training, ""),
@@ -167,9 +182,20 @@ def together(training: Training, every: Mapping[str, Facts]) -> Facts:
     )
 
 
-def auxiliary_curve(log: Iterable[dict[str, Any]], name: str) -> Curve:
-    steps = [record for record in log if record.get("task") == name]
-    return Curve(f"{name}: training loss", [r["step"] for r in steps], [r["loss"] for r in steps], "loss")
+def of_several(curve: Curve, name: str, facts: Facts) -> Curve:
+    """A curve of one task among those of others; scores are shares, as in the mean of them all."""
+    if curve.panel == "validation" and next(iter(facts.scores.values())).unit == "percent":
+        curve = replace(curve, name=f"{curve.name} ÷ 100", values=[value / 100 for value in curve.values])
+    return replace(curve, name=f"{name}: {curve.name}")
+
+
+def curve_of(name: str, points: Iterable[tuple[int, float | None]], panel: str) -> Curve:
+    """None: it was no finite number."""
+    steps, values = array("q"), array("d")
+    for step, value in points:
+        steps.append(step)
+        values.append(math.nan if value is None else value)
+    return Curve(name, steps, values, panel)
 
 
 def names(files: Any) -> str:
@@ -177,23 +203,27 @@ def names(files: Any) -> str:
 
 
 def curves_of(log: Path, main: str, subject: Subject) -> tuple[Curve, ...]:
-    records = log_of(log)
-    steps = [r for r in records if "loss" in r and r.get("task", "") == subject.name]
-    scored = [r for r in records if "valid" in r and subject.called(main) in r["valid"]]  # auxiliary tasks have none
-    at, when = [r["step"] for r in steps], [r["step"] for r in scored]
-    # Of tasks that foretell tokens; it stands beside the other loss.
-    lost = [r["valid"].get(subject.called("loss")) for r in scored]
-    valid = [r["valid"][subject.called(main)] for r in scored]
+    def steps(name: str) -> Iterator[tuple[int, float]]:
+        mine = (r for r in log_of(log) if "loss" in r and r.get("task", "") == subject.name)
+        return ((record["step"], record[name]) for record in mine)
+
+    def scores(name: str) -> list[tuple[int, float]]:
+        name = subject.called(name)  # auxiliary tasks have none
+        return [(r["step"], r["valid"][name]) for r in log_of(log) if name in r.get("valid", {})]
+
+    lost, valid = scores("loss"), scores(main) if main != "loss" else []  # loss: of tasks that foretell tokens
     return (
-        Curve("training loss", at, [r["loss"] for r in steps], "loss"),
-        *([Curve("validation loss", when, lost, "loss")] if lost and None not in lost else []),
-        Curve("learning rate", at, [r["lr"] for r in steps], "learning rate"),
-        *([Curve(f"validation {main}", when, valid, "validation")] * (main != "loss" and bool(valid))),
+        curve_of("training loss", steps("loss"), "loss"),
+        *([curve_of("validation loss", lost, "loss")] if lost else []),
+        curve_of("learning rate", steps("lr"), "learning rate"),
+        *([curve_of(f"validation {main}", valid, "validation")] if valid else []),
     )
 
 
-def log_of(log: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in log.read_text(encoding="utf-8").split("\n") if line]
+def log_of(log: Path) -> Iterator[dict[str, Any]]:
+    """Its records, one at a time: a long run has millions."""
+    with log.open(encoding="utf-8") as lines:
+        yield from (json.loads(line) for line in lines if line.strip())
 
 
 def continued(subject: Subject, side: str) -> Iterable[Sample]:
@@ -221,16 +251,33 @@ def _asked(values: Values) -> tuple[Values, str, str, str]:
     return {"messages": said[:last]}, before, said[last]["content"] if last else "", place
 
 
+def data_of(training: Training, subject: Subject) -> Data:
+    return cast(Data, training.parts[training.subjects.index(subject)].data)
+
+
 def lengths_of(training: Training, subject: Subject) -> Lengths:
-    sizes = training.parts[training.subjects.index(subject)].data.sizes
-    sizes = sizes[:: max(1, len(sizes) // 1_000_000)]
-    counts, edges = np.histogram(sizes, bins=min(30, max(int(sizes.max()), 1)))
-    full = float((sizes >= subject.task.size).mean())  # a window is only full where an input was cut, or just fits
-    records = log_of(training.out / "log.jsonl")
-    steps = [record for record in records if "padded" in record and record.get("task", "") == subject.name]
-    padding = 1 - sum(r["tokens"] for r in steps) / max(sum(r["padded"] for r in steps), 1)
-    limit = subject.task.size
-    return Lengths(edges.tolist(), counts.tolist(), of="training data", limit=limit, windowed=full, padding=padding)
+    """Of what was trained on; of pairs, the longer side, which the window must hold."""
+    data = data_of(training, subject)
+    lengths = data.sizes if isinstance(data, Text) else data.lengths
+    sizes = lengths[:: max(1, len(lengths) // 1_000_000)]
+    sizes = sizes.max(-1) if sizes.ndim > 1 else sizes
+    low, high = int(sizes.min()), int(sizes.max())
+    width = -(-(high - low + 1) // BARS)  # whole tokens: bars of as many lengths each
+    counts, edges = np.histogram(sizes, bins=np.arange(low, high + width + 1, width))
+    real = padded = 0
+    for record in log_of(training.out / "log.jsonl"):
+        if "padded" in record and record.get("task", "") == subject.name:
+            real, padded = real + record["tokens"], padded + record["padded"]
+    inputs = None if isinstance(data, Text) else data.inputs
+    return Lengths(
+        edges.tolist(),
+        counts.tolist(),
+        of="training data",
+        limit=subject.task.size,
+        windowed=None if inputs is None else inputs.windowed / max(inputs.rows, 1),
+        padding=1 - real / max(padded, 1),
+        truncated=0 if inputs is None else inputs.cut,
+    )
 
 
 def heads_of(subject: Subject, side: str) -> tuple[Heads, ...]:

@@ -16,8 +16,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from multihead.scores.bootstrap import Bootstrap, exact, percentile
-from multihead.scores.counts import ratio
+from multihead.scores.bootstrap import Bootstrap, exact
+from multihead.scores.counts import ratio, scored
 from multihead.scores.metric import Drawn, Floats, Score
 
 By = Literal["words", "characters"]
@@ -86,11 +86,7 @@ class Answers:
     def result(self) -> dict[str, Score]:
         """exact, f1; where some questions have no answer also answerable.exact, answerable.f1,
         unanswerable.exact"""
-        values, drawn = self._values(self.bootstrap.total), self.replicates()
-        return {
-            name: Score(float(value), "percent", interval=percentile(drawn[name]) if drawn else None)
-            for name, value in values.items()
-        }
+        return scored(self._values(self.bootstrap.total), self.replicates(), "percent")
 
     def replicates(self) -> dict[str, Floats]:
         return self.bootstrap.replicates(self._values)
@@ -99,10 +95,10 @@ class Answers:
         halves = sums.reshape(*sums.shape[:-1], 2, 3)
         every = halves.sum(-2)
         values = {"exact": every[..., 1], "f1": every[..., 2]}
-        shares = {name: 100 * ratio(value, every[..., 0]) for name, value in values.items()}
+        shares = {name: 100 * ratio(value, every[..., 0], np.nan) for name, value in values.items()}
         if self.bootstrap.total[3]:
             n = halves[..., 0]
-            shares["answerable.exact"] = 100 * ratio(halves[..., 0, 1], n[..., 0])
-            shares["answerable.f1"] = 100 * ratio(halves[..., 0, 2], n[..., 0])
-            shares["unanswerable.exact"] = 100 * ratio(halves[..., 1, 1], n[..., 1])
+            shares["answerable.exact"] = 100 * ratio(halves[..., 0, 1], n[..., 0], np.nan)
+            shares["answerable.f1"] = 100 * ratio(halves[..., 0, 2], n[..., 0], np.nan)
+            shares["unanswerable.exact"] = 100 * ratio(halves[..., 1, 1], n[..., 1], np.nan)
         return shares

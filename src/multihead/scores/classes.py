@@ -11,13 +11,13 @@ from multihead.scores.metric import Drawn, Floats, Ints, Score
 
 
 def matthews(counts: Floats) -> Floats:
-    """Matthews' correlation of any number of classes (Gorodkin 2004) from counts [..., C, 3] -> [...]; 0
+    """Matthews' correlation of any number of classes (Gorodkin 2004) from counts [..., C, 3] -> [...]; nan
     where either side has one class only."""
     correct, predicted, gold = np.moveaxis(counts, -1, 0)
     n = gold.sum(-1)
     above = correct.sum(-1) * n - (predicted * gold).sum(-1)
     below = (n**2 - (predicted**2).sum(-1)) * (n**2 - (gold**2).sum(-1))
-    return ratio(above, np.sqrt(below))
+    return ratio(above, np.sqrt(below), np.nan)
 
 
 def class_numbers(values: ArrayLike, classes: int, what: str) -> Ints:
@@ -105,7 +105,7 @@ class Classes:
         values = {"accuracy": f1s["micro_f1"], **f1s, "mcc": matthews(counts)}
         if counts.shape[-2] == 2:  # what MRPC and its kind report
             correct, predicted, gold = np.moveaxis(counts[..., 1, :], -1, 0)
-            values["f1"] = ratio(2 * correct, predicted + gold)
+            values["f1"] = ratio(2 * correct, predicted + gold, np.nan)
         return values
 
     def table(self) -> Table:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from multihead.scores.bootstrap import Bootstrap, percentile
-from multihead.scores.metric import Floats, Interval, Score
+from multihead.scores.metric import Floats, Interval, Score, Unit
 
 AVERAGES = ("micro", "macro", "weighted")
 KINDS = ("precision", "recall", "f1")
@@ -56,31 +56,31 @@ def columns(text: str) -> int:
     return len(text) + wide - sum(unicodedata.combining(letter) > 0 for letter in text)
 
 
-def ratio(above: Floats, below: Floats) -> Floats:
-    """above / below; 0/0 is 0."""
-    return np.divide(above, below, out=np.zeros(np.broadcast(above, below).shape), where=below != 0)
+def ratio(above: Floats, below: Floats, empty: float = 0.0) -> Floats:
+    """above / below; `empty` where it is 0/0."""
+    return np.divide(above, below, out=np.full(np.broadcast(above, below).shape, empty), where=below != 0)
 
 
-def by_class(counts: Floats) -> dict[str, Floats]:
+def by_class(counts: Floats, empty: float = 0.0) -> dict[str, Floats]:
     """counts [..., C, 3] (correct, predicted, gold) -> precision, recall, f1, each [..., C]"""
     correct, predicted, gold = np.moveaxis(counts, -1, 0)
     return {
-        "precision": ratio(correct, predicted),
-        "recall": ratio(correct, gold),
-        "f1": ratio(2 * correct, predicted + gold),
+        "precision": ratio(correct, predicted, empty),
+        "recall": ratio(correct, gold, empty),
+        "f1": ratio(2 * correct, predicted + gold, empty),
     }
 
 
 def averaged(counts: Floats) -> dict[str, dict[str, Floats]]:
-    """counts [..., C, 3] -> average -> precision, recall, f1, each [...]"""
+    """counts [..., C, 3] -> average -> precision, recall, f1, each [...]; nan where there is nothing to average"""
     each = by_class(counts)
     present = (counts[..., 1] + counts[..., 2] > 0).astype(np.float64)
     weights = {"macro": present, "weighted": counts[..., 2]}
     averages = {
-        name: {kind: ratio(_sum(value * weight), weight.sum(-1)) for kind, value in each.items()}
+        name: {kind: ratio(_sum(value * weight), weight.sum(-1), np.nan) for kind, value in each.items()}
         for name, weight in weights.items()
     }
-    micro = {kind: value[..., 0] for kind, value in by_class(counts.sum(-2, keepdims=True)).items()}
+    micro = {kind: value[..., 0] for kind, value in by_class(counts.sum(-2, keepdims=True), np.nan).items()}
     return {"micro": micro, **averages}
 
 
@@ -157,17 +157,22 @@ class Tally:
     def _averages(self) -> tuple[Row, ...]:
         values = averaged(self.counts)
         drawn = self.replicates(lambda counts: {name: average["f1"] for name, average in averaged(counts).items()})
-        support, rows = int(self.counts[:, 2].sum()), []
+        support = int(self.counts[:, 2].sum())
+        f1s, rows = scored({name: values[name]["f1"] for name in AVERAGES}, drawn), []
         for name in AVERAGES:
-            interval = percentile(drawn[name]) if drawn else None
-            p, r, f = (float(values[name][kind]) for kind in KINDS)
-            rows.append(Row(name, p, r, f, support, interval))
+            p, r, f = (float(np.nan_to_num(values[name][kind])) for kind in KINDS)
+            rows.append(Row(name, p, r, f, support, f1s[name].interval))
         return tuple(rows)
 
 
-def scored(values: dict[str, Floats], replicates: dict[str, Floats]) -> dict[str, Score]:
-    """Shares with the intervals of their replicates."""
-    return {
-        name: Score(float(value), interval=percentile(replicates[name]) if name in replicates else None)
-        for name, value in values.items()
-    }
+def scored(values: dict[str, Floats], replicates: dict[str, Floats], unit: Unit = "share") -> dict[str, Score]:
+    """With the intervals of their replicates. What is undefined, 0/0, is 0; a replicate in which it is undefined, since
+    it drew none of the few samples that count, says nothing, unless it is undefined in the whole set too."""
+    found = {}
+    for name, value in values.items():
+        drawn = replicates.get(name)
+        if drawn is not None and not np.isfinite(value):
+            drawn = np.nan_to_num(drawn)
+        interval = None if drawn is None else percentile(drawn)
+        found[name] = Score(float(np.nan_to_num(value)), unit, interval=interval)
+    return found

@@ -54,7 +54,8 @@ class Likelihood:
     def _values(self, sums: Floats) -> dict[str, Floats]:
         nats, tokens, characters, octets = np.moveaxis(sums, -1, 0)
         loss = ratio(nats, tokens)
-        values = {"loss": loss, "perplexity": np.exp(loss)}
+        with np.errstate(over="ignore"):  # it may be infinite
+            values = {"loss": loss, "perplexity": np.exp(loss)}
         if self.bootstrap.total[2]:
             values["bits_per_character"] = ratio(nats, characters) / log(2)
         if self.bootstrap.total[3]:

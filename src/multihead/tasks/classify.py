@@ -61,7 +61,7 @@ class Classify(Task):
 
     def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
         chances = np.mean(said, axis=0)
-        scores = {name: round(float(chance), 6) for name, chance in zip(self.labels, chances, strict=True)}
+        scores = {name: float(f"{chance:.6g}") for name, chance in zip(self.labels, chances, strict=True)}
         if self.options.get("multi_label"):
             return {"labels": [name for name, chance in scores.items() if chance >= 0.5], "scores": scores}
         best = self.labels[int(chances.argmax())]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,14 @@ DTYPES = {
 }
 
 
+class Inputs(NamedTuple):
+    """Rows that were encoded: all of them, those that gave several windows, those that lost tokens at their ends."""
+
+    rows: int
+    windowed: int
+    cut: int
+
+
 @dataclass(frozen=True)
 class Examples:
     """Encoded windows, memory-mapped. What `Store` keeps flat gets its shape back here."""
@@ -43,6 +51,7 @@ class Examples:
     shapes: dict[str, tuple[int, ...]]  # -1: as long as the window
     notes: tuple[str, ...] = ()  # rows that were left out, and why
     read: str = ""  # what was read when the cache was filled
+    inputs: Inputs | None = None  # None: the cache is older than this count
 
     def __len__(self) -> int:
         return len(self.kept)
@@ -59,8 +68,13 @@ class Examples:
         """The tokens of each window; of pairs, both sides together."""
         return Lengths([self.kept], self.fields, joined=True)
 
+    @property
+    def lengths(self) -> Lengths:
+        """[N]; of pairs, each side's [N, 2]."""
+        return Lengths([self.kept], self.fields)
+
     def order(self, plan: Plan) -> Order:
-        return Order(Lengths([self.kept], self.fields), plan)
+        return Order(self.lengths, plan)
 
 
 class Mixed:
@@ -73,6 +87,8 @@ class Mixed:
         self.lengths, self.sizes = Lengths(stores, fields), Lengths(stores, fields, joined=True)
         self.notes = tuple(note for part in parts for note in part.notes)
         self.read = "\n".join(part.read for part in parts)
+        known = [part.inputs for part in parts if part.inputs is not None]
+        self.inputs = Inputs(*map(sum, zip(*known, strict=True))) if len(known) == len(parts) else None
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -133,6 +149,7 @@ def encoded(task: Task, rows: Side, cache: Path, key: str) -> Examples:
     def build() -> Iterator[dict[str, Any]]:
         left: dict[str, list[Any]] = {}  # reason -> how many, and where the first one stands
         cut = {"rows": 0, "tokens": 0}
+        used = windowed = 0
         for values in task.learnt(rows()):
             try:
                 windows = task.encode(values)
@@ -143,9 +160,10 @@ def encoded(task: Task, rows: Side, cache: Path, key: str) -> Examples:
                 continue
             lost = sum(int(window.get("cut", 0)) for window in windows)
             cut = {"rows": cut["rows"] + (lost > 0), "tokens": cut["tokens"] + lost}
+            used, windowed = used + 1, windowed + (len(windows) > 1)
             for window in windows:
                 yield {name: array.reshape(-1) for name, array in window.items()}
-        told.update(left=left, cut=cut, read=str(rows.reading))
+        told.update(left=left, cut=cut, read=str(rows.reading), inputs=Inputs(used, windowed, cut["rows"]))
         write_json(beside, told)
 
     kept = store.cached(cache, key, {name: np.dtype(dtype) for name, dtype in told["fields"].items()}, build)
@@ -154,7 +172,7 @@ def encoded(task: Task, rows: Side, cache: Path, key: str) -> Examples:
         rows_, tokens = told["cut"]["rows"], told["cut"]["tokens"]
         notes.append(f"{rows_:,} rows are longer than {task.size} tokens: {tokens:,} tokens at their ends are cut off")
     shapes = {name: tuple(shape) for name, shape in told["shapes"].items()}
-    return Examples(kept, shapes, tuple(notes), told["read"])
+    return Examples(kept, shapes, tuple(notes), told["read"], Inputs(*told["inputs"]) if "inputs" in told else None)
 
 
 def _looked(task: Task, rows: Side) -> dict[str, Any]:

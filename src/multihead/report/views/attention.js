@@ -78,7 +78,7 @@ function mapOf(map, view, width) {
     const around = canvas.getBoundingClientRect();
     const r = Math.min(rows - 1, Math.max(0, Math.floor(((event.clientY - around.top) / around.height) * rows)));
     const c = Math.min(columns - 1, Math.max(0, Math.floor(((event.clientX - around.left) / around.width) * columns)));
-    const share = percent(map.data[r * columns + c], 1);
+    const share = percent(map.data[r * columns + c], facts.bits === 16 ? 1 : 0); // 8 bits know no tenths
     if (exact) return [`${view.queries[r]} → ${view.keys[c]}`, share];
     const span = (words, band, bands) => {
       const [from, to] = [Math.ceil((band * words.length) / bands), Math.ceil(((band + 1) * words.length) / bands) - 1];

@@ -6,6 +6,7 @@ import { frame, path, roomy } from "./plot.js";
 import { hover } from "./tip.js";
 
 const HEIGHT = 240;
+const STYLES = 6; // as many as style.css has
 
 function nearest(steps, at) {
   let low = 0;
@@ -35,16 +36,16 @@ function drawing(curves, xs, best, width) {
     if (curve.low) {
       const up = points(curve.high).filter((point) => point[1] !== null);
       const down = points(curve.low).filter((point) => point[1] !== null).reverse();
-      inner.append(svg("path", { class: `band line-${place}`, d: `${path([...up, ...down])}Z` }));
+      inner.append(svg("path", { class: `band line-${place % STYLES}`, d: `${path([...up, ...down])}Z` }));
     }
-    inner.append(svg("path", { class: `curve line-${place}`, d: path(points(curve.values)) }));
+    inner.append(svg("path", { class: `curve line-${place % STYLES}`, d: path(points(curve.values)) }));
     if (curve.steps.length <= 24) {
       points(curve.values).filter((point) => point[1] !== null).forEach(([cx, cy]) =>
-        inner.append(svg("circle", { class: `dot line-${place}`, cx, cy, r: 2.5 })));
+        inner.append(svg("circle", { class: `dot line-${place % STYLES}`, cx, cy, r: 2.5 })));
     }
   });
   const cross = svg("line", { class: "cross", y1: box.top, y2: box.top + box.h, visibility: "hidden" });
-  const marks = curves.map((_, place) => svg("circle", { class: `dot line-${place}`, r: 4, visibility: "hidden" }));
+  const marks = curves.map((_, place) => svg("circle", { class: `dot line-${place % STYLES}`, r: 4, visibility: "hidden" }));
   root.append(cross, ...marks);
   hover(root, (event) => {
     const scale = width / root.getBoundingClientRect().width;
@@ -82,7 +83,7 @@ export function curvesView(curves, best) {
     return el("figure", {},
       el("figcaption", {}, el("h3", {}, panel),
         el("div", { class: "legend" }, inside.map((curve, place) =>
-          el("span", {}, el("i", { class: `key line-${place}` }), curve.name)),
+          el("span", {}, el("i", { class: `key line-${place % STYLES}` }), curve.name)),
         inside.some((curve) => curve.low) && el("span", {}, "band: lowest to highest"))),
       fit(el("div", { class: "drawn" }), (width) => drawing(inside, xs, best, width)),
       lost > 0 && el("p", { class: "alarm" }, `${count(lost)} values were not finite numbers.`));

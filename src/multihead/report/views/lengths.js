@@ -1,4 +1,4 @@
-// How long inputs are, where the window ends, and what padding, windows and unknown tokens cost.
+// How long inputs are, where the window ends, and what padding and windows cost.
 
 import { el, svg, fit } from "./dom.js";
 import { percent, count, short } from "./format.js";
@@ -19,7 +19,8 @@ function histogram(lengths, width) {
       class: "bar", x: left + 0.5, width: Math.max(1, right - left - 1), y: y(inputs), height: y(0) - y(inputs),
     });
     const column = svg("g", {}, bar, svg("rect", { class: "catch", x: left, width: right - left, y: box.top, height: box.h }));
-    hover(column, () => [`${short(edges[place])} to ${short(edges[place + 1])} ${unit}`, `${count(inputs)} inputs`]);
+    const [first, last] = [edges[place], edges[place + 1] - 1];
+    hover(column, () => [`${first < last ? `${count(first)} to ` : ""}${count(last)} ${unit}`, `${count(inputs)} inputs`]);
     inner.append(column);
   });
   if (limit && limit <= edges[edges.length - 1]) {
@@ -43,6 +44,5 @@ export function lengthsView(lengths) {
     el("dl", { class: "facts" },
       fact("Truncated", count(lengths.truncated), lengths.truncated ? "inputs lost text" : "nothing was cut off", lengths.truncated > 0),
       known(lengths.windowed) && fact("Cut into windows", percent(lengths.windowed), "of the inputs"),
-      known(lengths.padding) && fact("Padding", percent(lengths.padding), "of the batches’ places held no token"),
-      known(lengths.unknown) && fact("Unknown tokens", percent(lengths.unknown, 2), "of the tokens")));
+      known(lengths.padding) && fact("Padding", percent(lengths.padding), "of the batches’ places held no token")));
 }

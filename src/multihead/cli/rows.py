@@ -1,0 +1,89 @@
+"""Rows of files, as commands name them: FILE, another one, text=review, format=tsv."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from multihead.build import Loaded
+    from multihead.data.read import Reading
+    from multihead.tasks import Task, Values
+
+
+def named_of(columns: list[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Of `label=category`, `format=tsv` …: what columns are called, and how the file is read."""
+    named = dict(column.split("=", 1) for column in columns if "=" in column)
+    return named, {name: named.pop(name) for name in ("format", "encoding") if name in named}
+
+
+def reading_of(task: Task, data: Path, columns: list[str]) -> Reading:
+    """The rows of files by the task's columns; SQuAD and CoNLL files know theirs."""
+    from multihead.data.read import records
+
+    files = [data, *(Path(column) for column in columns if "=" not in column)]
+    named, settings = named_of(columns)
+    if wrong := next((file for file in files[1:] if not file.exists()), None):
+        raise typer.BadParameter(f"{str(wrong)!r} is no file, nor of the form label=category")
+    if odd := next((name for name in named if name not in task.columns()), None):
+        raise typer.BadParameter(f"{task.name} has no {odd!r}; it has: {', '.join(task.columns())}, format, encoding")
+    roles = roles_of(task, files, task.columns(), named, settings)
+    known = task.name in ("ner", "answer") and all(role == name for role, name in roles.items())
+    return records(files, columns=None if known else roles, task=task.name, **settings)
+
+
+def roles_of(
+    task: Task, files: list[Path], wanted: Sequence[str], named: dict[str, str], settings: dict[str, str]
+) -> dict[str, str]:
+    """What the wanted columns are called in files: as is said, as in the training data if they are there, as usual."""
+    from multihead.data.read import records
+
+    usual = {role: named.get(role, role) for role in wanted}
+    trained = usual | {role: name for role, name in task.options.get("columns", {}).items() if role in usual} | named
+    if trained != usual:
+        with suppress(ValueError):  # those names are not there, or the file has a fault, which is told in its turn
+            next(iter(records(files, columns=trained, task=task.name, **settings)), None)
+            return trained
+    return usual
+
+
+def rows_of(loaded: Loaded, data: Path, columns: list[str] | None, limit: int | None, gold: bool) -> Iterator[Values]:
+    """Rows of a file, as many as wanted; gold: with the answers that the model's task learns from."""
+    from multihead.data.read import records
+
+    if gold:
+        reading = reading_of(loaded.ready(), data, columns or [])
+    else:
+        if wrong := next((column for column in columns or [] if "=" not in column), None):
+            raise typer.BadParameter(f"{wrong!r} is not of the form text=review")
+        named, settings = named_of(columns or [])
+        if loaded.options.get("columns"):
+            task = loaded.ready()
+            named = roles_of(task, [data], task.inputs, named, settings)
+        reading = records(data, columns=named or None, **settings)
+    return islice((record.values for record in reading), limit)
+
+
+def by_task(
+    model: str, names: Sequence[str], given: list[str], limit: int | None
+) -> dict[str, tuple[Loaded, Iterator[Values]]]:
+    """`sst2=dev.tsv text=sentence trec=TREC.test …`: of each task, the model opened for it, and its rows."""
+    from multihead.build import load
+
+    parts: dict[str, list[str]] = {}
+    for one in given:
+        name, _, rest = one.partition("=")
+        if name in names:
+            parts[name] = [rest]
+        else:
+            parts[next(reversed(parts))].append(one)
+    opened = {name: load(model, task=name) for name in parts}
+    return {
+        name: (opened[name], rows_of(opened[name], Path(file), columns, limit, gold=True))
+        for name, (file, *columns) in parts.items()
+    }

@@ -1,0 +1,82 @@
+"""What a run tells of itself: which mistakes are the worst, how long its inputs were, what was cut off."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multihead import run as runs
+from multihead.report.facts import Facts
+from multihead.report.of_run import LISTED, Collector, facts_of
+from multihead.train.training import Training
+
+MODEL = {"dim": 16, "layers": 1, "heads": 2, "max_length": 24, "dropout": 0.0}
+
+
+def reported(tmp_path: Path, task: str, rows: list[dict[str, Any]], **sections: Any) -> tuple[Training, Facts]:
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    train = {"steps": 6, "batch_tokens": 200, "threads": 1, "precision": "fp32", **sections.pop("train", {})}
+    data = {"train": str(file), "valid": str(file)}
+    run = runs.of_task(task, out=str(tmp_path / "run"), data=data, model=MODEL, train=train, **sections)
+    training = Training(run)
+    list(training)
+    seen = Collector()
+    scorers = training.finish(20, {"valid": seen})
+    return training, facts_of(training, training.only, scorers, {"valid": seen}, "", "")
+
+
+def test_the_worst_guesses_of_a_number_are_the_farthest() -> None:
+    seen = Collector()
+    for number in range(3 * LISTED):
+        off = 5.0 if number < 10 else 0.5
+        seen({"text_a": f"{number}", "text_b": "b", "label": 1.0}, {"score": 1.0 + off}, False)
+    worst = seen.result().worst
+    assert [mistake.text for mistake in worst[:12]] == [f"{number}" for number in range(12)]
+    assert len(worst) == LISTED
+
+
+def test_the_worst_sets_of_labels_are_those_it_was_surest_of() -> None:
+    seen = Collector()
+    for number in range(2 * LISTED):
+        chance = 0.99 if number == 7 else 0.02 if number == 8 else 0.6
+        scores = {"x": chance, "y": 0.1}
+        gold = ["x"] if number == 8 else []
+        said = [name for name, one in scores.items() if one >= 0.5]
+        seen({"text": f"{number}", "label": gold}, {"labels": said, "scores": scores}, False)
+    assert [mistake.text for mistake in seen.result().worst[:3]] == ["7", "8", "0"]
+
+
+def test_lengths_are_those_of_inputs_and_windows_those_of_rows(tmp_path: Path) -> None:
+    rows = [{"text": "a b c", "label": f"{i % 2}"} for i in range(39)] + [{"text": "a " * 200, "label": "1"}]
+    _, facts = reported(tmp_path, "classify", rows, tokenizer={"kind": "wordpiece", "vocab": 60})
+    assert facts.lengths is not None
+    assert facts.lengths.windowed == pytest.approx(1 / 40)  # one row, though most windows are of it
+    assert facts.lengths.truncated == 0
+    edges = np.asarray(facts.lengths.edges)
+    assert (edges == edges.round()).all()
+    assert len({*np.diff(edges)}) == 1
+
+
+def test_of_pairs_the_longer_side_counts_and_what_is_cut_is_told(tmp_path: Path) -> None:
+    rows = [{"source": "a b c d e f g h i j", "target": "a b c d e f g h i j"} for _ in range(20)]
+    rows += [{"source": "a " * 90, "target": "a"}] * 2
+    _, facts = reported(tmp_path, "summarize", rows, tokenizer={"kind": "char", "vocab": 60})
+    assert facts.lengths is not None
+    assert facts.lengths.edges[-1] <= MODEL["max_length"] + 1  # not both sides together
+    assert facts.lengths.windowed == 0
+    assert facts.lengths.truncated == 2
+    assert any("cut off" in warning for warning in facts.warnings)
+
+
+def test_the_mean_of_several_steps_is_no_step(tmp_path: Path) -> None:
+    rows = [{"text": f"{'good' if i % 2 else 'bad'} {i}", "label": f"{i % 2}"} for i in range(40)]
+    more = {"average": "last", "keep": 3, "save_every": 1, "eval_every": 2}
+    training, facts = reported(tmp_path, "classify", rows, tokenizer={"kind": "char"}, train=more)
+    assert (facts.best_step is None) == bool(training.mean)
+    assert [curve.name for curve in facts.curves] == ["training loss", "learning rate", "validation accuracy"]
+    assert list(facts.curves[0].steps) == [1, 2, 3, 4, 5, 6]
