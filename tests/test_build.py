@@ -184,6 +184,28 @@ def test_labels_that_do_not_fit(made: dict[str, Path], tmp_path: Path) -> None:
             load(tmp_path / "a")
 
 
+def test_what_lies_beside_a_model_is_not_part_of_it(made: dict[str, Path], tmp_path: Path) -> None:
+    """A read-me may change after `save`, and the hub's cache is made of links."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "README.md").write_text("first")
+    save(load(made["bert"]), tmp_path / "a")
+    (tmp_path / "a" / "README.md").write_text("then")
+    load(tmp_path / "a")
+    for name in ("blobs", "snapshot"):
+        (tmp_path / name).mkdir()
+    for file in (tmp_path / "a").iterdir():
+        if file.suffix != ".md":
+            (tmp_path / "blobs" / file.name).write_bytes(file.read_bytes())
+            (tmp_path / "snapshot" / file.name).symlink_to(Path("../blobs") / file.name)
+    assert load(tmp_path / "snapshot").config == load(tmp_path / "a").config
+    told = json.loads((tmp_path / "a" / "multihead.json").read_text())
+    for name in ("../blobs/config.json", str(tmp_path / "blobs" / "config.json")):
+        told["sha256"] = {name: "0"}
+        (tmp_path / "a" / "multihead.json").write_text(json.dumps(told))
+        with pytest.raises(ValueError, match="leads out of the directory"):
+            load(tmp_path / "a")
+
+
 def test_a_flipped_bit_is_seen(made: dict[str, Path], tmp_path: Path) -> None:
     save(load(made["bert"]), tmp_path)
     for name in ("model.safetensors", "config.json"):

@@ -102,3 +102,13 @@ def test_attend_works_in_float64():
     mixed, _ = attend(q, k, v, Mask.causal())
     want = torch.softmax((q @ k.mT / 5**0.5).masked_fill(torch.ones(4, 4).triu(1).bool(), -torch.inf), -1) @ v
     torch.testing.assert_close(mixed, want)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(0, 3), (3, 0), (0, 0)])
+def test_nothing_to_look_at_or_nobody_who_looks(queries: int, keys: int) -> None:
+    """torch's kernel would end the process."""
+    q, k, v = torch.randn(2, 4, queries, 8), torch.randn(2, 2, keys, 8), torch.randn(2, 2, keys, 6)
+    mixed, lse = attend(q, k, v)
+    assert mixed.shape == (2, 4, queries, 6)
+    assert lse.shape == (2, 4, queries)
+    assert not mixed.any()

@@ -74,3 +74,10 @@ def test_relative_buckets_equal_the_peer(both):
     ours = RelativeBias(2, both_sides=both).bucket(ahead)
     theirs = t5.T5Attention._relative_position_bucket(ahead, bidirectional=both, num_buckets=32, max_distance=128)
     assert torch.equal(ours, theirs)
+
+
+def test_far_places_are_the_same_in_half_precision() -> None:
+    rotary, half = Rotary(16, length=32), Rotary(16, length=32).bfloat16()
+    x = torch.randn(1, 2, 3, 16)
+    torch.testing.assert_close(half.turn(x, 5000), rotary.turn(x, 5000))
+    torch.testing.assert_close(half.turn(x, 5), rotary.turn(x, 5), atol=0.05, rtol=0.05)  # its table is in halves

@@ -252,6 +252,7 @@ def test_ner_with_case_and_context():
     assert evaluate(model, task, documents, 0).result()["strict.f1"].value >= 0.99
 
 
+@pytest.mark.usefixtures("half")
 @pytest.mark.parametrize("name", ["mask", "generate", "translate"])
 def test_half_precision_ends_before_the_vocabulary(name):
     """Its table is whole; in training with bf16, what a transform before it gives is not."""
@@ -307,3 +308,20 @@ def test_small_chances_keep_their_digits():
     answer = task.answer({}, [], [np.array([1 - sum(rest), *rest])])
     assert answer["label"] == task.labels[0]
     assert answer["scores"][task.labels[1]] == 1.23457e-12
+
+
+def test_a_text_without_a_token_is_refused_alone():
+    """Its neighbours are answered."""
+    model, task, _ = make("classify")
+
+    class Bare(type(task)):
+        def encode(self, values):
+            return [{"tokens": np.array([5] * len(values["text"]), dtype=np.int32)}]
+
+    bare = Bare(task.tokenizer, task.labels, task.size)
+    rows = [{"text": "ab"}, {"text": ""}, {"text": "c"}]
+    answers = [answer for _, answer in predictions(model, bare, rows, strict=False)]
+    assert ["error" in answer for answer in answers] == [False, True, False]
+    assert answers[1]["error"]["message"] == "there is no token in it"
+    with pytest.raises(ValueError, match="there is no token in it"):
+        list(predictions(model, bare, rows))

@@ -234,3 +234,41 @@ def test_a_table_of_heads_prints_itself():
     assert len(text.splitlines()) == 9
     assert "decoder.1.self.3" in text
     assert repr(seen) == "<Seen: 1 inputs, 2 attentions, 8 heads>"
+
+
+@pytest.mark.usefixtures("half")
+@pytest.mark.parametrize("positions", ["learned", "alibi"])
+def test_half_precision_is_seen_exactly(positions):
+    """q and k are halves, their products need not be: weights sum to 1, entropies are those of the weights."""
+    torch.manual_seed(0)
+    model = LanguageModel(replace(SMALL, positions=positions)).eval()
+    for parameter in model.parameters():
+        parameter.data *= 4
+    model = model.bfloat16()
+    with watch(model) as seen, torch.no_grad():
+        model(torch.randint(0, 37, (2, 13)))
+    stats = seen.stats()
+    for name in seen.heads:
+        for head in range(4):
+            (record,) = seen.passes[name]
+            weights = [seen[b].weights(f"{name}.{head}") for b in range(2)]
+            for b, mine in enumerate(weights):
+                torch.testing.assert_close(mine.sum(-1), torch.ones(13), atol=2e-3, rtol=0)
+                torch.testing.assert_close(mine.double(), exact(record, b, head), atol=2e-3, rtol=0)
+            entropy = torch.special.entr(torch.stack(weights)).sum(-1).mean()
+            assert stats[f"{name}.{head}"]["entropy"] == pytest.approx(float(entropy), abs=5e-3)
+
+
+def test_separators_want_to_know_the_tokens():
+    model = EncoderDecoder(SMALL).eval()
+    tokens = torch.randint(0, 37, (1, 5))
+    with watch(model, only=["decoder.0.self", "decoder.0.cross"]) as seen:
+        model(tokens, tokens)
+    seen.stats()
+    with pytest.raises(ValueError, match="no attention of the encoder was watched"):
+        seen.stats(separators=[2])
+
+
+def test_two_stacks_of_one_name_are_refused():
+    with pytest.raises(ValueError, match=r"two attentions are called encoder\.0\.self; look at one part at a time"):
+        watch(nn.ModuleList([Encoder(SMALL), Encoder(SMALL)])).__enter__()

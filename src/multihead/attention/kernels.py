@@ -65,6 +65,8 @@ def explicit(
 def fused(q: Tensor, k: Tensor, v: Tensor, sight: Sight, *, scale: float) -> tuple[Tensor, Tensor | None]:
     """The flash kernel, which never builds the weights."""
     key_width, value_width = q.shape[-1], v.shape[-1]
+    if not q.shape[2] or not k.shape[2]:  # nobody looks, or at nothing: the kernel would divide by that
+        return q.new_zeros(*q.shape[:3], value_width), q.new_zeros(q.shape[:3])
     # torch leaves the flash kernel when the widths differ; zeros change no score and no mixed column, and are
     # several times cheaper.
     if key_width < value_width:

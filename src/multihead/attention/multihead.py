@@ -27,6 +27,12 @@ class Attended(NamedTuple):
     sight: Sight
     scale: float
 
+    def whole(self) -> Attended:
+        """The same with q and k in fp32 at least, as the lse is: weights from halves of them would not sum to 1."""
+        if self.q.dtype.itemsize >= 4:
+            return self
+        return self._replace(q=self.q.float(), k=self.k.float())
+
 
 class MultiHeadAttention(nn.Module):
     """Every head looks with its own q and k (width `key_dim`) and carries its own v (width `value_dim`).

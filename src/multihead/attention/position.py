@@ -46,22 +46,20 @@ class Rotary(Position):
         frequency, self.gain = theta ** (-torch.arange(0, width, 2, dtype=torch.float64) / width), 1.0
         if scaling:
             frequency, self.gain = _scaled(frequency, theta, width, scaling)
-        self.register_buffer("frequency", frequency.float(), persistent=False)
+        self.frequency = frequency.float()  # no buffer: in half precision far places would be others
         self.register_buffer("table", self._angles(0, length), persistent=False)
-        self.frequency: Tensor
         self.table: Tensor
 
     def turn(self, x: Tensor, first: int) -> Tensor:
         last = first + x.shape[2]
         table = self.table[:, first:last] if last <= self.table.shape[1] else self._angles(first, last)
-        cos, sin = table.to(x.dtype)  # each [T, width/2]
+        cos, sin = table.to(x)  # each [T, width/2]
         a, b, rest = x.split((self.width // 2, self.width // 2, x.shape[-1] - self.width), dim=-1)
         return torch.cat((a * cos - b * sin, b * cos + a * sin, rest), dim=-1)
 
     def _angles(self, first: int, last: int) -> Tensor:
         """cos and sin [2, T, width/2]"""
-        at = torch.arange(first, last, device=self.frequency.device)
-        angle = at[:, None].to(self.frequency.dtype) * self.frequency
+        angle = torch.arange(first, last)[:, None].to(self.frequency.dtype) * self.frequency
         return torch.stack((angle.cos(), angle.sin())) * self.gain
 
 

@@ -45,20 +45,22 @@ def save(
     manifest.begin(directory)
     for name in (*WEIGHTS[1:], several.READOUTS):
         (directory / name).unlink(missing_ok=True)  # of a model that was here before
+    files = [directory / "model.safetensors", directory / "config.json"]
     if loaded.tokenizer is not None:
-        loaded.tokenizer.save(directory)
+        files += loaded.tokenizer.save(directory)
     if loaded.target_tokenizer is not None:
-        loaded.target_tokenizer.save(directory / "target")
+        files += loaded.target_tokenizer.save(directory / "target")
     for name, content in (("generation", loaded.generation), ("preprocessor", loaded.preprocessor)):
         if content:
-            write_json(directory / f"{name}_config.json", content)
-    write_tensors(directory / "model.safetensors", tensors)
-    write_json(directory / "config.json", config)
+            files.append(directory / f"{name}_config.json")
+            write_json(files[-1], content)
+    write_tensors(files[0], tensors)
+    write_json(files[1], config)
     told = {name: _entry(one, loaded) for name, one in (tasks or {}).items()}
     if tasks:
         one_each = several.readout_tensors({name: one.model for name, one in tasks.items()})
-        write_tensors(directory / several.READOUTS, one_each)
-    files = [path for path in directory.rglob("*") if path.is_file() and path.name != manifest.MANIFEST]
+        files.append(directory / several.READOUTS)
+        write_tensors(files[-1], one_each)
     manifest.finish(directory, loaded.task, loaded.options, files, loaded.pruned, told)
 
 

@@ -95,18 +95,21 @@ class Tokenizer:
         with calm("the texts"):
             return Tokenizer(*learn(texts, kind, vocab, lowercase))
 
-    def save(self, directory: Path) -> None:
-        """Files that were loaded, unchanged, and a tokenizer.json where one can hold it all."""
+    def save(self, directory: Path) -> list[Path]:
+        """Files that were loaded, unchanged, and a tokenizer.json where one can hold it all; returns what was
+        written."""
         directory.mkdir(parents=True, exist_ok=True)
-        for name, content in self.files.items():
+        written = dict(self.files)
+        if self.outer is None:
+            written.setdefault("tokenizer.json", self.inner.to_str(pretty=True).encode())
+        for name, content in written.items():
             write_bytes(directory / name, content)
-        if self.outer is None and "tokenizer.json" not in self.files:
-            write_bytes(directory / "tokenizer.json", self.inner.to_str(pretty=True).encode())
         if "tokenizer_config.json" not in self.files:
             names = {f"{name}_token": token for name, token in self.named.items() if name in self.special}
             chat = {} if self.template is None else {"chat_template": self.template}
             keep = {"clean_up_tokenization_spaces": False, "tokenizer_class": "PreTrainedTokenizerFast"}
             write_json(directory / "tokenizer_config.json", {**names, **chat, **({} if self.files else keep)})
+        return [directory / name for name in {**written, "tokenizer_config.json": None}]
 
     def encode(self, text: str, pair: str | None = None, *, special: bool = True, control: bool = False) -> Encoding:
         """special: add the model's own tokens around the text. control: let "</s>" in the text be control."""

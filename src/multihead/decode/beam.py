@@ -16,7 +16,7 @@ from collections.abc import Sequence, Set
 import torch
 from torch import Tensor
 
-from multihead.decode.choose import best_of
+from multihead.decode.choose import best_of, refuse_broken, sound
 from multihead.decode.rules import Rules
 from multihead.decode.settings import Decoding, Hypothesis
 from multihead.decode.steps import Reader
@@ -39,7 +39,8 @@ class Beam:
     def run(self) -> list[list[Hypothesis]]:
         """Every input's n-best, best first."""
         with torch.inference_mode():
-            logits = self.reader.start()
+            logits = sound(self.reader.start())
+            refuse_broken(logits)
             device, B = logits.device, len(self.rows)
             self.stop, self.limits = self.stop.to(device), self.limits.to(device)
             self.text = torch.empty(B, 1, 0, dtype=torch.long, device=device)  # [B, n, t]
@@ -50,7 +51,7 @@ class Beam:
                 tokens, parents = self._advance(logits, nearest)
                 if not self.rows:
                     break
-                logits = self.reader.step(tokens, parents)
+                logits = sound(self.reader.step(tokens, parents))
         return [sorted(found, key=_score)[: self.settings.nbest] for found in self.found]
 
     def _advance(self, logits: Tensor, nearest: int) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,18 @@ from multihead.decode.settings import Decoding
 
 BLOCK = 64  # numbers whose maximum is taken first: vector instructions do that, while topk goes one by one
 ENOUGH = 1024  # of the sorted candidates; nearly always they hold top_p's share, and a full sort is not needed
+COLDEST = 1e-6  # any colder, and quotients are infinite
 Whole = NDArray[np.uint64]
+
+
+def sound(logits: Tensor) -> Tensor:
+    """[N, V], in fp32 where they were half of it: sums of many log p are wanted to the third digit."""
+    return logits if logits.dtype == torch.float64 else logits.float()
+
+
+def refuse_broken(logits: Tensor) -> None:
+    if bool(logits.amax(dim=1).isnan().any()):
+        raise ValueError("the model's scores are not numbers (nan); its weights are broken")
 
 
 def likeliest(scores: Tensor) -> Tensor:
@@ -87,7 +98,7 @@ def _mixed(x: Whole) -> Whole:
 def drawn(logp: Tensor, settings: Decoding, at: Tensor) -> Tensor:
     """One token per row: logp [N, V] (forbidden ones -inf), at [N] in [0, 1) -> [N]"""
     V = logp.shape[1]
-    z = logp / settings.temperature if settings.temperature != 1.0 else logp
+    z = logp / max(settings.temperature, COLDEST) if settings.temperature != 1.0 else logp
     if not settings.top_k and settings.top_p == 1.0 and settings.min_p == 0.0:
         return _at(torch.softmax(z, dim=1), at)
     count = min(V, settings.top_k or ENOUGH)

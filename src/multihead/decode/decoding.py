@@ -46,6 +46,8 @@ def decode(
     B = len(tokens)
     limits = [limit] * B if isinstance(limit, int) else list(limit)
     _check(prompt, limits, prefix, rows)
+    if not B:
+        return []
     if settings.beam > 1:
         rules = _rules(settings, prompt, stop, prefix)
         found = Beam(reader_of(prompt), rules, settings, limits, stop).run()
@@ -107,6 +109,8 @@ def greedy(
     prompt = Prompt(model, tokens, keep, memory, memory_keep)
     limits = [limit] * len(tokens)
     _check(prompt, limits, None, None)
+    if not limits:
+        return []
     written: list[list[int]] = [[] for _ in range(len(tokens))]
     single = Single(reader_of(prompt), None, None, PLAIN, scored=False)
     for chosen in single.run(limits, stop):
@@ -129,7 +133,10 @@ def _check(
             raise ValueError(f"{name} speaks of {len(given)} rows, there are {B}")
     if min(limits, default=1) < 1:
         raise ValueError(f"limit={min(limits)} leaves nothing to write; it must be at least 1")
+    known = range(prompt.decoder.stem.embedding.num_embeddings)
     for number, (one, most) in enumerate(zip(prefix or (), limits, strict=False)):
+        if wrong := next((token for token in one if token not in known), None):
+            raise ValueError(f"row {number}: the prefix has token {wrong}; the vocabulary ends at {known[-1]}")
         if len(one) > most:
             raise ValueError(f"row {number}: a prefix of {len(one)} tokens is longer than the limit of {most}")
     prompt.check(max(limits, default=1))

@@ -39,11 +39,15 @@ def fits(prompt: Prompt) -> bool:
         return False  # nothing to look at: the model's own attention knows what to do
     if type(decoder) is not Decoder or type(decoder.stem) is not TokenStem or type(decoder.stack) is not Stack:
         return False
+    if type(decoder.stem.embedding) is not nn.Embedding or torch.is_autocast_enabled(prompt.tokens.device.type):
+        return False
     blocks: list[Any] = list(decoder.stack.blocks)
     attentions = [part for block in blocks for part in (block.attention, block.cross) if part is not None]
+    position = decoder.stack.position
     return (
         bool(blocks)
-        and all(type(block) is Block and type(block.feed_forward) is FeedForward for block in blocks)
+        and (position is None or not position.heads or position.heads == blocks[0].attention.heads)  # none was cut out
+        and all(type(block) is Block and _fed(block.feed_forward) for block in blocks)
         and len({(a.heads, a.kv_heads, a.key_dims, a.value_dims, a.scale) for a in attentions}) == 1
         and all(_plain(attention) for attention in attentions)
         and all((block.cross is None) == (prompt.memory is None) for block in blocks)
@@ -54,11 +58,23 @@ def fits(prompt: Prompt) -> bool:
 def _plain(attention: MultiHeadAttention) -> bool:
     return (
         type(attention) is MultiHeadAttention
+        and _linear(attention.q, attention.k, attention.v, attention.out)
         and len({*attention.key_dims, *attention.value_dims}) == 1
         and attention.head_scale is None
         and isinstance(attention.q_norm, nn.Identity)
         and not attention.taps
     )
+
+
+def _fed(forward: nn.Module) -> bool:
+    return type(forward) is FeedForward and _linear(
+        forward.up, forward.down, *([] if forward.gate is None else [forward.gate])
+    )
+
+
+def _linear(*parts: nn.Module) -> bool:
+    """Plain ones: an adapter or a quantized layer has weights too, but gives something else."""
+    return all(type(part) is nn.Linear for part in parts)
 
 
 def _tree(module: nn.Module) -> Iterator[nn.Module]:
@@ -70,8 +86,7 @@ def _tree(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _unobserved(module: nn.Module) -> bool:
-    known = not isinstance(module, nn.Linear) or type(module) is nn.Linear  # a parametrised one is another class
-    return known and not module._forward_hooks and not module._forward_pre_hooks
+    return not module._forward_hooks and not module._forward_pre_hooks
 
 
 def layer_of(block: Any) -> Layer:

@@ -49,7 +49,7 @@ class Rules:
         place = written.shape[1]
         free = scores
         if place < self.shortest:
-            scores = scores.index_fill(1, self.stop, NEVER)
+            scores = scores.index_fill(1, self.stop[self.stop < scores.shape[1]], NEVER)
         if self.ngram:
             scores = self._no_repeat(scores, self._said(written))
         if self.prefix is not None and place < self.forced:

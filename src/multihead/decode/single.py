@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from multihead.decode.choose import Draws, drawn, likeliest
+from multihead.decode.choose import Draws, drawn, likeliest, refuse_broken, sound
 from multihead.decode.rules import Rules
 from multihead.decode.settings import Decoding
 from multihead.decode.steps import Reader
@@ -37,7 +37,9 @@ class Single:
         rows, tokens = list(range(len(limits))), torch.empty(0)
         for place in range(max(limits)):
             with torch.inference_mode():  # not around the yield: it would reach into the caller
-                logits = self.reader.step(tokens[:, None]) if place else self.reader.start()
+                logits = sound(self.reader.step(tokens[:, None]) if place else self.reader.start())
+                if not place:
+                    refuse_broken(logits)
                 tokens, scores, blocked = self._choose(logits, place)
             chosen = tokens.tolist()
             going = [i for i, token in enumerate(chosen) if token not in stop and place + 1 < limits[rows[i]]]

@@ -130,6 +130,8 @@ class Block(nn.Module):
         y = self.attention(self._before(self.attention_norm, x), mask=sight, position=position, cache=own)
         x = self._after(self.attention_norm, x, y)
         if self.cross is not None and self.cross_norm is not None:
+            if memory is None:
+                raise ValueError("this decoder looks at what an encoder gives; pass memory=encoder(source)")
             y = self.cross(self._before(self.cross_norm, x), memory, mask=memory_sight, cache=other)
             x = self._after(self.cross_norm, x, y)
         return self._after(self.feed_forward_norm, x, self.feed_forward(self._before(self.feed_forward_norm, x)))

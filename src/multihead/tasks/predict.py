@@ -95,7 +95,10 @@ def _encoded(task: Task, values: Values, strict: bool) -> list[Window] | Refused
     if isinstance(values, Refused):
         return values
     try:
-        return task.encode(values)
+        windows = task.encode(values)
+        if not all(len(window["tokens"]) for window in windows):
+            raise ValueError("there is no token in it")
+        return windows
     except ValueError as error:
         if strict and "file" in values:
             raise ValueError(f"{values['file']}:{values['line']}: {error}") from None

@@ -23,6 +23,10 @@ def attentions(model: nn.Module) -> dict[str, MultiHeadAttention]:
         if isinstance(module, Block):
             for kind, attention in (("self", module.attention), ("cross", module.cross)):
                 if attention is not None:
+                    if f"{module.address}.{kind}" in found:
+                        raise ValueError(
+                            f"two attentions are called {module.address}.{kind}; look at one part at a time"
+                        )
                     found[f"{module.address}.{kind}"] = attention
                     inside.add(id(attention))
     bare = [m for m in model.modules() if isinstance(m, MultiHeadAttention) and id(m) not in inside]

@@ -69,7 +69,10 @@ class Seen:
         """The tokens of run `number` of a stack, [B, S], steps of decoding joined."""
         if stack not in self.tokens:
             raise ValueError(f"{stack} reads no tokens; tokens were read by: {', '.join(self.tokens) or 'none'}")
-        runs = self.runs(next(name for name in self.passes if name.startswith(f"{stack}.")))
+        watched = next((name for name in self.passes if name.startswith(f"{stack}.")), None)
+        if watched is None:
+            raise ValueError(f"no attention of the {stack} was watched, which says what its tokens are; watch one more")
+        runs = self.runs(watched)
         first = sum(len(run) for run in runs[:number])
         return torch.cat(self.tokens[stack][first : first + len(runs[number])], dim=1)
 
@@ -147,8 +150,8 @@ class Input:
 
 def head_weights(record: Attended, b: int, head: int, rows: Tensor) -> Tensor:
     """exp(q·k·scale + add - lse) of some rows of one head: [rows, S]"""
-    q = record.q[b, head, rows]
-    k = record.k[b, head // (record.q.shape[1] // record.k.shape[1])]
+    q = record.q[b, head, rows].to(torch.promote_types(record.q.dtype, torch.float32))
+    k = record.k[b, head // (record.q.shape[1] // record.k.shape[1])].to(q.dtype)
     scores = q @ k.T * record.scale
     t = rows[:, None] + record.sight.first
     add = record.sight.pairs(t, torch.arange(k.shape[0], device=k.device)[None])

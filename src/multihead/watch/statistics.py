@@ -25,6 +25,7 @@ CHUNK = 2**22  # scores at a time, where there is a bias
 @torch.no_grad()
 def rowwise(record: Attended, marked: Tensor | None = None, offset: bool = False) -> dict[str, Tensor]:
     """Statistics of every row of one call, each [B, H, T]. marked [B, S]: the separators."""
+    exact, record = record.q.dtype.itemsize >= 4, record.whole()
     first, shares = record.sight.kept(), {}
     B, _, T, _ = record.q.shape
     start = torch.zeros(B, dtype=torch.long) if first is None else first.long().argmax(1).expand(B)
@@ -32,7 +33,7 @@ def rowwise(record: Attended, marked: Tensor | None = None, offset: bool = False
     if offset:
         columns.append(torch.arange(record.k.shape[2], dtype=record.k.dtype).expand(B, -1))
     lse = record.lse if record.lse is not None else _lse(record)
-    if record.sight.position is None:
+    if record.sight.position is None and exact:
         entropy, extra = _from_one_more_call(record, lse, columns)
     else:
         entropy, extra = _by_rows(record, lse, columns)
