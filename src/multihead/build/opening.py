@@ -17,7 +17,7 @@ from multihead.data.tokenizer import Tokenizer
 from multihead.models import Encoder, Model, manifest, several
 from multihead.models.families import OWN, Plan, label_fields, labels_of, own_config, own_plan, plan_of, pour
 from multihead.models.files import read_config, read_tensors
-from multihead.models.gguf import open_gguf
+from multihead.models.gguf import Gguf
 from multihead.models.hub import resolve
 from multihead.tasks import TASKS
 
@@ -102,7 +102,7 @@ def _with_task(trunk: Loaded, name: str | None, told: Json, path: Path, dtype: t
 
 
 def _load_gguf(path: Path, architecture: str | None, tokenizer: bool, dtype: torch.dtype | None) -> Loaded:
-    file = open_gguf(path)
+    file = Gguf(path)
     config = _with_architecture(file.config, architecture, path)
     model, kept = _poured(_plan(config, path), file.tensors, path, path, dtype)
     generation = _generation(config, model)

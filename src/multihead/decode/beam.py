@@ -17,11 +17,9 @@ import torch
 from torch import Tensor
 
 from multihead.decode.choose import best_of, refuse_broken, sound
-from multihead.decode.rules import Rules
+from multihead.decode.rules import NEVER, Rules
 from multihead.decode.settings import Decoding, Hypothesis
 from multihead.decode.steps import Reader
-
-NEVER = float("-inf")
 
 
 class Beam:

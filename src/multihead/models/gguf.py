@@ -23,8 +23,7 @@ from multihead.models.gguf_tokenizer import tokenizer_from
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
-# llama.cpp stores q and k of "llama" with rotary pairs side by side; the hub pairs column i with i + width/2.
-MODEL_TYPES = {"llama": "llama", "qwen2": "qwen2"}
+ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}  # model_type -> class
 NAMES = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
@@ -41,13 +40,11 @@ NAMES = {
 }
 
 
-def open_gguf(path: Path) -> Gguf:
-    """Reads the header only; tensors and tokenizer are made when they are asked for."""
-    return Gguf(Path(path))
-
-
 class Gguf:
-    """fields: what the header says, by its own keys.  places: name -> (shape, kind, byte where it begins)."""
+    """Reads the header only; tensors and tokenizer are made when they are asked for.
+
+    fields: what the header says, by its own keys.  places: name -> (shape, kind, byte where it begins).
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -61,10 +58,10 @@ class Gguf:
         except (struct.error, IndexError, UnicodeDecodeError, KeyError, OverflowError) as error:
             raise ValueError(f"{path}: not a sound GGUF file of {size:,} bytes ({error}); fetch it again") from None
         self.architecture = str(self.fields.get("general.architecture"))
-        if self.architecture not in MODEL_TYPES:
+        if self.architecture not in ARCHITECTURES:
             raise ValueError(
                 f"{path}: architecture {self.architecture[:40]!r} is not supported in GGUF, only "
-                f"{', '.join(MODEL_TYPES)}; fetch the model as safetensors"
+                f"{', '.join(ARCHITECTURES)}; fetch the model as safetensors"
             )
         self.config = self._config()
 
@@ -117,6 +114,7 @@ class Gguf:
             heads = self.config["num_attention_heads" if "q_proj" in new else "num_key_value_heads"]
             if tensor.shape[0] % (2 * heads):
                 raise ValueError(f"{where}: {list(tensor.shape)} does not divide into {heads} heads; fetch it again")
+            # llama.cpp stores rotary pairs side by side; the hub pairs column i with i + width/2.
             tensor = tensor.unflatten(0, (heads, -1, 2)).transpose(1, 2).reshape(tensor.shape)
         return tensor
 
@@ -129,11 +127,10 @@ class Gguf:
         if self._get("expert_count"):
             raise ValueError(f"{self.path}: a mixture of experts is not supported; use a dense model")
         tokens = self.fields.get("tokenizer.ggml.tokens") or ()
-        model_type = MODEL_TYPES[self.architecture]
         window = self._get("attention.sliding_window")
         config = {
-            "architectures": [{"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}[model_type]],
-            "model_type": model_type,
+            "architectures": [ARCHITECTURES[self.architecture]],
+            "model_type": self.architecture,
             "vocab_size": self.places["token_embd.weight"][0][0] if "token_embd.weight" in self.places else len(tokens),
             "hidden_size": wide,
             "intermediate_size": self._number("feed_forward_length"),

@@ -158,10 +158,6 @@ class Bootstrap:
             return {}
         return {name: np.where(self.drawings > 0, value, np.nan) for name, value in stats_fn(self.sums).items()}
 
-    def interval(self, stats_fn: Callable[[Floats], Floats], level: float = 0.95) -> Interval:
-        """Of a metric: stats_fn maps sums [R, n_stats] to values [R]."""
-        return percentile(np.where(self.drawings > 0, stats_fn(self.sums), np.nan), level)
-
 
 def _blocks(order: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     for start in range(0, len(order), BLOCK):

@@ -2,7 +2,6 @@
 2·correct / (predicted + gold). 0/0 is 0. Averages run over the classes that occur in gold or predictions:
 micro sums the counts, macro is the plain mean, weighted the mean by support (gold)."""
 
-import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -36,24 +35,6 @@ class Table:
     rows: tuple[Row, ...]
     averages: tuple[Row, ...]
     note: str = ""
-
-    def lines(self, digits: int = 3) -> list[str]:
-        """Aligned text; Chinese names take two columns a character."""
-        every = (*self.rows, *self.averages)
-        wide = max((columns(row.name) for row in every), default=0)
-        lines = [" " * wide + "".join(f"{name:>11}" for name in (*KINDS, "support"))]
-        for row in every:
-            if self.averages and row is self.averages[0]:
-                lines.append("")
-            numbers = "".join(f"{value:11.{digits}f}" for value in (row.precision, row.recall, row.f1))
-            lines.append(row.name + " " * (wide - columns(row.name)) + numbers + f"{row.support:11d}")
-        return lines
-
-
-def columns(text: str) -> int:
-    """How wide a terminal shows it."""
-    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
-    return len(text) + wide - sum(unicodedata.combining(letter) > 0 for letter in text)
 
 
 def ratio(above: Floats, below: Floats, empty: float = 0.0) -> Floats:

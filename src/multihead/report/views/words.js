@@ -32,7 +32,7 @@ export function wordsView(map, queries, keys, same) {
     }
     more.addEventListener("click", () => lay(shown + PAGE));
     lay(PAGE);
-    return { box: el("div", {}, caption && el("h3", {}, caption), place, more), nodes, reveal: (at) => lay(at + 1) };
+    return { box: el("div", {}, caption && el("h3", {}, caption), place, more), nodes };
   }
 
   const from = flow(queries, same ? "" : "Target: what looks", true);
