@@ -2,12 +2,12 @@ import io
 import json
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from multihead.report import Facts, show, summary
 from multihead.report.console import ROOMY, TIGHT, table_views
 from multihead.scores import Interval, Row, Score, Spans, Summaries, Table, Translations
-from multihead.scores.counts import columns
 
 
 def printed(facts: Facts, width: int) -> str:
@@ -39,7 +39,7 @@ def test_tables_of_the_article(english: Facts) -> None:
 def test_every_width(english: Facts, chinese: Facts, intents: Facts, width: int) -> None:
     for facts in (english, chinese, intents):
         text = printed(facts, width)
-        assert max(columns(line) for line in text.splitlines()) <= width
+        assert max(cell_len(line) for line in text.splitlines()) <= width
         assert f"{facts.tables[0].rows[0].f1:.3f}" in text  # numbers are the last to go
         assert ("F1, 95 % interval" in text) == (width >= ROOMY)
 
@@ -51,7 +51,7 @@ def test_signatures_stand_below_the_scores_and_equal_ones_once(width: int) -> No
         metric.add(["你 好 a"], ["你 好 b"])
     scores = {**texts.result(), **short.result()}
     text = printed(Facts(title="t", task="translate", scores=scores), width)
-    assert max(columns(line) for line in text.splitlines()) <= width
+    assert max(cell_len(line) for line in text.splitlines()) <= width
     told = text.replace("\n", "")
     for name in ("bleu", "chrf"):
         assert str(scores[name].signature) in told

@@ -1,7 +1,7 @@
 // How long inputs are, where the window ends, and what padding and windows cost.
 
 import { el, svg, fit } from "./dom.js";
-import { percent, count, short } from "./format.js";
+import { percent, count } from "./format.js";
 import { frame } from "./plot.js";
 import { hover } from "./tip.js";
 
