@@ -14,8 +14,8 @@ FUSED = Contestant("fused", peers.ours)
 
 def test_tables_too_large_or_too_slow_sit_out() -> None:
     assert too_much(TABLES, "forward", 4096) == ""
-    assert too_much(TABLES, "forward", 16_384) == "16 GB"  # 2 tables · 8 heads · 2¹⁴·2¹⁴ · 4 bytes
-    assert too_much(TABLES, "training", 8192) == "8 GB"
+    assert too_much(TABLES, "forward", 16_384) == "17 GB"  # 2 tables · 8 heads · 2¹⁴·2¹⁴ · 4 bytes
+    assert too_much(TABLES, "training", 8192) == "9 GB"
     assert too_much(TABLES, "forward", 4096, last=(7.0, peers.cells(2048))) == "28 s"
     assert too_much(TABLES, "forward", 4096, last=(4.0, peers.cells(2048))) == ""
     assert too_much(FUSED, "training", 16_384, last=(100.0, peers.cells(128))) == ""
