@@ -73,10 +73,14 @@ def test_of_pairs_the_longer_side_counts_and_what_is_cut_is_told(tmp_path: Path)
     assert any("cut off" in warning for warning in facts.warnings)
 
 
-def test_the_mean_of_several_steps_is_no_step(tmp_path: Path) -> None:
+def test_the_kept_step_and_that_the_mean_of_several_is_none(tmp_path: Path) -> None:
     rows = [{"text": f"{'good' if i % 2 else 'bad'} {i}", "label": f"{i % 2}"} for i in range(40)]
-    more = {"average": "last", "keep": 3, "save_every": 1, "eval_every": 2}
-    training, facts = reported(tmp_path, "classify", rows, tokenizer={"kind": "char"}, train=more)
-    assert (facts.best_step is None) == bool(training.mean)
+    training, facts = reported(tmp_path, "classify", rows, tokenizer={"kind": "char"}, train={"eval_every": 2})
+    assert facts.best_step in (2, 4, 6)
     assert [curve.name for curve in facts.curves] == ["training loss", "learning rate", "validation accuracy"]
     assert list(facts.curves[0].steps) == [1, 2, 3, 4, 5, 6]
+    assert list(facts.curves[2].steps) == [2, 4, 6]
+    training.mean = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
+    seen = Collector()
+    scorers = training.finish(20, {"valid": seen})
+    assert facts_of(training, training.only, scorers, {"valid": seen}, "", "").best_step is None

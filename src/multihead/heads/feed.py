@@ -62,7 +62,7 @@ class Feed:
     def windows(self, values: Values) -> list[Window]:
         """One row, cut where it is too long for the model."""
         if self.task is not None and self.fits(values):
-            return self.task.encode(self.task.asked(values))
+            return self.task.encode(values)
         return self.plain(*texts(values))
 
     def fits(self, values: Values) -> bool:

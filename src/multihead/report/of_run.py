@@ -203,20 +203,22 @@ def names(files: Any) -> str:
 
 
 def curves_of(log: Path, main: str, subject: Subject) -> tuple[Curve, ...]:
-    def steps(name: str) -> Iterator[tuple[int, float]]:
-        mine = (r for r in log_of(log) if "loss" in r and r.get("task", "") == subject.name)
-        return ((record["step"], record[name]) for record in mine)
-
-    def scores(name: str) -> list[tuple[int, float]]:
-        name = subject.called(name)  # auxiliary tasks have none
-        return [(r["step"], r["valid"][name]) for r in log_of(log) if name in r.get("valid", {})]
-
-    lost, valid = scores("loss"), scores(main) if main != "loss" else []  # loss: of tasks that foretell tokens
+    steps, losses, rates = array("q"), array("d"), array("d")
+    lost: list[tuple[int, float]] = []
+    valid: list[tuple[int, float]] = []
+    for record in log_of(log):
+        if "loss" in record and record.get("task", "") == subject.name:
+            steps.append(record["step"])
+            losses.append(math.nan if record["loss"] is None else record["loss"])
+            rates.append(record["lr"])
+        for name, points in (("loss", lost), (main, valid)):  # loss: of tasks that foretell tokens
+            if subject.called(name) in record.get("valid", {}):  # auxiliary tasks have none
+                points.append((record["step"], record["valid"][subject.called(name)]))
     return (
-        curve_of("training loss", steps("loss"), "loss"),
+        Curve("training loss", steps, losses, "loss"),
         *([curve_of("validation loss", lost, "loss")] if lost else []),
-        curve_of("learning rate", steps("lr"), "learning rate"),
-        *([curve_of(f"validation {main}", valid, "validation")] if valid else []),
+        Curve("learning rate", steps, rates, "learning rate"),
+        *([curve_of(f"validation {main}", valid, "validation")] if valid and main != "loss" else []),
     )
 
 

@@ -1,6 +1,6 @@
 """Precision, recall and F1 from counts: precision = correct / predicted, recall = correct / gold, F1 =
-2·correct / (predicted + gold). 0/0 is 0. Averages run over the classes that occur in gold or predictions:
-micro sums the counts, macro is the plain mean, weighted the mean by support (gold)."""
+2·correct / (predicted + gold). 0/0 is 0, in replicates undefined. Averages run over the classes that occur in gold
+or predictions: micro sums the counts, macro is the plain mean, weighted the mean by support (gold)."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
