@@ -64,6 +64,26 @@ def test_a_run_that_had_enough_takes_no_step_more(runs):
     assert runs.log("run")[-1]["step"] == last
 
 
+@pytest.mark.parametrize("way", [{}, {"average": "ema"}, {"average": "last", "keep": 3}])
+def test_with_nothing_held_out_every_row_is_learnt_and_the_last_weights_are_kept(runs, way):
+    data = ("data.hold_out=false", f"data.test={runs.data}")
+    run = runs.make("run", *data, **way)
+    assert len(run.only.sides) == 2
+    assert len(run.examples.sizes) == sum(1 for _ in run.only.readings["train"])
+    events = list(run)
+    assert not any(isinstance(event, Evaluated) for event in events)
+    last = checkpoints.opened(run.out / "checkpoints" / "step-24").tensors
+    want = run.mean if "keep" in way else last["average" if way else "model"]
+    again = runs.make("run", *data, **way)  # as after a kill between the last step and the end
+    assert not any(isinstance(event, Step) for event in again)
+    for one in (run, again):
+        one.finish(replicates=0)
+        assert one.scores.keys() == {"test"}
+        got = checkpoints.weights(one.model)
+        assert all(torch.equal(got[name], want[name]) for name in want)
+    assert not way or any(not torch.equal(last["model"][name], want[name]) for name in want)
+
+
 def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(runs):
     want = runs.whole("whole")
     for damage in ("flip", "cut", "missing", "state"):
@@ -116,6 +136,12 @@ def test_keys_without_effect_are_refused(runs):
         runs.make("run", "device=cuda")
     with pytest.raises(ValueError, match=r"train\.lora.*from scratch"):
         runs.make("run", lora=4)
+    with pytest.raises(ValueError, match=r"nothing to score.*name data\.test"):
+        runs.make("run", "data.hold_out=false")
+    with pytest.raises(ValueError, match=r"hold_out.*data\.valid"):
+        runs.make("run", "data.hold_out=false", f"data.valid={runs.data}")
+    with pytest.raises(ValueError, match=r"train\.patience.*hold_out"):
+        runs.make("run", "data.hold_out=false", f"data.test={runs.data}", patience=1)
 
 
 def test_smoothing_beside_a_loss_without_classes_is_refused(tmp_path):

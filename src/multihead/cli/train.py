@@ -77,7 +77,7 @@ def run_training(run: RunFile, *, fresh: bool = False, json: bool = False) -> in
         console.print(f"stopped and saved; to go on: {command}")
         return 128 + stopped
     mistakes = {subject.called(side): Collector() for subject in training.subjects for side in ("valid", "test")}
-    with console.status("scoring the best model"):
+    with console.status("scoring the model"):
         scorers = training.finish(told=mistakes)
         scored = [subject for subject in training.subjects if {"valid", "test"} & subject.sides.keys()]
         line = shlex.join(sys.argv), machine_line()

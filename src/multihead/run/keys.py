@@ -67,6 +67,7 @@ class Data(Section):
     train: Files = key("", "one file or a list; relative paths start at this file's directory")
     valid: Files = key("", "unset: 10 % of train, chosen by a hash of the text")
     test: Files = key("", "unset: none; scored once, at the end")
+    hold_out: bool = key(True, "false: without valid, learn from every row and keep the last weights (needs test)")
     format: Name | None = key(None, "unset: seen from the file's ending and content")
     encoding: Annotated[str, AfterValidator(_encoding)] = key("utf-8", "of text files")
     limit: Count | None = key(None, "unset: all rows; train on so many, drawn by a hash of the text", 1000)

@@ -194,6 +194,13 @@ def refuse_useless(run: RunFile) -> None:
         raise ValueError("train.lora changes a trained model a little; from scratch, everything has to learn: leave it")
     if run.task == "classify" and run.classify.multi_label and run.classify.class_weights != "none":
         raise ValueError("classify.class_weights weighs one label a text, multi_label allows several; leave one out")
+    if not run.data.hold_out:
+        if run.data.valid:
+            raise ValueError("data.hold_out is for runs without a validation file; leave it out, or data.valid")
+        if not run.data.test:
+            raise ValueError("data.hold_out = false leaves nothing to score the model on; name data.test")
+        if run.train.patience:
+            raise ValueError("train.patience waits for a validation score, and data.hold_out = false; leave one out")
     unsmoothed = {
         "task = answer": run.task == "answer",
         "match.target = score": run.task == "match" and run.match.target == "score",
@@ -247,7 +254,7 @@ def data_of(run: RunFile, held_out: bool = True) -> tuple[dict[str, Reading], di
     }
     sides = {side: Side(reading, "all") for side, reading in readings.items()}
     whole = run.task == "ner" and run.ner.context > 0
-    if "valid" not in sides and held_out:
+    if "valid" not in sides and held_out and run.data.hold_out:
         sides |= {side: Side(readings["train"], side, documents=whole) for side in ("train", "valid")}
     if run.data.limit is not None:
         sides["train"] = Side(readings["train"], sides["train"].side, run.data.limit, documents=whole)

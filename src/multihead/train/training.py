@@ -110,6 +110,7 @@ class Training:
             for subject, windows in zip(self.subjects, data, strict=True)
         ]
         self.order, self.whose = ordered(data, [s.weight for s in self.subjects], self.plan, options.batch_tokens)
+        self.validated = [s for s in self.subjects if "valid" in s.sides and not s.auxiliary]
         self.best: dict[str, Any] = {}
         self.average: dict[str, Tensor] | None = None  # of the steps so far (ema)
         self.mean: dict[str, Tensor] = {}  # of the last checkpoints, once it is found to be best
@@ -178,7 +179,7 @@ class Training:
                 blend(self.average, self.model, min(options.ema_decay, (1 + step.step) / (10 + step.step)))
             yield step
             last = step.step == self.order.steps
-            if step.step % per_epoch == 0 or last:
+            if self.validated and (step.step % per_epoch == 0 or last):
                 yield self._evaluate(step.step)
             if step.step % options.save_every == 0 or last or self.stop or self._enough():
                 path = self._save(step.step, optimizer)
@@ -210,6 +211,8 @@ class Training:
         elif self.best:
             kept = checkpoints.opened(self.out / "best" / f"step-{self.best['step']}")
             checkpoints.restore(self.model, kept.tensors["model"])
+        elif self.average is not None:
+            checkpoints.restore(self.model, self.average)
         merge_updates(self.model)
         self._write(self.out / "model")  # before anything that could go wrong
         scorers: dict[str, Scorer] = {}
@@ -221,7 +224,7 @@ class Training:
                     scorers[name] = evaluate(subject.loaded.model, subject.task, rows, replicates, listener)
             found = {side: scorers[subject.called(side)].result() for side in subject.sides if side != "train"}
             self.scores |= {subject.name: found} if subject.name and found else found
-        of = {"mean_of": self.mean_of} if self.mean else {"step": self.best.get("step")}
+        of = {"mean_of": self.mean_of} if self.mean else {"step": self.best.get("step", self.order.steps)}
         several = {"tasks": plain(self.scores)} if self.subjects[0].name else plain(self.scores)
         write_json(self.out / "metrics.json", {**of, **several})
         return scorers
@@ -260,12 +263,11 @@ class Training:
         main score of each task, and what decides: the only one, or the mean. Auxiliary tasks are left out."""
         scores: dict[str, Score] = {}
         mains: list[str] = []
-        for subject in self.subjects:
-            if not subject.auxiliary:
-                rows = islice(subject.sides["valid"](), self.run.train.eval_rows or None)
-                scorer = evaluate(subject.loaded.model, subject.task, rows, replicates=0)
-                scores |= {subject.called(name): score for name, score in scorer.result().items()}
-                mains.append(subject.called(scorer.main))
+        for subject in self.validated:
+            rows = islice(subject.sides["valid"](), self.run.train.eval_rows or None)
+            scorer = evaluate(subject.loaded.model, subject.task, rows, replicates=0)
+            scores |= {subject.called(name): score for name, score in scorer.result().items()}
+            mains.append(subject.called(scorer.main))
         if len(mains) > 1:
             scores[MEAN] = mean_score([scores[main] for main in mains])
         return scores, tuple(mains), MEAN if len(mains) > 1 else mains[0]
@@ -295,6 +297,9 @@ class Training:
         chosen = averaged(checkpoints.steps(directory), options.keep, options.save_every)
         tensors, chosen, wrong = mean(directory, chosen)
         yield from (Note(f"left out of the mean: {fault}") for fault in wrong)
+        if not self.validated:
+            self.mean, self.mean_of = tensors, chosen
+            return
         with wearing(self.model, tensors):
             scores, mains, main = self._score()
         best = above(scores[main], self.best["score"]) or scores[main].value == self.best["score"]
