@@ -14,6 +14,8 @@ from multihead.build import create, save
 from multihead.cli.export import opener
 from multihead.models import ModelConfig
 from multihead.models.families import FAMILIES
+from multihead.run import read
+from multihead.train.training import Training
 
 BERT = ModelConfig(
     vocab=11, dim=8, layers=1, heads=2, inner=6, max_length=5, activation="gelu", positions="learned",
@@ -54,6 +56,40 @@ def test_what_has_no_place_there_is_refused(tmp_path: Path) -> None:
     save(replace(made, config={"model_type": "multihead"}), tmp_path / "model")
     done = run(tmp_path / "model", "--out", tmp_path / "out")
     assert done.returncode == 1
-    assert "no place in transformers: its model_type is 'multihead'" in done.stderr
+    assert "no place in transformers: its shape is our own" in done.stderr
     assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_would_make_it_exportable_is_named_and_does(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,label\n" + "fine film,good\ndull plot,bad\n" * 20)
+    given = [
+        "data.train=" + str(tmp_path / "train.csv"), "data.test=" + str(tmp_path / "train.csv"), "data.hold_out=false",
+        "model.dim=16", "model.layers=1", "model.heads=2", "train.steps=2", "train.threads=1", "tokenizer.vocab=60",
+        "tokenizer.kind=wordpiece",
+    ]  # fmt: skip
+
+    def trained(out: str, *keys: str) -> Path:
+        text = f'task = "classify"\nout = "{tmp_path / out}"\n[train]\nprecision = "fp32"'
+        training = Training(read(text, [*given, *keys]))
+        list(training)
+        training.finish(replicates=0)
+        return tmp_path / out / "model"
+
+    done = run(trained("own"), "--out", tmp_path / "no")
+    assert done.returncode == 1
+    named = done.stderr.partition("trained with ")[2].partition(" it opens there")[0].replace(" = ", "=").split(", ")
+    assert len(named) == 3
+    done = run(trained("bert", *named), "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "BertForSequenceClassification" in done.stdout
+
+
+def test_a_tagger_that_is_told_how_words_are_written_is_refused(tmp_path: Path) -> None:
+    """It opened there, and gave other answers: no tokenizer there gives it those token types."""
+    made = create("bert", "ForTokenClassification", encoder=replace(BERT, token_types=6), labels=["O", "B-人"])
+    save(replace(made, task="ner", options={"size": 5, "overlap": 1, "case": True}), tmp_path / "model")
+    done = run(tmp_path / "model", "--out", tmp_path / "out")
+    assert done.returncode == 1
+    assert "ner.case" in done.stderr
     assert not (tmp_path / "out").exists()

@@ -106,11 +106,12 @@ def test_the_score_in_training_is_the_score_at_the_end(data):
 def test_from_scratch_it_is_a_family(data):
     transformers = pytest.importorskip("transformers")
     marian = ["model.positions=sinusoidal", "model.norm_first=false"]
+    bert = ["model.positions=learned", "model.norm_first=false"]
     for task, kind, shape in (
         ("translate", "MBartForConditionalGeneration", []),
         ("translate", "MarianMTModel", marian),
         ("generate", "LlamaForCausalLM", []),
-        ("mask", "BertForMaskedLM", []),
+        ("mask", "BertForMaskedLM", bert),
     ):
         text = run_text(data, kind, task, FILES[task].format(d=data))
         run = finished(Training(read(text, [*shape, "train.steps=3"])))

@@ -39,6 +39,8 @@ def save(
     """
     directory = Path(directory)
     config, tensors, reason = layout(loaded)
+    if loaded.options.get("case"):
+        reason = "token types tell it how words are written (ner.case), and no tokenizer there does"
     if family and reason:
         raise ValueError(f"this model has no place in transformers: {reason}")
     directory.mkdir(parents=True, exist_ok=True)
@@ -88,7 +90,7 @@ def _entry(one: Loaded, trunk: Loaded) -> Json:
 def _described(loaded: Loaded) -> tuple[Json, Plan, str]:
     """config.json and plan of a model, and why it is no family's ("" if it is one)."""
     config, model = loaded.config, loaded.model
-    reason = f"its model_type is {config.get('model_type')!r}, transformers' are {', '.join(FAMILIES)}"
+    reason = _own_shape(loaded)
     if config.get("model_type") in FAMILIES:
         family, shape = FAMILIES[config["model_type"]], shape_of(model.body)
         suffix = loaded.architecture.removeprefix(family.title) or "Model"
@@ -106,6 +108,20 @@ def _described(loaded: Loaded) -> tuple[Json, Plan, str]:
         reason = "its readout is a conditional random field (ner.crf), which no family has"
     own = own_config(model) | label_fields(loaded.labels)
     return own, own_plan(own), reason
+
+
+def _own_shape(loaded: Loaded) -> str:
+    """Why a model in our own layout is no family's, with the keys of a run file that would make it one's."""
+    shape, keys = shape_of(loaded.model.body), []
+    config = shape.decoder or shape.encoder
+    assert config is not None
+    if config.positions != "learned" and (shape.encoder or config.positions != "rotary"):
+        keys.append('model.positions = "learned"')
+    if config.norm_first != (shape.decoder is not None):
+        keys.append(f"model.norm_first = {str(not config.norm_first).lower()}")
+    if readout_options(loaded.model.readout).get("over") == "mean":
+        keys.append(f'{loaded.task}.pool = "first"')
+    return f"its shape is our own; trained with {', '.join(keys)} it opens there" if keys else "its shape is our own"
 
 
 def _dtype_field(config: Json, model: Model) -> Json:

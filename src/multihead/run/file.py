@@ -27,15 +27,15 @@ from multihead.run.writing import Decode, Denoise, Generate, Mask, Summarize, Tr
 WRITERS = ("translate", "summarize", "generate", "denoise")  # tasks that write text, and so have [decode]
 PAIRS = ("translate", "summarize", "denoise")  # of these, the ones with an encoder and a decoder
 SCRATCH_LR = 5e-4
-# Where a task's defaults differ. A model from scratch has the shape of a public family: mBART's for pairs, which learns
-# far faster than Marian's (norm after, sinusoidal), Llama's for generate (rotary, norm first), BERT's for mask.
+# Where a task's defaults differ. A model from scratch has a shape that learns well: mBART's for pairs, far faster than
+# Marian's (norm after, sinusoidal); for all others rotary positions and the norm first, which is Llama's shape for
+# generate, and for encoders far faster than BERT's (learned positions, norm after).
 PAIR: dict[str, dict[str, Any]] = {"model": {"positions": "learned"}}
 DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
     "translate": {**PAIR, "train": {"smoothing": 0.1}},
     "summarize": {**PAIR, "train": {"smoothing": 0.1}},
     "denoise": PAIR,
     "generate": {"decode": {"beam": 1, "sample": True, "temperature": 0.8, "top_p": 0.95}},
-    "mask": {"model": {"positions": "learned", "norm_first": False}},
 }
 ONLY_PAIRS = {"tokenizer": ("shared",), "model": ("decoder_layers",)}  # keys that speak of two sides
 
