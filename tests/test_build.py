@@ -112,6 +112,21 @@ def test_harmless_tensors_are_listed_once_and_go_back_out(
     assert load_file(tmp_path / "out" / "model.safetensors").keys() == tensors.keys()
 
 
+def test_tied_embeddings_may_stand_under_the_readout_s_name_alone(tmp_path: Path) -> None:
+    made = create("llama", "ForCausalLM", decoder=replace(LLAMA, tied=True))
+    save(made, tmp_path / "llama")
+    tensors = load_file(tmp_path / "llama" / "model.safetensors")
+    tensors["lm_head.weight"] = tensors.pop("model.embed_tokens.weight")
+    assert same(load(copied(tmp_path / "llama", tmp_path / "other", tensors)), made)
+
+
+def test_patches_are_square(tmp_path: Path) -> None:
+    vit = transformers.ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+    transformers.ViTModel(vit).save_pretrained(tmp_path / "vit")
+    with pytest.raises(ValueError, match=r"patch_size is \[16, 8\]; square patches"):
+        load(copied(tmp_path / "vit", tmp_path / "other", patch_size=[16, 8]))
+
+
 def test_the_body_alone(made: dict[str, Path]) -> None:
     body, whole = load(made["masked"], architecture="BertModel"), load(made["masked"])
     with torch.no_grad():
@@ -308,7 +323,7 @@ def test_what_is_no_family(made: dict[str, Path], tmp_path: Path) -> None:
         create("bert", "ForMaskedLM", encoder=replace(BERT, positions="alibi"))
     loaded = load(made["bert"])
     other = replace(loaded, config={"model_type": "multihead"})
-    with pytest.raises(ValueError, match="no place in transformers: its model_type is 'multihead'"):
+    with pytest.raises(ValueError, match="no place in transformers: its shape is our own"):
         save(other, tmp_path / "refused", family=True)
     assert not (tmp_path / "refused").exists()
     save(other, tmp_path / "own")

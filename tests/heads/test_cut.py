@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import multihead as mh
-from multihead.attention import Cache
+from multihead.attention import Cache, Mask
 from multihead.attention.multihead import merge
 from multihead.build import Loaded
 from multihead.heads.cut import Cut, configs, cut, cut_of, filled, plan_from
@@ -275,6 +275,21 @@ def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     assert torch.equal(again(source, target), smaller(source, target))
     assert numbers(again) == numbers(smaller)
     assert again.body.encoder.config == smaller.body.encoder.config
+
+
+@pytest.mark.parametrize("kind", ["plain", "alibi"])
+def test_a_mask_for_every_head_speaks_of_the_heads_by_their_numbers(kind: str) -> None:
+    """The table was taken whole where some heads were gone, and did not fit."""
+    model = made(kind)
+    off = ["encoder.0.self.1", "encoder.1.self.0", "encoder.1.self.3"]
+    smaller, _ = cut(model, cut_of(model, off))
+    tokens = torch.randint(0, 37, (2, 7))
+    mask = Mask.keep(torch.rand(2, 4, 7, 7) < 0.6)
+    want = without(model, off, {}, lambda: model.body.encoder(tokens, mask=mask))
+    with torch.no_grad(), watch(smaller.body.encoder) as seen:
+        torch.testing.assert_close(smaller.body.encoder(tokens, mask=mask), want, rtol=1e-4, atol=1e-5)
+    looked = seen[1].weights("encoder.1.self.2") > 0
+    assert torch.equal(looked, mask.rules[0].table[1, 2])
 
 
 def test_it_trains_and_decodes_with_a_cache() -> None:

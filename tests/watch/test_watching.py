@@ -126,6 +126,26 @@ def test_decoding_with_a_cache_is_one_input():
         torch.testing.assert_close(column, b.columns[name], rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
+def test_begun_amid_decoding_the_rows_from_there_on_are_seen():
+    torch.manual_seed(0)
+    model, tokens = EncoderDecoder(SMALL).eval(), torch.randint(0, 37, (2, 7))
+    with torch.no_grad():
+        with watch(model) as whole:
+            model(tokens, tokens)
+        memory, cache = model.encoder(tokens), Cache()
+        model.decoder(tokens[:, :3], memory=memory, cache=cache)
+        with watch(model.decoder) as late:
+            for t in range(3, 7):
+                model.decoder(tokens[:, t : t + 1], memory=memory, cache=cache)
+    assert len(late) == 2
+    for address in ("decoder.1.self.2", "decoder.0.cross.1"):
+        torch.testing.assert_close(late[1].weights(address), whole[1].weights(address)[3:], rtol=1e-4, atol=1e-6)
+    assert late[1].tokens == tokens[1, 3:].tolist()
+    assert late.stats()["decoder.1.self.2"]["entropy"] > 0
+    with pytest.raises(ValueError, match="began amid decoding"):
+        late.stats([3])
+
+
 def test_where_the_kernel_hides_the_log_sum_exp(monkeypatch):
     torch.manual_seed(0)
     model, tokens = LanguageModel(SMALL).eval(), torch.randint(0, 37, (2, 9))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -61,12 +62,13 @@ class Sight:
             self.add = None if self.by_rows else self.rows(0, queries)
 
     def of(self, heads: tuple[int, ...]) -> Sight:
-        """What some of the heads see: the same, where no head has a bias of its own."""
-        if self.position is None:
+        """What some of the heads see: the same, where no head has a bias or a mask of its own."""
+        if self.position is None and not any(_by_head(rule) for rule in self.rules):
             return self
-        some = copy(self)
-        some.position = Some(self.position, heads)
-        some.add = None if self.add is None else self.add[:, list(heads)]
+        some, chosen = copy(self), list(heads)
+        some.position = None if self.position is None else Some(self.position, heads)
+        some.rules = [Keep(r.table[:, chosen], r.first) if _by_head(r) else r for r in self.rules]
+        some.add = None if self.add is None else self.add[:, chosen]
         return some
 
     def table(self) -> Tensor | None:
@@ -113,6 +115,10 @@ def _added(rules: Sequence[Rule], position: Position | None, t: Tensor, s: Tenso
     for rule in rules[1:]:
         look = look & rule.look(t, s)
     return torch.where(look, torch.zeros_like(like) if bias is None else bias, float("-inf"))
+
+
+def _by_head(rule: Rule) -> TypeGuard[Keep]:
+    return isinstance(rule, Keep) and rule.table.dim() == 4 and rule.table.shape[1] > 1
 
 
 def _placed(rule: Rule, first: int) -> Rule:

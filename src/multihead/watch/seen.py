@@ -15,7 +15,7 @@ from multihead.watch.statistics import Statistics, summary
 class Seen:
     """All passes since `watch` began. `seen[i]` is input i: row i of the batches in their order.
 
-    Steps of decoding with a cache belong to the input they continue.
+    Steps of decoding with a cache belong to the input they continue; of one begun before, the first rows are not seen.
     """
 
     def __init__(self, numbers: dict[str, tuple[int, ...]]) -> None:
@@ -61,6 +61,10 @@ class Seen:
                 keep = torch.ones(B, T, dtype=torch.bool) if kept is None else kept[:, -T:].expand(B, T)
                 marked = None
                 if separators:
+                    if beside[0].sight.first:
+                        raise ValueError(
+                            "watch began amid decoding: what was read before is not known; begin earlier"
+                        )
                     tokens = self._tokens(read, number)[:, : record.k.shape[2]]
                     marked = torch.isin(tokens, marks.to(tokens.device))
                 yield record, keep, marked
@@ -103,7 +107,7 @@ class Input:
         real_rows, real_keys = self._real(name, run, b)
         chosen = real_rows if rows is None else real_rows[rows if isinstance(rows, slice) else list(rows)]
         keys = run[-1].k.shape[2]
-        starts = torch.tensor([0] + [r.q.shape[2] for r in run]).cumsum(0).tolist()
+        starts = torch.tensor([self._first(name)] + [r.q.shape[2] for r in run]).cumsum(0).tolist()
         in_time, order = chosen.sort()
         parts = []
         for record, start, stop in zip(run, starts, starts[1:], strict=False):
@@ -125,7 +129,7 @@ class Input:
             raise ValueError(f"there is no stack {stack!r}; an address begins with its stack")
         run, b = self._run(name)
         rows, _ = self._real(name, run, b)
-        return self.seen._tokens(stack, self._number(name))[b, rows].tolist()
+        return self.seen._tokens(stack, self._number(name))[b, rows - self._first(name)].tolist()
 
     def __repr__(self) -> str:
         return f"<input {self.index} of {len(self.seen)}>"
@@ -143,9 +147,14 @@ class Input:
         return runs[number], self.index - sum(run[0].q.shape[0] for run in runs[:number])
 
     def _real(self, name: str, run: list[Attended], b: int) -> tuple[Tensor, Tensor]:
-        """Positions of the real queries and keys of row b."""
+        """Positions of the real queries that were seen, and of the real keys, of row b."""
         keys = _kept(run[-1], b)
-        return _kept(self.seen.runs(own(name))[self._number(name)][-1], b), keys
+        queries = _kept(self.seen.runs(own(name))[self._number(name)][-1], b)
+        return queries[queries >= self._first(name)], keys
+
+    def _first(self, name: str) -> int:
+        """The position of the first query that was seen; not 0 if watch began amid decoding."""
+        return self.seen.runs(own(name))[self._number(name)][0].sight.first
 
 
 def head_weights(record: Attended, b: int, head: int, rows: Tensor) -> Tensor:

@@ -140,6 +140,7 @@ PICTURES = {
     "vit": ("ViTForImageClassification", {**VIT, **LABELS}),
     "vit wide, no bias": ("ViTForImageClassification", {**VIT, "image_size": [8, 12], "qkv_bias": False, **LABELS}),
     "vit body": ("ViTModel", {**VIT, "num_channels": 1}),
+    "vit, patches of two sides": ("ViTModel", {**VIT, "patch_size": [VIT["patch_size"]] * 2}),
 }
 ALL = ENCODERS | DECODERS | PAIRS | PICTURES
 

@@ -9,13 +9,20 @@ def sides(theirs: int | list[int], config: Json) -> tuple[int, int]:
     return height, width
 
 
+def square(theirs: int | list[int], config: Json) -> int:
+    height, width = sides(theirs, config)
+    if height != width:
+        raise ValueError(f"patch_size is {theirs}; square patches are supported")
+    return height
+
+
 VIT = Family(
     title="ViT",
     prefix="vit.",
     encoder={
         "stem": "patches",
         "image": Key("image_size", 224, sides, lambda image, model: image[0] if image[0] == image[1] else list(image)),
-        "patch": Key("patch_size", 16),
+        "patch": Key("patch_size", 16, square),
         "channels": Key("num_channels", 3),
         "dim": Key("hidden_size"),
         "layers": Key("num_hidden_layers"),

@@ -165,6 +165,9 @@ def _prefix(plan: Plan, known: Mapping[str, str], where: str) -> str:
         part = plan.place(f"{path}.{anchor}", prefix, plan.shape)
         if any(name in known for name in (part.name, *part.also)):
             return prefix
+    for prefix in filter(None, plan.prefixes):  # embeddings may stand under the readout's name alone, if both are tied
+        if any(name.startswith(prefix) for name in known):
+            return prefix
     wanted = plan.place(f"{path}.{anchor}", plan.prefixes[0], plan.shape).name
     raise ValueError(f"{where}: tensor {wanted!r} is missing")
 
