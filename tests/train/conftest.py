@@ -15,6 +15,7 @@ from multihead.build import create, save
 from multihead.data.tokenizer import Tokenizer
 from multihead.models import ModelConfig
 from multihead.run import read
+from multihead.train import rows
 from multihead.train.training import Training
 
 GOOD, BAD = ["fine", "lovely", "great", "warm", "很好"], ["dull", "cold", "poor", "slow", "很差"]
@@ -87,11 +88,13 @@ class Runs:
         records = [json.loads(line) for line in lines if line]
         return [{k: v for k, v in record.items() if k != "seconds"} for record in records]
 
-    def bert(self) -> Path:
-        """A small BERT to start from, as transformers has them; its weights are random."""
-        directory = self.directory / "bert"
+    def bert(self, *more: str) -> Path:
+        """A small BERT to start from, as transformers has them; its weights are random. more: texts that it knows
+        beside those of the data."""
+        directory = self.directory / f"bert-{len(more)}"
         if not directory.exists():
-            tokenizer = Tokenizer.train(self.data.read_text(encoding="utf-8").split("\n"), "wordpiece", 200)
+            texts = [*self.data.read_text(encoding="utf-8").split("\n"), *more]
+            tokenizer = Tokenizer.train(texts, "wordpiece", 200 if not more else 400)
             torch.manual_seed(0)
             config = ModelConfig(
                 vocab=len(tokenizer), dim=16, layers=2, heads=2, max_length=32, activation="gelu", positions="learned",
@@ -123,3 +126,9 @@ def ner_runs(tmp_path):
 @pytest.fixture(params=ROWS)
 def each_runs(tmp_path, request):
     return runs_of(tmp_path, request.param)
+
+
+@pytest.fixture
+def whole_tables(monkeypatch):
+    """Checkpoints hold every row of the embeddings, as the model in the end does."""
+    monkeypatch.setattr(rows, "WORTH", -1.0)

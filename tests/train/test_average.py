@@ -70,6 +70,7 @@ def test_weights_are_worn_for_a_while_only():
     assert torch.equal(model.weight, own)
 
 
+@pytest.mark.usefixtures("whole_tables")
 @pytest.mark.parametrize("better", [True, False])
 def test_the_mean_is_saved_if_it_scores_no_lower(runs, better):
     run = runs.make("run", average="last", keep=3)

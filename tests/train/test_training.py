@@ -64,6 +64,7 @@ def test_a_run_that_had_enough_takes_no_step_more(runs):
     assert runs.log("run")[-1]["step"] == last
 
 
+@pytest.mark.usefixtures("whole_tables")
 @pytest.mark.parametrize("way", [{}, {"average": "ema"}, {"average": "last", "keep": 3}])
 def test_with_nothing_held_out_every_row_is_learnt_and_the_last_weights_are_kept(runs, way):
     data = ("data.hold_out=false", f"data.test={runs.data}")

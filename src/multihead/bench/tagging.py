@@ -17,6 +17,7 @@ from multihead.data.read import records
 from multihead.models import Encoder
 from multihead.tasks import IGNORE, Window
 from multihead.tasks.ner import Ner
+from multihead.train.rows import learn_rows
 
 ROWS = 32  # sentences per batch of the peers; ours has as many tokens
 BATCHES = 25  # in a round, drawn from all of an epoch's
@@ -35,6 +36,7 @@ def race(model: Path, data: Path) -> Race:
     task = Ner(loaded.tokenizer, labels, min(256, body.config.max_length))
     windows = Rows([window for values in rows for window in task.encode(values)])
     tagger = with_readout(loaded, "ForTokenClassification", labels).model
+    learn_rows(body, [window["tokens"] for window in windows.windows], [task.pad])
     budget = max(int(ROWS * windows.sizes.mean()), int(windows.sizes.max()))
     config = body.config
     inner = config.inner or 4 * config.dim

@@ -133,6 +133,9 @@ def restore(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         )
     with torch.no_grad():
         for name, tensor in own.items():
+            if tensor.shape != tensors[name].shape:
+                here, there = list(tensor.shape), list(tensors[name].shape)
+                raise ValueError(f"the checkpoint is of another model: {name} is {there} there, {here} here")
             tensor.copy_(tensors[name])
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from multihead.data import store
 from multihead.data.corpus import Corpus
@@ -73,6 +74,11 @@ class Examples:
         """[N]; of pairs, each side's [N, 2]."""
         return Lengths([self.kept], self.fields)
 
+    @property
+    def tokens(self) -> list[NDArray[np.integer]]:
+        """Those of all windows, one after the other."""
+        return [self.kept.values[name] for name in self.fields]
+
     def order(self, plan: Plan) -> Order:
         return Order(self.lengths, plan)
 
@@ -97,6 +103,10 @@ class Mixed:
         part = int(np.searchsorted(self.starts, row, side="right")) - 1
         return self.parts[part][row - int(self.starts[part])]
 
+    @property
+    def tokens(self) -> list[NDArray[np.integer]]:
+        return [array for part in self.parts for array in part.tokens]
+
     def order(self, plan: Plan) -> Order:
         return Order(self.lengths, plan, Epochs([len(part) for part in self.parts], self.weights, plan.seed))
 
@@ -106,6 +116,10 @@ class Text(Corpus):
 
     notes: tuple[str, ...] = ()
     read = ""
+
+    @property
+    def tokens(self) -> list[NDArray[np.integer]]:
+        return self.files
 
     def order(self, plan: Plan) -> Running:
         return Running(self, plan)

@@ -35,6 +35,7 @@ from multihead.train.lock import only_writer
 from multihead.train.loop import Part, Plan, Step, learn
 from multihead.train.lora import merge_updates
 from multihead.train.optimizer import adamw
+from multihead.train.rows import learn_rows, whole_tables
 from multihead.train.setup import Subject, set_up
 from multihead.train.speed import kept_precision, precision_of, stepping
 from multihead.train.turns import ordered
@@ -90,6 +91,9 @@ class Training:
         self.subjects: list[Subject]
         self.subjects, self.model = set_up(run)  # of several tasks, the model holds the readouts of all
         data = [examples_of_subject(subject, self.out / "cache") for subject in self.subjects]
+        if all(subject.task.readout.over != "vocabulary" for subject in self.subjects):  # which may hold the same table
+            also = {token for s in self.subjects for token in (s.task.pad, *s.task.tokenizer.special.values())}
+            learn_rows(self.model.body, (array for one in data for array in one.tokens), also)
         options = run.train
         device = self.subjects[0].task.device
         precision, self.note = precision_of(began or options.precision, device)
@@ -214,6 +218,7 @@ class Training:
         elif self.average is not None:
             checkpoints.restore(self.model, self.average)
         merge_updates(self.model)
+        whole_tables(self.model)
         self._write(self.out / "model")  # before anything that could go wrong
         scorers: dict[str, Scorer] = {}
         for subject in self.subjects:
