@@ -46,7 +46,7 @@ def learn_rows(body: nn.Module, tokens: Iterable[NDArray[np.integer]], also: Ite
     if not isinstance(body, Encoder) or not isinstance(body.stem, TokenStem):
         return
     table = body.stem.embedding
-    if not table.weight.requires_grad:
+    if isinstance(table, Rows) or not table.weight.requires_grad:
         return
     used = np.zeros(len(table.weight), dtype=np.bool_)
     used[list(also)] = True

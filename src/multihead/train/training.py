@@ -91,9 +91,6 @@ class Training:
         self.subjects: list[Subject]
         self.subjects, self.model = set_up(run)  # of several tasks, the model holds the readouts of all
         data = [examples_of_subject(subject, self.out / "cache") for subject in self.subjects]
-        if all(subject.task.readout.over != "vocabulary" for subject in self.subjects):  # which may hold the same table
-            also = {token for s in self.subjects for token in (s.task.pad, *s.task.tokenizer.special.values())}
-            learn_rows(self.model.body, (array for one in data for array in one.tokens), also)
         options = run.train
         device = self.subjects[0].task.device
         precision, self.note = precision_of(began or options.precision, device)
@@ -150,6 +147,9 @@ class Training:
 
     def _events(self) -> Iterator[Event]:
         options = self.run.train
+        if all(subject.task.readout.over != "vocabulary" for subject in self.subjects):  # which may hold the same table
+            also = {token for s in self.subjects for token in (s.task.pad, *s.task.tokenizer.special.values())}
+            learn_rows(self.model.body, (array for part in self.parts for array in cast(Data, part.data).tokens), also)
         optimizer = adamw(self.model, options.lr, options.weight_decay, options.layer_decay, options.beta2)
         kept, wrong = checkpoints.latest(self.out / "checkpoints")
         start = 0

@@ -62,9 +62,7 @@ class Seen:
                 marked = None
                 if separators:
                     if beside[0].sight.first:
-                        raise ValueError(
-                            "watch began amid decoding: what was read before is not known; begin earlier"
-                        )
+                        raise ValueError("watch began amid decoding: what was read before is not known; begin earlier")
                     tokens = self._tokens(read, number)[:, : record.k.shape[2]]
                     marked = torch.isin(tokens, marks.to(tokens.device))
                 yield record, keep, marked
