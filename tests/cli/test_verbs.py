@@ -136,6 +136,26 @@ def test_check_is_a_gate(place: Path, multihead: Any, reviews: Any) -> None:
     assert "so-so" in unseen.stdout
 
 
+def test_check_stops_what_train_would_refuse_and_prints_what_stands_there(place: Path, multihead: Any) -> None:
+    folder = place / "[old] data"
+    folder.mkdir()
+    rows = [f"text number {i},{i % 30}" for i in range(300)]
+    (folder / "train.csv").write_text("\n".join(["review,verdict", *rows]) + "\n")
+    (folder / "test.csv").write_text("review,verdict\nanother text,34\n")
+    names = [f"data.{side}={folder / side}.csv" for side in ("train", "test")]
+    numbered = multihead("check", "run.toml", *names, cwd=place)  # more than 20 numbers were taken for a scale
+    assert numbered.returncode == 1
+    assert "labels that never stand in train: '34'" in numbered.stdout
+    (folder / "train.csv").write_text("\n".join(["review,verdict", "[/b] cut, off, short", *rows]) + "\n")
+    told = multihead("check", "run.toml", names[0], cwd=place)
+    assert "[old] data/train.csv:2" in told.stdout.replace("\n", "")
+    one = "\n".join(["review,verdict", *(f"text {i},good" for i in range(40))])
+    (folder / "train.csv").write_text(one + "\n")
+    same = multihead("check", "run.toml", names[0], "data.test=''", cwd=place)
+    assert same.returncode == 1
+    assert "every row has the label 'good'; a classifier needs at least two" in same.stdout.replace("\n", " ")
+
+
 def test_a_signal_saves_and_tells_how_to_go_on(place: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "multihead", "train", "run.toml", "out=runs/stopped", "train.steps=100000"]

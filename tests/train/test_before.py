@@ -14,6 +14,7 @@ from multihead.run import read
 from multihead.scores import Score
 from multihead.tasks.match import SimilarityScorer
 from multihead.train.examples import STRETCH, Side
+from multihead.train.setup import read_all
 from multihead.train.training import Evaluated, Note, Saved, Training
 
 from .conftest import MODEL
@@ -216,3 +217,72 @@ def test_documents_are_held_out_in_stretches(tmp_path: Path) -> None:
     for side, rows in sides.items():
         for row, number in zip(rows, numbers[side], strict=True):
             assert row["document"] == f"0 from {number - number % STRETCH}"
+
+
+def jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_weights_keep_stretches_of_documents_apart(tmp_path: Path) -> None:
+    """Train was chosen by sentences and valid by stretches: most of valid was trained on."""
+    document = "-DOCSTART- O\n\n" + "".join(f"word{{n}}x{i} O\nParis B-LOC\n\n" for i in range(60))
+    files = []
+    for name in "ab":
+        files.append(tmp_path / f"{name}.conll")
+        files[-1].write_text("".join(document.replace("{n}", f"{name}{n}") for n in range(10)))
+    data = f'train = ["{files[0]}", "{files[1]}"]\nweights = [1.0, 2.0]'
+    (one,) = read_all(read(made(tmp_path, 'task = "ner"', data), ["ner.context=32"]))
+    held = {(values["file"], values["line"]) for values in one.sides["valid"]()}
+    learnt = [(values["file"], values["line"]) for part in one.sides["train"].parts() for values in part()]
+    assert held
+    assert held.isdisjoint(learnt)
+    assert len(held) + len(learnt) == 1200
+
+
+def test_one_of_two_columns_may_have_another_name(tmp_path: Path) -> None:
+    rows = [{"tokens": [f"w{i}", "Paris"], "ner_tags": ["O", "B-LOC"]} for i in range(40)]
+    file = jsonl(tmp_path / "t.jsonl", rows)
+    (one,) = read_all(read(made(tmp_path, 'task = "ner"', f'train = "{file}"\ntags = "ner_tags"')))
+    assert next(one.sides["train"]())["tokens"][1] == "Paris"
+    assert one.labels == ["O", "B-LOC", "I-LOC"]
+
+
+@pytest.mark.parametrize("scheme", ["IOB1", "BILOU"])
+def test_the_scheme_of_tags_in_json_is_seen(tmp_path: Path, scheme: str) -> None:
+    """I-LOC alone was taken as BIO, where no entity ever begins: every score was 0."""
+    tags = {"IOB1": ["O", "I-LOC", "I-LOC"], "BILOU": ["O", "B-LOC", "L-LOC"]}[scheme]
+    file = jsonl(tmp_path / "t.jsonl", [{"tokens": [f"w{i}", "New", "York"], "tags": tags} for i in range(40)])
+    (one,) = read_all(read(made(tmp_path, 'task = "ner"', f'train = "{file}"')))
+    assert next(one.sides["train"]())["tags"] == ["O", "B-LOC", "I-LOC"]
+    assert one.readings["train"].scheme == scheme
+    mixed = jsonl(
+        tmp_path / "m.jsonl", [{"tokens": ["a", "b"], "tags": ["O", f"{'IB'[i % 2]}-LOC"]} for i in range(40)]
+    )
+    with pytest.raises(ValueError, match=r"m\.jsonl:1: IOB1 or BIO\? 20 entities"):
+        read_all(read(made(tmp_path, 'task = "ner"', f'train = "{mixed}"')))
+
+
+def test_what_cannot_be_learnt_is_told_with_its_place(tmp_path: Path) -> None:
+    scores = csv(
+        tmp_path / "s.csv", "text_a,text_b,label", [f"a {i},b {i},{'n/a' if i == 30 else i}" for i in range(40)]
+    )
+    with pytest.raises(ValueError, match=r"s\.csv:32: the score is 'n/a', which is no number"):
+        read_all(read(made(tmp_path, 'task = "match"', f'train = "{scores}"'), ["match.target=score"]))
+    cells = csv(tmp_path / "c.csv", "text,label", [f'text {i},"sport,politics"' for i in range(40)])
+    with pytest.raises(ValueError, match=r"c\.csv: classify\.multi_label reads lists"):
+        read_all(read(made(tmp_path, 'task = "classify"', f'train = "{cells}"'), ["classify.multi_label=true"]))
+    asked = jsonl(tmp_path / "q.jsonl", [{"question": f"q{i}", "context": "Paris"} for i in range(40)])
+    with pytest.raises(ValueError, match=r"q\.jsonl:1: question and context and answers are wanted"):
+        read_all(read(made(tmp_path, 'task = "answer"', f'train = "{asked}"')))
+
+
+def test_weights_of_parallel_files_are_one_for_each_pair(tmp_path: Path) -> None:
+    files = []
+    for name in ("a.en", "a.de", "b.en", "b.de"):
+        files.append(f'"{tmp_path / name}"')
+        (tmp_path / name).write_text("".join(f"{name} line {i}\n" for i in range(30)))
+    text = made(tmp_path, 'task = "translate"', f"train = [{', '.join(files)}]")
+    assert len(Training(read(text, ["data.weights=[1.0, 2.0]"])).examples.parts) == 2
+    with pytest.raises(ValueError, match="4 numbers for 2 pairs of files"):
+        Training(read(text, ["data.weights=[1.0, 2.0, 1.0, 1.0]"]), fresh=True)

@@ -41,28 +41,44 @@ def check(
     console = Console(highlight=False, stderr=json)
     whole = run.read(file, changes or [])
     every = {block.name: whole.alone(block) for block in whole.tasks} or {"": whole}
+    screen = console.is_terminal  # a line that is kept is kept whole
+    auxiliary = {block.name for block in whole.tasks if block.auxiliary}
     told, stop = [], False
     for name, chosen in every.items():
         readings, _ = data_of(chosen)
         with console.status("reading the data"):
             sides = (readings["train"], readings.get("valid"), readings.get("test"))
             found = missing(chosen) + checks.check(*sides, task=str(chosen.task))
+            if not any(finding.level == "stop" for finding in found):
+                found += refused(chosen, name in auxiliary)
         stop = stop or any(finding.level == "stop" for finding in found)
         told += [asdict(finding) | ({"task": name} if name else {}) for finding in found]
         if json:
             continue
         for side, reading in readings.items():
-            console.print(f"{f'{name}/' if name else ''}{side}: {reading}")
+            console.print(escape(f"{f'{name}/' if name else ''}{side}: {reading}"), soft_wrap=True)
         for finding in found:
             place = "" if finding.file is None else f" ({Path(finding.file).name}:{finding.line})"
             colour = COLOURS[finding.level]
-            console.print(f"[{colour}]{finding.level}[/]  {escape(finding.message + place)}")
+            console.print(f"[{colour}]{finding.level}[/]  {escape(finding.message + place)}", soft_wrap=True)
             for example in finding.examples:
-                console.print(f"      {escape(example)}", overflow="ellipsis", no_wrap=True)
+                console.print(f"      {escape(example)}", overflow="ellipsis", no_wrap=True, soft_wrap=not screen)
         console.print("nothing found" if not found else "")
     if json:
         print(jsons.dumps(told))
     raise typer.Exit(1 if stop else 0)
+
+
+def refused(run: RunFile, auxiliary: bool) -> list[Finding]:
+    """What training itself would refuse before its first step."""
+    from multihead.data.check import Finding
+    from multihead.train.setup import read_one
+
+    try:
+        read_one(run, auxiliary=auxiliary)
+    except ValueError as error:
+        return [Finding("stop", "refused", str(error))]
+    return []
 
 
 def missing(run: RunFile) -> list[Finding]:

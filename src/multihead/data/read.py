@@ -24,7 +24,7 @@ question or a conversation.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -41,6 +41,7 @@ from multihead.data.parquet import parquet
 from multihead.data.plain import label_first, labelled, pairs, parallel, plain
 from multihead.data.record import Found, Ledger, Options, Record, Reject, Row
 from multihead.data.squad import squad
+from multihead.data.tags import Survey, scheme_of
 
 Reader = Callable[[Path, Options, Found], Iterator[Row]]
 FORMATS: dict[str, Reader] = {
@@ -58,7 +59,8 @@ FORMATS: dict[str, Reader] = {
     "labelled": labelled,
     "label-first": label_first,
 }  # and "parallel", which reads two files
-HELD = {"ner": ("tokens", "tags"), "answer": ("question", "context")}  # by files that know their columns
+HELD = {"ner": ("tokens", "tags"), "answer": ("question", "context", "answers")}  # by files that know their columns
+LISTS = ("jsonl", "json", "parquet")  # formats in which a value can be a list: of words, of tags
 Paths = str | Path | Sequence[str | Path]
 
 
@@ -161,11 +163,25 @@ def records(
         if (head_of(file, settings.encoding)[:4] == b"PAR1") != (found == "parquet"):
             what = "Parquet data" if found != "parquet" else "no Parquet data"
             raise ValueError(f"{file}:1: this is {what}, but format is {found!r}; leave the format out")
-        sources.append((str(file), found, partial(FORMATS[found], file, settings)))
+        reader = partial(schemed, FORMATS[found]) if task == "ner" and found in LISTS else FORMATS[found]
+        sources.append((str(file), found, partial(reader, file, settings)))
     reading = Reading(sources, settings)
     if all(format != "chat" for _, format, _ in sources):  # conversations have no columns
         reading.wanted = tuple(columns) if columns else HELD.get(task, ())
     return reading
+
+
+def schemed(reader: Reader, path: Path, options: Options, found: Found) -> Iterator[Row]:
+    """Rows with words and tags, which are read once before to see the scheme of the tags."""
+    if options.scheme is None:
+        survey = Survey()
+        for row in reader(path, options, {}):
+            if isinstance(row, Record) and "tags" in row.values:
+                survey.add((row.line, tag) for tag in row.values["tags"])
+        scheme = scheme_of(survey, str(path))
+        options = replace(options, scheme=scheme)
+        found.update(scheme=scheme, letters=dict(survey.letters))
+    yield from reader(path, options, found)
 
 
 def _parallel(files: list[Path], settings: Options) -> Reading:

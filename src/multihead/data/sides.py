@@ -88,8 +88,8 @@ class Side:
 
     @property
     def continuous(self) -> bool:
-        """Are the labels numbers on a scale rather than classes?"""
-        numbers = all(NUMBER.fullmatch(label) for label in self.labels)
+        """Are the labels numbers on a scale rather than classes? Only of pairs can they be."""
+        numbers = self.task == "match" and all(NUMBER.fullmatch(label) for label in self.labels)
         return numbers and (self.many or len(self.labels) > 20 or any("." in label for label in self.labels))
 
 

@@ -257,5 +257,6 @@ def _check_data(task: str, data: Data) -> None:
     if not data.train:
         raise ValueError("data.train is missing; name the training file")
     files = 1 if isinstance(data.train, str) else len(data.train) // (2 if data.format == "parallel" else 1)
-    if data.weights is not None and len(data.weights) != files:
+    pairs = [files // 2] if data.format is None and "target" in COLUMNS[task] else []  # parallel or not: seen later
+    if data.weights is not None and len(data.weights) not in (files, *pairs):
         raise ValueError(f"data.weights has {len(data.weights)} numbers for {files} training files; give one for each")

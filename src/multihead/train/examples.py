@@ -134,7 +134,8 @@ def examples_of(
     """All that is trained on, from the cache if it has it. weights: one for each training file."""
     parts = [train] if weights is None else train.parts()
     if weights is not None and len(weights) != len(parts):
-        raise ValueError(f"data.weights has {len(weights)} numbers for {len(parts)} sources; give one for each")
+        what = "pairs of files" if train.reading.sources[0][1] == "parallel" else "training files"
+        raise ValueError(f"data.weights has {len(weights)} numbers for {len(parts)} {what}; give one for each")
     sides = [f"{train.side} {train.limit} {number}/{len(parts)}" for number in range(len(parts))]
     keys = [cache_key(files, task, side, train.reading.how) for side in sides]
     if task.running:
@@ -251,11 +252,12 @@ class Side:
 
     def parts(self) -> list[Side]:
         """One for each file of the reading (or pair of files)."""
-        parts = [Side(Reading([source], self.reading.options), self.side) for source in self.reading.sources]
+        readings = [Reading([source], self.reading.options) for source in self.reading.sources]
+        parts = [Side(reading, self.side, documents=self.documents) for reading in readings]
         if self.limit is not None:  # of all files together
             self()
             for part in parts:
-                part.limit, part.documents, part.last, part.looked = self.limit, self.documents, self.last, True
+                part.limit, part.last, part.looked = self.limit, self.last, True
         return parts
 
     def _rows(self) -> Iterator[Values]:

@@ -5,9 +5,11 @@ Of several tasks, each is set up as if it were alone, but for the body, which th
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice
@@ -91,7 +93,7 @@ def set_up(run: RunFile) -> tuple[list[Subject], Model]:
 
 
 def read_all(run: RunFile) -> list[Read]:
-    """Every task of a run with its data."""
+    """Every task of a run with its data; what could not be trained on is refused."""
     if run.task:
         return [read_one(run)]
     return [read_one(run.alone(block), block.name, block.weight, block.auxiliary) for block in run.tasks]
@@ -104,6 +106,8 @@ def read_one(run: RunFile, name: str = "", weight: float = 1.0, auxiliary: bool 
     options = options_of(run, sides["train"]) | ({"columns": renamed} if renamed else {})
     if run.task == "generate":
         options |= {"chat": True} if talking(run, readings.values()) else {}
+    if options.get("multi_label"):
+        refuse_cells(readings["train"])
     kind = TASKS[str(run.task)].variant(options)
     labels = kind.learn(Side(readings["train"])(), **options)  # of all rows: those held out have labels too
     if labels and len(labels) < 2 and not options.get("score"):
@@ -115,6 +119,14 @@ def read_one(run: RunFile, name: str = "", weight: float = 1.0, auxiliary: bool 
         if side in sides:
             refuse_unusable(sides[side], kind, labels, options)
     return Read(run, sides, readings, options, kind, labels, name, weight, auxiliary)
+
+
+def refuse_cells(train: Reading) -> None:
+    """Several labels are a list, and a cell of a CSV file holds none: sport,politics would be a label of its own."""
+    cells = next((file for file, format, _ in train.sources if format in ("csv", "tsv")), None)
+    if cells is not None:
+        wanted = 'give JSONL or Parquet, "label": ["sport", "politics"]'
+        raise ValueError(f"{cells}: classify.multi_label reads lists of labels, cells of tables are none; {wanted}")
 
 
 def refuse_unusable(side: Side, kind: type[Task], labels: Sequence[str], options: dict[str, Any]) -> None:
@@ -241,7 +253,7 @@ def data_of(run: RunFile, held_out: bool = True) -> tuple[dict[str, Reading], di
     settings: dict[str, Any] = {"format": run.data.format, "encoding": run.data.encoding}
     if run.task == "ner" and run.ner is not None and run.ner.scheme != "auto":
         settings["scheme"] = run.ner.scheme
-    columns = {role: column for role, column in run.data.columns.items() if role != column or run.task != "ner"}
+    columns = run.data.columns
     if run.task == "match" and run.match.kind == "bi" and run.match.target == "classes":
         first = next(iter(records(run.data.train, **settings)), None)
         if columns["label"] == "label" and first is not None and "label" not in first.values:
@@ -280,7 +292,7 @@ def options_of(run: RunFile, train: Side) -> dict[str, Any]:
     options = {name: value for name, value in given.items() if value not in (None, False, 0, "none", "auto")}
     options.pop("scheme", None)
     if options.pop("target", None) == "score":
-        numbers = [float(values["label"]) for values in train()]
+        numbers = [number(values) for values in train()]
         options["score"] = (min(numbers), max(numbers))
     if options.get("kind") != "bi":
         options = {name: value for name, value in options.items() if name not in ("kind", "positive", "temperature")}
@@ -295,6 +307,14 @@ def options_of(run: RunFile, train: Side) -> dict[str, Any]:
     if "max_answer_tokens" in options:
         options["longest"] = options.pop("max_answer_tokens")
     return options
+
+
+def number(values: Values) -> float:
+    """The label of a row, where it is a score."""
+    with suppress(ValueError, TypeError):
+        if math.isfinite(score := float(values["label"])):
+            return score
+    raise ValueError(f"{values['file']}:{values['line']}: the score is {values['label']!r}, which is no number")
 
 
 def script_of(train: Side) -> str:
