@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +39,11 @@ def utf8(text: str) -> bytes:
     return text.encode()
 
 
+def gbk_array() -> bytes:
+    """One line, longer than a block, which ends amid a character."""
+    return '[{"text": "房间很小，早餐一般"}'.encode("gb18030") + ', {"text": "好"}'.encode("gb18030") * 9000 + b"]"
+
+
 GOOD_CONLL = "EU\tB-ORG\nrejects\tO\n\nPeter\tB-PER\nBlackburn\tI-PER\n\n"
 STOPS = [
     Case("empty.csv", b"", 1, "empty"),
@@ -54,6 +61,21 @@ STOPS = [
     Case("chinese.tsv", "不错\t1\n".encode() + "房间很小，早餐一般\t0\n".encode("gb18030"), 2, 'encoding="gb18030"'),
     Case("latin.conll", "EU\tB-ORG\n\nZür\tO\n".encode("latin-1"), 3, 'encoding="latin-1"'),
     Case("latin.jsonl", b'{"text": "a"}\n{"text": "\xe9"}\n', 2, 'encoding="latin-1"'),
+    Case("chinese.json", '[{"text": "a"},\n{"text": "房间很小，早餐一般"}]'.encode("gb18030"), 2, 'encoding="gb18030"'),
+    Case("one_line.json", gbk_array(), 1, 'encoding="gb18030"'),
+    Case("latin.json", b"[" + b'{"text": "a"},\n' * 9000 + b'{"text": "\xe9"}]', 9001, "(number 135,012 of the file)"),
+    Case("half.tsv", "很好\t1\n".encode() + utf8("房间很小，早餐一般")[:-1] + b"\t0\n", 2, "a damaged character"),
+    Case(
+        "half_end.json",
+        utf8('[{"text": "a"},\n{"text": "房间很小，早')[:-1],
+        2,
+        "(number 42 of the file) is not utf-8, but",
+    ),
+    Case("no_mark.json", "[{}]".encode("utf-16-le"), 1, "check the encoding", options={"encoding": "utf-16"}),
+    Case("half_char.json", utf8('[\n{"text": "房间很小，早')[:-1] + b'"}]', 2, "a damaged character"),
+    Case(
+        "number.jsonl", b'{"text": "a"}\n', 1, 'the file has: text; name one of them: text = "…"', columns={"text": "1"}
+    ),
     Case("surrogate.txt", b"fine\n\xed\xa0\x80\n", 2, "not utf-8"),
     Case("not.csv.gz", b"text,label\n", 1, "drop the ending"),
     Case("cut.jsonl.gz", gzip.compress(utf8('{"text": "a"}\n' * 9000))[:-40], 1, "fetch it again"),
@@ -73,7 +95,7 @@ STOPS = [
     Case("short.parquet", b"PAR1" + b"\x00" * 60, 1, "fetch it again"),
     Case("fake.parquet", b"text,label\na,b\n", 1, "leave the format out"),
     Case("mixed.conll", utf8("A\tB-X\nB\tL-X\nC\tU-X\nD\tE-X\nE\tM-X\nF\tS-X\n\n"), 2, "mix schemes"),
-    Case("either.conll", utf8("A\tB-X\nB\tO\n\nC\tO\nD\tI-X\n\n"), 5, 'scheme="IOB1"'),
+    Case("either.conll", utf8("A\tB-X\nB\tO\n\nC\tO\nD\tI-X\n\n"), 5, 'ner.scheme = "IOB1"'),
     Case("single.conll", b"EU\nrejects\n\n", 1, "one column only"),
     Case("borders.conll", b"-DOCSTART-\n\n-DOCSTART-\n\n", 1, "no token"),
 ]
@@ -85,7 +107,7 @@ REJECTS = [
     Case("spaces.csv", b"text,label\na,1\n   ,0\n", 3, "empty text", 1, 1, TEXT_LABEL),
     Case("nolabel.tsv", b"text\tlabel\na\t\nb\t0\n", 2, "empty label", 1, 1, TEXT_LABEL),
     Case("allempty.csv", b"text,label\na,1\n,\n", 3, "empty", 1, 1),
-    Case("quote.csv", b'text,label\n"open,1\nb,0\n"c, d",1\ne,0\n', 2, "quoting=False", 3, 1),
+    Case("quote.csv", b'text,label\n"open,1\nb,0\n"c, d",1\ne,0\n', 2, "as JSONL", 3, 1),
     Case("quote_end.csv", b'text,label\na,1\nb,0\n"open,1\nlast,0\n', 4, "unclosed", 3, 1),
     Case("quote_width.csv", b'text,label\n"open,1\nb,0\nx,y",0,1\nc,0\n', 2, "unclosed", 2, 2),
     Case("quote_after.csv", b'text,label\n"a"b,1\nc,0\n', 2, "quote", 1, 1),
@@ -242,6 +264,47 @@ def test_parallel_files_must_agree(tmp_path: Path) -> None:
         records([source], format="parallel")
     twice = records([source, target] * 2, columns={"source": "source", "target": "target"})
     assert len(list(twice)) == 4, "plain files of a task with two sides are parallel"
+
+
+def test_advice_can_be_followed(tmp_path: Path) -> None:
+    """No option that a run file has no key for, and no number where columns have no order."""
+    said = [
+        (b'"open,1\n', None), (b"text,text\na,b\n", None), (b'text,label\n"open,1\nb,0\n', None),
+        (b'{"body": "a"}\n', {"text": "1"}), ("很好很好很好".encode()[:-1], None),
+    ]  # fmt: skip
+    for content, columns in said:
+        path = tmp_path / ("a.jsonl" if columns else "a.csv")
+        path.write_bytes(content)
+        try:
+            reading = records(path, columns=columns)
+            list(reading)
+            message = str(reading)
+        except ValueError as error:
+            message = str(error)
+        assert not re.search("quoting|header|number from 1|cp1252", message), message
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])
+def test_lines_of_wide_encodings_are_counted_as_read(encoding: str, tmp_path: Path) -> None:
+    """上 (U+4E0A) holds the byte of a line end."""
+    source, target = tmp_path / "a.zh", tmp_path / "a.en"
+    source.write_bytes("上海\n你好\n".encode(encoding))
+    target.write_bytes("Shanghai\nHello".encode(encoding))
+    reading = records([source, target], format="parallel", encoding=encoding)
+    assert [record.values["source"] for record in reading] == ["上海", "你好"]
+    target.write_bytes("Shanghai\n".encode(encoding))
+    with pytest.raises(ValueError, match=r"a\.zh:2: the first line without a partner"):
+        list(records([source, target], format="parallel", encoding=encoding))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_gzip_that_is_cut_off(encoding: str, tmp_path: Path) -> None:
+    dice = random.Random(0)
+    text = "text,label\n" + "".join(f"{dice.random()},a\n" for _ in range(20_000))
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(text.encode(encoding))[:-4000])
+    with pytest.raises(ValueError, match=r"a\.csv\.gz:\d{4,}: broken gzip data .*; fetch it again"):
+        list(records(path, encoding=encoding))
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:

@@ -49,3 +49,14 @@ def test_what_is_no_label_stays_text(tmp_path: Path, lines: list[str], columns: 
 def test_other_formats_go_first(tmp_path: Path) -> None:
     assert found(tmp_path / "a.tsv", ["text\tlabel", *(f"{line}\tx" for line in TREC * 20)]) == "tsv"
     assert found(tmp_path / "a.csv", ["text,label", *(f"{line},x" for line in TREC * 20)]) == "csv"
+
+
+def test_a_short_line_hides_no_tags(tmp_path: Path) -> None:
+    """One line of one column, and a token that is white space elsewhere (U+3000)."""
+    path = tmp_path / "weibo.train"
+    for odd in ("好\n\n", "\u3000 O\n好 O\n\n"):
+        path.write_text("上 B-LOC\n海 I-LOC\n\n" * 20 + odd + "好 O\n\n", encoding="utf-8")
+        reading = records(path, task="ner")
+        assert len(list(reading)) + reading.rejected.total == 22
+        assert reading.found[str(path)]["format"] == "conll"
+    assert found(tmp_path / "some.txt", ["A dog", "O well", "", "B-side", "I see"] * 9, {"text": "text"}) == "text"

@@ -29,15 +29,15 @@ def pick(columns: Mapping[str, str] | None, names: Sequence[str], where: str) ->
     return picked
 
 
-def missing(role: str, column: str, names: Sequence[str], where: str) -> str:
-    """The message for a column that is not there."""
+def missing(role: str, column: str, names: Sequence[str], where: str, numbered: bool = True) -> str:
+    """The message for a column that is not there. numbered: the columns have an order, so a number names one too."""
     folded = {name.casefold().strip(): name for name in names}
     near = get_close_matches(column.casefold(), folded, n=1, cutoff=0.5)
     shown = ", ".join(names[:20]) + (" …" if len(names) > 20 else "")
     hint = (
         f'did you mean {role} = "{folded[near[0]]}"?'
         if near
-        else f'name one of them: {role} = "…", or its number from 1'
+        else f'name one of them: {role} = "…"' + (", or its number from 1" if numbered else "")
     )
     return f"{where}: there is no column {column!r} for {role}; the file has: {shown}; {hint}"
 

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from multihead.data.lines import lines
@@ -16,6 +17,7 @@ from multihead.data.record import Found, Options, Record, Reject, Repair, Row
 from multihead.data.tags import SCHEMES, Survey, is_span_tag, scheme_of, to_bio
 
 COMMON = 0.01  # share of lines that makes a number of columns a shape of the file (UNER's train file has 3 and 5)
+SURVEYED = 1_000  # lines that choose the delimiter
 COMMENT = re.compile(r"#\s*(\S+ ?=|newdoc|newpar|global\.)")
 WORD_RANGE = re.compile(r"\d+[-.]\d+")  # CoNLL-U: 3-4 is a contraction, 3.1 an unspoken word
 
@@ -27,6 +29,7 @@ class Shape:
     token: int
     tag: int
     numbered: bool  # the first column counts the tokens (CoNLL-U, iob2)
+    spans: bool  # the tag column holds O, B-LOC and the like
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ def sentences(path: Path, encoding: str, shape: Shape) -> Iterator[Sentence]:
     document, begun = 0, False  # begun: the present document was opened, by a mark or a sentence
     for line, text in lines(path, encoding):
         border = text.startswith("-DOCSTART-")
-        comment = not border and not cells and is_comment(text, shape.delimiter, shape.widths)
+        comment = not border and not cells and is_comment(text, shape)
         if cells and (border or not text.strip(" \t\r")):
             yield Sentence(cells, document)
             cells, begun = [], True
@@ -113,22 +116,40 @@ def columns_of(text: str, delimiter: str) -> list[str]:
     return re.split(" +", text.rstrip(" ")) if "  " in text or text.endswith(" ") else text.split(" ")
 
 
-def is_comment(text: str, delimiter: str, widths: frozenset[int]) -> bool:
-    """A line before a sentence that starts with # and is not a token `#` with its columns."""
+def is_comment(text: str, shape: Shape) -> bool:
+    """A line before a sentence that starts with # and is not a token `#` with its columns and its tag."""
     if not text.startswith("#"):
         return False
-    return len(columns_of(text, delimiter)) not in widths or (delimiter == " " and bool(COMMENT.match(text)))
+    columns = columns_of(text, shape.delimiter)
+    if len(columns) not in shape.widths or (shape.delimiter == " " and bool(COMMENT.match(text))):
+        return True
+    return shape.spans and not is_span_tag(columns[shape.tag])  # `# id 7 domain=en` has as many columns as a token
+
+
+def _tokens(path: Path, encoding: str) -> Iterator[str]:
+    """The lines that are tokens for sure: before a sentence, one that starts with # may be a comment."""
+    within = False
+    for _, text in lines(path, encoding):
+        if not text.strip(" \t\r") or text.startswith("-DOCSTART-"):
+            within = False
+        elif within or not text.startswith("#"):
+            within = True
+            yield text
+
+
+def _delimiter(path: Path, encoding: str) -> str:
+    """Tab or space, whichever more lines are cut by."""
+    rows = list(islice(_tokens(path, encoding), SURVEYED))
+    tabs, spaces = sum("\t" in row for row in rows), sum("\t" not in row and " " in row for row in rows)
+    return "\t" if tabs > spaces else " "
 
 
 def look(path: Path, options: Options) -> Shape:
     """Delimiter, numbers of columns, and which columns hold token and tag, from the whole file."""
-    delimiter, counts = "", Counter[int]()
+    delimiter, counts = _delimiter(path, options.encoding), Counter[int]()
     spans: Counter[int] = Counter()  # column -> lines where it looks like a tag
     numbers = 0
-    for _, text in lines(path, options.encoding):
-        if not text.strip(" \t\r") or text.startswith("-DOCSTART-") or COMMENT.match(text):
-            continue
-        delimiter = delimiter or ("\t" if "\t" in text else " ")
+    for text in _tokens(path, options.encoding):
         columns = columns_of(text, delimiter)
         counts[len(columns)] += 1
         numbers += columns[0].isdecimal() or bool(WORD_RANGE.fullmatch(columns[0]))
@@ -149,7 +170,8 @@ def look(path: Path, options: Options) -> Shape:
     if tag is None:
         likely = [i for i in range(1, min(widths)) if spans[i] > 0.9 * total]
         tag = likely[-1] if likely else min(widths) - 1
-    return Shape(delimiter, widths, int(numbered) if token is None else token, tag, numbered)
+    token = int(numbered) if token is None else token
+    return Shape(delimiter, widths, token, tag, numbered, spans[tag] > 0.9 * total)
 
 
 def _column(options: Options, role: str, width: int, file: str) -> int | None:

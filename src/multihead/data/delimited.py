@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
@@ -20,6 +20,9 @@ from multihead.data.record import Found, Options, Record, Reject, Repair, Row
 
 DELIMITERS = ("\t", ",", ";", "|")
 NAMES = {"comma": ",", "tab": "\t", "semicolon": ";", "bar": "|"}
+SAID = re.compile(r"sep=(\W)", re.IGNORECASE)  # Excel's first line, which names the delimiter
+COMPARED = 10_000  # rows that are looked at for a cell of the first one
+FEWER = 10  # times fewer uneven rows make quotes marks
 COMMON = 0.01  # share of rows that makes a number of fields a shape of the file, not a slip
 HEADER_WORDS = frozenset(
     """
@@ -40,6 +43,7 @@ class Shape:
     header: bool
     names: list[str]
     widths: frozenset[int]
+    guessed: bool = False  # nothing in the file says that it has a header
 
 
 def delimited(path: Path, options: Options, found: Found) -> Iterator[Row]:
@@ -61,10 +65,13 @@ def delimited(path: Path, options: Options, found: Found) -> Iterator[Row]:
         if isinstance(row, Reject | Repair):
             yield row
             continue
+        line, cells = row
         if header:
             header = False
+            if shape.guessed:
+                reason = "taken as names of columns; if it is a row, write a line of names above it"
+                yield Repair(str(path), line, reason, "first row taken as the header")
             continue
-        line, cells = row
         if len(cells) not in shape.widths or len(cells) < least:
             wanted = " or ".join(str(n) for n in sorted(shape.widths))
             reason = f"{len(cells)} fields instead of {wanted} (delimiter {shape.delimiter!r})"
@@ -85,7 +92,7 @@ def delimited(path: Path, options: Options, found: Found) -> Iterator[Row]:
 def cells_of(path: Path, shape: Shape, encoding: str) -> Iterator[tuple[int, list[str]] | Reject | Repair]:
     """(line, cells) of every row, or why a line is none."""
     if not shape.quoting:
-        for line, text in lines(path, encoding):
+        for line, text in _lines(path, encoding):
             if not text.strip():
                 yield Reject(str(path), line, "an empty line", "empty line")
             elif "\0" in text:
@@ -93,7 +100,7 @@ def cells_of(path: Path, shape: Shape, encoding: str) -> Iterator[tuple[int, lis
             else:
                 yield line, text.split(shape.delimiter)
         return
-    for row in quoted_rows(lines(path, encoding), shape.delimiter, shape.widths):
+    for row in quoted_rows(_lines(path, encoding), shape.delimiter, shape.widths):
         if isinstance(row, Broken):
             yield Reject(str(path), row.line, row.reason, row.code)
         elif any("\0" in cell for cell in row.cells):
@@ -107,12 +114,18 @@ def cells_of(path: Path, shape: Shape, encoding: str) -> Iterator[tuple[int, lis
             yield row.line, row.cells
 
 
+def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
+    """The file's lines, but not Excel's `sep=;`."""
+    return ((line, text) for line, text in lines(path, encoding) if line > 1 or not SAID.fullmatch(text))
+
+
 def look(path: Path, options: Options) -> Shape:
     """See how the file is laid out; what the options say is taken as said."""
-    head = [text for _, text in islice(lines(path, options.encoding), 200) if text.strip()]
+    head = [text for _, text in islice(_lines(path, options.encoding), 200) if text.strip()]
     if not head:
         raise ValueError(f"{path}:1: nothing but empty lines; write it again")
-    delimiter = _delimiter(options, head)
+    said = SAID.fullmatch(next(lines(path, options.encoding))[1])
+    delimiter = said[1] if said and options.delimiter is None else _delimiter(options, head)
     counts: Counter[int] = Counter()
     quoting = options.quoting
     if delimiter == "\t":
@@ -123,21 +136,27 @@ def look(path: Path, options: Options) -> Shape:
         whole = quoted_rows(enumerate(head, 1), delimiter, None)
         first = next((row.cells for row in whole if not isinstance(row, Broken)), None)
         if first is None:
-            raise ValueError(f"{path}:1: no whole row in the first lines: an unclosed quote? pass quoting=False")
+            raise ValueError(
+                f"{path}:1: no whole row in the first lines: an unclosed quote? close it, or write the rows as JSONL"
+            )
     else:
         first = head[0].split(delimiter)
     first = [cell.strip() for cell in first]
     header = _is_header(first, options, delimiter) if options.header is None else options.header
+    guessed = header is None
+    if header is None:
+        rows = cells_of(path, Shape(delimiter, quoting, True, first, frozenset({len(first)})), options.encoding)
+        header = not _comes_again(first, rows, options.columns or {})
     names = [name or str(i) for i, name in enumerate(first, 1)] if header else [str(i + 1) for i in range(len(first))]
     if twice := next((name for name, count in Counter(names).items() if count > 1), None):
-        raise ValueError(f"{path}:1: two columns are named {twice!r}; rename one, or pass header=False")
+        raise ValueError(f"{path}:1: two columns are named {twice!r}; rename one")
     widths = frozenset({len(names)})
     if not header:
         names = _named_by_role(names, options)
         if counts and not quoting:
             total = counts.total()
             widths |= {n for n, count in counts.items() if count >= COMMON * total and n >= len(names)}
-    return Shape(delimiter, quoting, header, names, widths)
+    return Shape(delimiter, quoting, header, names, widths, guessed)
 
 
 def _named_by_role(names: list[str], options: Options) -> list[str]:
@@ -167,10 +186,11 @@ def _delimiter(options: Options, head: list[str]) -> str:
 
 
 def _survey(path: Path, encoding: str) -> tuple[Counter[int], bool]:
-    """Numbers of fields by tabs, and whether quotes are marks: all quoted fields well formed, some with \"\" inside."""
+    """Numbers of fields by tabs, and whether quotes are marks: all quoted fields well formed, some with \"\" inside; or
+    they hold together lines that tabs alone cut unevenly."""
     counts: Counter[int] = Counter()
     doubled, plain = 0, 0
-    for _, text in lines(path, encoding):
+    for _, text in _lines(path, encoding):
         if not text.strip():
             continue
         counts[text.count("\t") + 1] += 1
@@ -181,11 +201,41 @@ def _survey(path: Path, encoding: str) -> tuple[Counter[int], bool]:
                         doubled += '""' in cell[1:-1]
                     else:
                         plain += 1
+    uneven = counts.total() - max(counts.values())
+    if plain and uneven:
+        return counts, _mended(path, encoding, uneven)
     return counts, doubled > 0 and plain == 0
 
 
-def _is_header(first: list[str], options: Options, delimiter: str) -> bool:
-    """Is the first row a header? Yes if it holds a wanted name (or nearly: that is a slip to tell, not data)."""
+def _mended(path: Path, encoding: str, uneven: int) -> bool:
+    """Whether far fewer rows are uneven once quotes are marks; a cell with line ends and tabs is rows swallowed."""
+    width, count = 0, 0
+    for row in quoted_rows(_lines(path, encoding), "\t", None):
+        if isinstance(row, Broken):
+            count += row.code != "empty line"
+        else:
+            width = width or len(row.cells)
+            count += len(row.cells) != width or any("\n" in cell and "\t" in cell for cell in row.cells)
+        if FEWER * count > uneven:
+            return False
+    return True
+
+
+def _comes_again(
+    first: list[str], rows: Iterable[tuple[int, list[str]] | Reject | Repair], columns: Mapping[str, str]
+) -> bool:
+    """Whether the first row's label (or, where none is asked for, any cell) is a later row's too, as no name is."""
+    places = [i for i in range(len(first)) if columns.get("label") in (None, str(i + 1))]
+    for row in islice(rows, COMPARED):
+        cells = [] if isinstance(row, Reject | Repair) else [cell.strip() for cell in row[1]]
+        if len(cells) == len(first) and cells != first and any(first[i] and cells[i] == first[i] for i in places):
+            return True  # an equal row is the header again, of files put together
+    return False
+
+
+def _is_header(first: list[str], options: Options, delimiter: str) -> bool | None:
+    """Is the first row a header? Yes if it holds a wanted name (or nearly: that is a slip to tell, not data).
+    None: it looks like one, and so may data."""
     folded = [cell.casefold() for cell in first]
     wanted = [c.casefold() for c in (options.columns or {}).values() if not c.isdecimal()]
     if wanted:
@@ -197,7 +247,7 @@ def _is_header(first: list[str], options: Options, delimiter: str) -> bool:
         return False
     if HEADER_WORDS.intersection(folded):
         return True
-    return delimiter != "\t" and len(set(folded)) == len(folded)
+    return None if delimiter != "\t" and len(set(folded)) == len(folded) else False
 
 
 def _number(text: str) -> bool:

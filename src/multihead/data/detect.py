@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 from multihead.data.lines import head_of
@@ -80,13 +81,15 @@ def _label_first(text: str, wanted: bool) -> bool:
 
 
 def _conll(text: str) -> bool:
-    """Lines of equal columns, one of them all tags, with empty lines between sentences (or -DOCSTART-, or numbers)."""
+    """Lines of columns, one of them nearly all tags, with empty lines between sentences (or -DOCSTART-, or numbers)."""
     rows = text.split("\n")[:-1] if text.count("\n") > 1 else text.split("\n")
     if any(row.startswith("-DOCSTART-") for row in rows[:10]):
         return True
-    blanks = sum(not row.strip() for row in rows)
-    tokens = [re.split("\t| +", row.strip()) for row in rows if row.strip() and not row.startswith("# ")]
-    width = min(map(len, tokens), default=0)
-    if width < 2 or not blanks or blanks > len(tokens):
+    rows = [row.strip(" \t\r") for row in rows]  # no other white space: U+3000 can be a token
+    tokens = [re.split("\t| +", row) for row in rows if row and not row.startswith("# ")]
+    blanks = rows.count("")
+    if not blanks or blanks > len(tokens):
         return False
-    return any(sum(is_span_tag(row[i]) for row in tokens) > 0.9 * len(tokens) for i in range(1, width))
+    width = Counter(map(len, tokens)).most_common(1)[0][0]
+    spans = (sum(len(row) > i and is_span_tag(row[i]) for row in tokens) for i in range(1, width))
+    return any(count > 0.9 * len(tokens) for count in spans)

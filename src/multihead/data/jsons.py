@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from multihead.data.columns import missing
-from multihead.data.lines import BROKEN_GZIP, lines, opened
+from multihead.data.lines import BROKEN_GZIP, lines, opened, undecodable
 from multihead.data.record import Found, Options, Record, Reject, Row
 from multihead.data.settled import settled
 
@@ -115,7 +115,7 @@ def objects(rows: Iterator[tuple[int, Any] | Reject], path: Path, options: Optio
     if columns is not None and known:
         for role, column in columns.items():
             if column not in names:
-                raise ValueError(missing(role, column, names, f"{path}:{known[0][0]}"))
+                raise ValueError(missing(role, column, names, f"{path}:{known[0][0]}", numbered=False))
     found.update(names=names, columns=columns if columns is not None else {name: name for name in names})
     for row in chain(head, rows):
         if isinstance(row, Reject):
@@ -146,7 +146,7 @@ class Stream:
         self.path, self.text, self.at, self.line, self.began = path, "", 0, 1, 1
         self.opening = opened(path)
         self.decoder = codecs.getincrementaldecoder(encoding)()
-        self.ended, self.started = False, False
+        self.ended, self.started, self.read = False, False, 0  # read: bytes of the file
 
     def __enter__(self) -> Stream:
         self.bytes = self.opening.__enter__()
@@ -166,9 +166,12 @@ class Stream:
             raise self.error("one value of more than 256 million characters, or a quote that is never closed")
         try:
             block = self.bytes.read(max(1 << 16, 2 * (len(self.text) - self.at)))
+            self.read += len(block)
             text = self.decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:
-            raise self.error(f'{error}; convert the file to UTF-8, or pass encoding="latin-1"') from None
+            raise self.undecodable(error) from None
+        except UnicodeError as error:  # UTF-16 without its byte order mark
+            raise self.error(f"{error}; check the encoding") from None
         except BROKEN_GZIP as error:
             raise self.error(f"broken gzip data ({error}); fetch it again") from None
         if not self.started:
@@ -176,6 +179,16 @@ class Stream:
         self.ended = not block
         self.text, self.at = self.text[self.at :] + text, 0
         return True
+
+    def undecodable(self, error: UnicodeDecodeError) -> ValueError:
+        """The error of a block as that of its line, as far as that is held."""
+        held = self.text[self.at :].encode(error.encoding, "replace")
+        whole, at = held + error.object, len(held) + error.start
+        number = self.line + whole[:at].decode(error.encoding, "replace").count("\n")
+        start = whole.rfind(b"\n", 0, at) + 1
+        raw = whole[start:].split(b"\n", 1)[0]
+        line = UnicodeDecodeError(error.encoding, raw, at - start, at - start + 1, error.reason)
+        return undecodable(self.path, number, self.read - len(whole) + start, line)
 
     def skip(self, to: int) -> None:
         self.line += self.text.count("\n", self.at, to)

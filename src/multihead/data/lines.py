@@ -66,7 +66,7 @@ def head_of(path: Path, encoding: str = "utf-8") -> bytes:
         with opened(path) as stream:
             head = stream.read(HEAD)
     except BROKEN_GZIP as error:
-        raise ValueError(f"{path}:1: broken gzip data ({error}); fetch it again") from None
+        raise _broken_gzip(path, 1, error) from None
     if not head.removeprefix(codecs.BOM_UTF8):
         raise ValueError(f"{path}:1: the file is empty; fetch or write it again")
     if head.startswith(LFS):
@@ -109,7 +109,7 @@ def lines(path: Path, encoding: str = "utf-8", bare: bool = True) -> Iterator[tu
             try:
                 text = raw.decode(encoding)
             except UnicodeDecodeError as error:
-                raise _undecodable(path, number, offset, error) from None
+                raise undecodable(path, number, offset, error) from None
             offset += len(raw)
             yield number, _bare(text, number, bare)
 
@@ -118,7 +118,7 @@ def _line(path: Path, stream: BinaryIO, number: int) -> bytes:
     try:
         raw = stream.readline(LONGEST_LINE + 1)
     except BROKEN_GZIP as error:
-        raise ValueError(f"{path}:{number}: broken gzip data ({error}); fetch it again") from None
+        raise _broken_gzip(path, number, error) from None
     if len(raw) > LONGEST_LINE:
         raise ValueError(f"{path}:{number}: a line of more than {LONGEST_LINE >> 20} MiB; is this a text file?")
     return raw
@@ -139,20 +139,36 @@ def _wide_lines(path: Path, encoding: str, bare: bool = True) -> Iterator[tuple[
                 yield number, _bare(line, number, bare)
         except UnicodeError as error:
             raise ValueError(f"{path}:{number + 1}: not {encoding}: {error}; check the encoding") from None
+        except BROKEN_GZIP as error:
+            raise _broken_gzip(path, number + 1, error) from None
 
 
-def _undecodable(path: Path, number: int, offset: int, error: UnicodeDecodeError) -> ValueError:
-    byte = error.object[error.start]
-    return ValueError(
-        f"{path}:{number}: byte {byte:#04x} (number {offset + error.start + 1:,} of the file) is not {error.encoding}; "
-        f'convert the file to UTF-8, or pass encoding="{_likely(error.object)}"'
-    )
+def _broken_gzip(path: Path, number: int, error: Exception) -> ValueError:
+    return ValueError(f"{path}:{number}: broken gzip data ({error}); fetch it again")
+
+
+def undecodable(path: Path, number: int, offset: int, error: UnicodeDecodeError) -> ValueError:
+    """What to say of line `number`, which `error.object` holds and which starts after `offset` bytes of the file."""
+    if _wide(error.encoding):
+        return ValueError(f"{path}:{number}: not {error.encoding}: {error.reason}; check the encoding")
+    cure = f'; convert the file to UTF-8, or pass encoding="{_likely(error.object)}"'
+    if error.encoding == "utf-8" and _mostly_utf8(error.object):
+        cure = ", but the rest of its line is: a damaged character; mend it, or fetch the file again"
+    byte, place = error.object[error.start], f"number {offset + error.start + 1:,} of the file"
+    return ValueError(f"{path}:{number}: byte {byte:#04x} ({place}) is not {error.encoding}{cure}")
+
+
+def _mostly_utf8(raw: bytes) -> bool:
+    """More than twice as many signs beyond ASCII are whole as damaged; of GBK lines one in a thousand seems so."""
+    text = raw.decode("utf-8", "replace")
+    damaged = text.count("\ufffd")
+    return sum(sign > "\x7f" for sign in text) - damaged > 2 * damaged
 
 
 def _likely(raw: bytes) -> str:
     """The encoding to propose for a line that is not UTF-8: a proposal in a message, never taken silently."""
-    try:
-        high = [c for c in raw.decode("gb18030") if ord(c) > 127]
+    try:  # a long line may come cut off, so not to its very end
+        high = [c for c in codecs.getincrementaldecoder("gb18030")().decode(raw) if ord(c) > 127]
     except UnicodeDecodeError:
         high = []
     if high and sum("\u4e00" <= c <= "\u9fff" or "\u3000" <= c <= "\u303f" or c >= "\uff00" for c in high) > 0.9 * len(
@@ -164,8 +180,10 @@ def _likely(raw: bytes) -> str:
     return "cp1252" if any(0x80 <= byte <= 0x9F for byte in raw) else "latin-1"
 
 
-def count_lines(path: Path) -> int:
-    """How many lines a file has, by its bytes; a last line without \\n counts."""
+def count_lines(path: Path, encoding: str = "utf-8") -> int:
+    """How many lines a file has, by its bytes unless these are halves of characters; a last line without \\n counts."""
+    if _wide(encoding):
+        return sum(1 for _ in lines(path, encoding))
     count, last = 0, b"\n"
     with opened(path) as stream:
         try:
@@ -173,5 +191,5 @@ def count_lines(path: Path) -> int:
                 count += block.count(b"\n")
                 last = block[-1:]
         except BROKEN_GZIP as error:
-            raise ValueError(f"{path}:{count + 1}: broken gzip data ({error}); fetch it again") from None
+            raise _broken_gzip(path, count + 1, error) from None
     return count + (last != b"\n")

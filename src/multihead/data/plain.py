@@ -81,7 +81,7 @@ def pairs(path: Path, options: Options, found: Found) -> Iterator[Row]:
 
 def parallel(paths: tuple[Path, Path], options: Options, found: Found) -> Iterator[Row]:
     """Line n of the first file is the source of line n of the second. Different lengths stop before the first row."""
-    counts = [count_lines(path) for path in paths]
+    counts = [count_lines(path, options.encoding) for path in paths]
     if counts[0] != counts[1]:
         short, long = sorted(range(2), key=lambda i: counts[i])
         raise ValueError(

@@ -92,6 +92,6 @@ def _broken(line: int, spans: int, error: str) -> Broken:
     return Broken(
         line,
         f'an unclosed or misplaced quote{over} ({error}); double quotes inside a field (""), '
-        "or pass quoting=False if quotes are text",
+        "or write the rows as JSONL",
         "unclosed quote",
     )

@@ -55,16 +55,18 @@ def _article(stream: Stream, file: str) -> Iterator[Row]:
     if not isinstance(paragraphs, list):
         yield Reject(file, line, 'an article without a list "paragraphs"', "not SQuAD")
         return
-    at, here = 0, line
+    at, here, marked = 0, line, True
     for paragraph in paragraphs:
         if not isinstance(paragraph, dict) or not isinstance(paragraph.get("qas"), list):
             yield Reject(file, line, 'a paragraph without a list "qas"', "not SQuAD")
             continue
         for question in paragraph["qas"]:
-            # The question's own line: its id stands in the article's text, after that of the question before.
-            mark = json.dumps(question.get("id"), ensure_ascii=False) if isinstance(question, dict) else ""
-            to = max(at, text.find(mark, at)) if mark else at
-            at, here = to, here + text.count("\n", at, to)
+            # The question's own line: its id stands in the article's text, after that of the question before. An id
+            # that is not found is written otherwise (a\/b), as all are: each search would go to the article's end.
+            if marked and isinstance(question, dict) and question.get("id") is not None:
+                to = text.find(json.dumps(question["id"], ensure_ascii=False), at)
+                marked = to >= 0
+                at, here = (to, here + text.count("\n", at, to)) if marked else (at, here)
             yield from _question(question, paragraph.get("context"), article.get("title"), (file, here))
 
 

@@ -80,7 +80,7 @@ def scheme_of(survey: Survey, file: str) -> str:
         line = min(survey.first[c] for c in survey.letters if c not in ALPHABETS[name])
         raise ValueError(
             f"{file}:{line}: the tags mix schemes: {places}; mend the file, or say which: "
-            'scheme="BIO", "BILOU" or "BMES" (sentences with other tags are then refused)'
+            'ner.scheme = "BIO", "BILOU" or "BMES" (sentences with other tags are then refused)'
         )
     if name != "BIO":
         return "BILOU" if name == "BIOES" else name
@@ -96,7 +96,7 @@ def _iob1_or_bio(survey: Survey, file: str) -> str:
     raise ValueError(
         f"{file}:{survey.first['I opens']}: IOB1 or BIO? {inside} entities open with I- (first here) and {begin} "
         f"with B- where IOB1 would write I- (first at {file}:{survey.first['B opens']}); mend the file, "
-        'or pass scheme="IOB1" or scheme="BIO" (both are then read as conlleval does)'
+        'or say ner.scheme = "IOB1" or "BIO" (both are then read as conlleval does)'
     )
 
 
