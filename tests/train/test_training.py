@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 
 import pytest
 import torch
@@ -50,6 +51,43 @@ def test_a_signal_saves_and_a_second_stop_in_between_is_no_harm(runs, way):
         assert checkpoints.steps(run.out / "checkpoints")[-1] == stop_at
     assert runs.whole("run", **WAYS[way]) == want
     assert runs.log("run") == runs.log("whole")
+
+
+def test_other_data_is_no_reason_to_go_on(runs):
+    """Labels were taken in their new order: what was good came out as bad."""
+    runs.whole("run")
+    text = runs.data.read_text(encoding="utf-8")
+    runs.data.write_text(text.replace(",good", ",approve"), encoding="utf-8")
+    with pytest.raises(
+        ValueError, match=r"labels or its tokenizer have changed since step 24; start over with --fresh"
+    ):
+        next(iter(runs.make("run")))
+    runs.data.write_text(text, encoding="utf-8")
+    runs.whole("run")
+
+
+def test_nobody_else_writes_while_the_model_is_scored_and_written(runs, monkeypatch):
+    run = runs.make("run")
+    for _ in run:
+        pass
+    told = []
+
+    def listener(values, prediction, right):
+        with pytest.raises(ValueError, match="is training here"):
+            runs.make("run", fresh=True)
+        told.append(right)
+
+    run.finish(replicates=0, told={"valid": listener})
+    assert told
+
+
+def test_a_mean_without_a_best_is_taken(runs):
+    settings = {"average": "last", "keep": 3}
+    runs.whole("run", **settings)
+    shutil.rmtree(runs.directory / "run" / "best")
+    last = list(runs.make("run", **settings))[-1]
+    assert isinstance(last, Evaluated)
+    assert last.best
 
 
 def test_a_run_that_had_enough_takes_no_step_more(runs):

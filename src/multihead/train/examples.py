@@ -75,6 +75,11 @@ class Examples:
         return Lengths([self.kept], self.fields)
 
     @property
+    def keys(self) -> list[str]:
+        """Of the token cache: they change with the rows, the labels, the tokenizer and how windows are cut."""
+        return [self.kept.directory.name]
+
+    @property
     def tokens(self) -> list[NDArray[np.integer]]:
         """Those of all windows, one after the other."""
         return [self.kept.values[name] for name in self.fields]
@@ -104,6 +109,10 @@ class Mixed:
         return self.parts[part][row - int(self.starts[part])]
 
     @property
+    def keys(self) -> list[str]:
+        return [key for part in self.parts for key in part.keys]
+
+    @property
     def tokens(self) -> list[NDArray[np.integer]]:
         return [array for part in self.parts for array in part.tokens]
 
@@ -116,6 +125,10 @@ class Text(Corpus):
 
     notes: tuple[str, ...] = ()
     read = ""
+
+    @property
+    def keys(self) -> list[str]:
+        return [Path(str(file.filename)).parent.name for file in self.files if isinstance(file, np.memmap)]
 
     @property
     def tokens(self) -> list[NDArray[np.integer]]:

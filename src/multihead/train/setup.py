@@ -89,6 +89,7 @@ def set_up(run: RunFile) -> tuple[list[Subject], Model]:
     model.to(device)
     for subject in subjects:
         subject.task.device = device
+        refuse_unreadable(subject)
     return subjects, model
 
 
@@ -101,6 +102,8 @@ def read_all(run: RunFile) -> list[Read]:
 
 def read_one(run: RunFile, name: str = "", weight: float = 1.0, auxiliary: bool = False) -> Read:
     refuse_useless(run)
+    if not auxiliary:
+        refuse_unscored(run)
     readings, sides = data_of(run, held_out=not auxiliary)
     renamed = {role: name for role, name in run.data.columns.items() if name != role and not name.isdecimal()}
     options = options_of(run, sides["train"]) | ({"columns": renamed} if renamed else {})
@@ -144,6 +147,21 @@ def refuse_unusable(side: Side, kind: type[Task], labels: Sequence[str], options
         files = ", ".join(file for file, _, _ in side.reading.sources)
         why = "the tenth that is held out for validation has no row; name data.valid" if side.side == "valid" else ""
         raise ValueError(f"{files}: {why or 'there is no row to score on'}, or give more rows\n{side.reading}")
+
+
+def refuse_unreadable(subject: Subject) -> None:
+    """Before training too: rows to score on that could not be scored. Where there are labels, all were looked at."""
+    scored = "score" in subject.options
+    if (subject.labels and not scored) or subject.task.readout.over == "vocabulary":
+        return
+    for name in ("valid", "test"):
+        for values in subject.sides[name]() if name in subject.sides else ():
+            if scored:
+                number(values)
+            try:
+                subject.task.encode(values)
+            except ValueError as error:
+                raise ValueError(f"{values['file']}:{values['line']}: {error}") from None
 
 
 def listed(labels: Sequence[str]) -> str:
@@ -206,13 +224,6 @@ def refuse_useless(run: RunFile) -> None:
         raise ValueError("train.lora changes a trained model a little; from scratch, everything has to learn: leave it")
     if run.task == "classify" and run.classify.multi_label and run.classify.class_weights != "none":
         raise ValueError("classify.class_weights weighs one label a text, multi_label allows several; leave one out")
-    if not run.data.hold_out:
-        if run.data.valid:
-            raise ValueError("data.hold_out is for runs without a validation file; leave it out, or data.valid")
-        if not run.data.test:
-            raise ValueError("data.hold_out = false leaves nothing to score the model on; name data.test")
-        if run.train.patience:
-            raise ValueError("train.patience waits for a validation score, and data.hold_out = false; leave one out")
     unsmoothed = {
         "task = answer": run.task == "answer",
         "match.target = score": run.task == "match" and run.match.target == "score",
@@ -221,6 +232,18 @@ def refuse_useless(run: RunFile) -> None:
     }
     if run.train.smoothing and (why := next((name for name, true in unsmoothed.items() if true), None)):
         raise ValueError(f"train.smoothing is of classes, and {why} learns something else; leave one out")
+
+
+def refuse_unscored(run: RunFile) -> None:
+    """With nothing held out, there must be a test file, and nothing may wait for a validation score."""
+    if run.data.hold_out:
+        return
+    if run.data.valid:
+        raise ValueError("data.hold_out is for runs without a validation file; leave it out, or data.valid")
+    if not run.data.test:
+        raise ValueError("data.hold_out = false leaves nothing to score the model on; name data.test")
+    if run.train.patience:
+        raise ValueError("train.patience waits for a validation score, and data.hold_out = false; leave one out")
 
 
 def refuse_unlike(subjects: Sequence[Subject]) -> None:

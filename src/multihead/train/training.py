@@ -111,6 +111,7 @@ class Training:
             for subject, windows in zip(self.subjects, data, strict=True)
         ]
         self.order, self.whose = ordered(data, [s.weight for s in self.subjects], self.plan, options.batch_tokens)
+        self.keys = [key for windows in data for key in windows.keys]
         self.validated = [s for s in self.subjects if "valid" in s.sides and not s.auxiliary]
         self.best: dict[str, Any] = {}
         self.average: dict[str, Tensor] | None = None  # of the steps so far (ema)
@@ -158,6 +159,11 @@ class Training:
         if self.note:
             yield Note(self.note)
         if kept is not None:
+            if kept.state.get("data", self.keys) != self.keys:
+                raise ValueError(
+                    f"{self.out}: the training data, its labels or its tokenizer have changed since step {kept.step}; "
+                    "start over with --fresh, or choose another out"
+                )
             start, self.best = kept.step, kept.state["best"]
             if "step" in self.best and not (self.out / "best" / f"step-{self.best['step']}").exists():
                 self.best = {}
@@ -210,6 +216,12 @@ class Training:
 
         told: listeners, by side; of several tasks, by `Subject.called`: sst2/test. The scorers have the same names.
         """
+        with only_writer(self.out):
+            return self._finish(replicates, told or {})
+
+    def _finish(
+        self, replicates: int, told: Mapping[str, Callable[[Values, Prediction, bool], None]]
+    ) -> dict[str, Scorer]:
         if self.mean:
             checkpoints.restore(self.model, self.mean)
         elif self.best:
@@ -225,8 +237,7 @@ class Training:
             for side in ("valid", "test"):
                 if side in subject.sides:
                     name, rows = subject.called(side), subject.sides[side]()
-                    listener = (told or {}).get(name)
-                    scorers[name] = evaluate(subject.loaded.model, subject.task, rows, replicates, listener)
+                    scorers[name] = evaluate(subject.loaded.model, subject.task, rows, replicates, told.get(name))
             found = {side: scorers[subject.called(side)].result() for side in subject.sides if side != "train"}
             self.scores |= {subject.name: found} if subject.name and found else found
         of = {"mean_of": self.mean_of} if self.mean else {"step": self.best.get("step", self.order.steps)}
@@ -307,7 +318,8 @@ class Training:
             return
         with wearing(self.model, tensors):
             scores, mains, main = self._score()
-        best = above(scores[main], self.best["score"]) or scores[main].value == self.best["score"]
+        score = self.best.get("score")  # none if best/ was lost
+        best = above(scores[main], score) or scores[main].value == score
         if best:
             self.mean, self.mean_of = tensors, chosen
         found = {name: known(score.value) for name, score in scores.items()}
@@ -323,6 +335,7 @@ class Training:
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
             "precision": self.plan.precision,
+            "data": self.keys,
         }
         self.curves.flush()
         options = self.run.train
