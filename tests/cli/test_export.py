@@ -1,5 +1,6 @@
 """multihead export: what transformers opens, and what is refused."""
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,6 +13,7 @@ from safetensors.torch import load_file
 
 from multihead.build import create, save
 from multihead.cli.export import opener
+from multihead.data.tokenizer import Tokenizer
 from multihead.models import ModelConfig
 from multihead.models.families import FAMILIES
 from multihead.run import read
@@ -93,3 +95,30 @@ def test_a_tagger_that_is_told_how_words_are_written_is_refused(tmp_path: Path) 
     assert done.returncode == 1
     assert "ner.case" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_chances_are_the_same_there(tmp_path: Path, several: bool) -> None:
+    """Each label by itself, or one against the others; whatever the model that it was made from said."""
+    torch.manual_seed(0)
+    tokenizer = Tokenizer.train(["a warm film", "a cold plot"], "wordpiece", 60)
+    shape = replace(BERT, vocab=len(tokenizer), max_length=16, pad=tokenizer.special["pad"])
+    stale = {"problem_type": "single_label_classification" if several else "multi_label_classification"}
+    made = create("bert", "ForSequenceClassification", encoder=shape, labels=list("abc"), config=stale)
+    for parameter in made.model.parameters():
+        parameter.data.normal_(std=0.5)
+    options = {"size": 16, "overlap": 4, **({"multi_label": True} if several else {})}
+    made = replace(made, tokenizer=tokenizer, task="classify", options=options)
+    save(made, tmp_path / "model")
+    done = run(tmp_path / "model", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    told = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert told.get("problem_type") == ("multi_label_classification" if several else None)
+    (said,) = made.predict(["a warm plot"])
+    pipeline = transformers.pipeline("text-classification", str(tmp_path / "out"), top_k=None)
+    assert {one["label"]: one["score"] for one in pipeline(["a warm plot"])[0]} == pytest.approx(
+        said["scores"], abs=1e-5
+    )
+    opened = replace(made, config=made.config | stale, task=None)  # as it came: nothing is known better
+    save(opened, tmp_path / "opened")
+    assert json.loads((tmp_path / "opened" / "config.json").read_text())["problem_type"] == stale["problem_type"]

@@ -162,7 +162,27 @@ def test_long_texts_become_windows() -> None:
     assert found["receipt"]["windows"] == len(windows)
     whole = mean_of_windows(model, task, long["text_a"]) @ mean_of_windows(model, task, long["text_b"])
     assert found["score"] == pytest.approx(float(whole), abs=1e-5)
-    assert len(task.encode({"text_a": long["text_a"], "text_b": long["text_a"]})) == len(windows) ** 2
+    both = {"text_a": long["text_a"], "text_b": "in Rome was Ada and Bo " * 3}
+    assert len(task.cut(both["text_b"])) > 1
+    assert len(task.encode(both)) == len(windows), "pieces go side by side: no product"
+    ((_, found),) = predictions(model, task, [both])
+    whole = mean_of_windows(model, task, both["text_a"]) @ mean_of_windows(model, task, both["text_b"])
+    assert found["score"] == pytest.approx(float(whole), abs=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("label", ["yes", "no"])
+def test_pieces_of_one_row_are_not_each_other_s_wrong_partners(label: str) -> None:
+    model, task = make(size=16, positive="yes")
+    long = {"text_a": "Ada went to Rome " * 9, "text_b": "in Rome was Ada and Bo " * 6, "label": label}
+    windows = task.encode(long)
+    assert len(windows) > 2
+    loss, count = task.loss(model, task.collate(windows))
+    assert (loss.item(), int(count)) == (0, len(windows) * (label == "yes")), "alone, a pair has no wrong partner"
+    other = task.encode({"text_a": "Cleo went to Bonn", "text_b": "in Bonn was Cleo", "label": "yes"})
+    want = np.mean([task.loss(model, task.collate([window, *other]))[0].item() for window in windows])
+    together = task.loss(model, task.collate([*windows, *other]))[0].item()
+    assert together > want > 0, "other rows are wrong partners as before"
 
 
 @torch.no_grad()

@@ -108,6 +108,26 @@ def test_conversations():
             task.checked(wrong, "here")
 
 
+def test_the_content_of_a_message_is_a_text():
+    _, task = made(size=64)
+    task.tokenizer.template = CHAT
+    parts = [{"type": "text", "text": "To "}, {"type": "text", "text": "be"}]
+    given = {"messages": [{"role": "system", "content": "x"}, {"role": "guest", "content": parts, "name": "Ann"}]}
+    values = task.checked(given, "line 7")
+    assert values["messages"][1] == {"role": "guest", "content": "To be", "name": "Ann"}
+    assert given["messages"][1]["content"] is parts
+    assert "guest: To be" in task.tokenizer.decode(task.prompt(values))
+    picture = {"type": "image_url", "image_url": {"url": "x"}}
+    for content in (None, 5, [], {"text": "x"}, ["x"], [picture], [parts[0], picture], [{"type": "text"}]):
+        with pytest.raises(ValueError, match=r"line 7: message 2 \(user\): its content is .*, and no text"):
+            task.checked({"messages": [given["messages"][0], {"role": "user", "content": content}]}, "line 7")
+    with pytest.raises(ValueError, match=r"line 7: message 1 \(user\): its content is None"):
+        task.checked({"messages": [{"role": "user"}]}, "line 7")
+    for wrong in ("x", {"content": "x"}, {"role": "", "content": "x"}, {"role": 1, "content": "x"}):
+        with pytest.raises(ValueError, match="line 7: message 1: a message is"):
+            task.checked({"messages": [wrong]}, "line 7")
+
+
 def test_n_best_are_told():
     model, task = made(decode={"max_length": 6, "beam": 3, "nbest": 3})
     ((_, said),) = predictions(model, task, [{"prompt": "To"}])

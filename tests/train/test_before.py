@@ -306,3 +306,13 @@ def test_weights_of_parallel_files_are_one_for_each_pair(tmp_path: Path) -> None
     assert len(Training(read(text, ["data.weights=[1.0, 2.0]"])).examples.parts) == 2
     with pytest.raises(ValueError, match="4 numbers for 2 pairs of files"):
         Training(read(text, ["data.weights=[1.0, 2.0, 1.0, 1.0]"]), fresh=True)
+
+
+def test_the_label_of_pairs_that_belong_together_can_be_named(tmp_path: Path) -> None:
+    rows = [f"a {i},b {i},{'right' if i % 2 else 'wrong'}" for i in range(40)]
+    file = csv(tmp_path / "p.csv", "text_a,text_b,label", rows)
+    text = made(tmp_path, 'task = "match"', f'train = "{file}"\nvalid = "{file}"')
+    named = Training(read(text, ["match.positive=right"]))
+    assert named.task.scorer(0).one.positive == named.task.labels.index("right") == 0
+    with pytest.raises(ValueError, match="Name it.*right, wrong"):
+        Training(read(text, ["match.positive=left"]), fresh=True)

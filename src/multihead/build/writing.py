@@ -100,6 +100,7 @@ def _described(loaded: Loaded) -> tuple[Json, Plan, str]:
             with Hollow():
                 told = construct(plan, len(loaded.labels))
             if readout_options(told.readout) == readout_options(model.readout):
+                written = _with_problem(written, loaded)
                 return {**written, **label_fields(loaded.labels, config), **_dtype_field(config, model)}, plan, ""
             reason = f"its readout is not {loaded.architecture}'s"
         else:
@@ -122,6 +123,15 @@ def _own_shape(loaded: Loaded) -> str:
     if readout_options(loaded.model.readout).get("over") == "mean":
         keys.append(f'{loaded.task}.pool = "first"')
     return f"its shape is our own; trained with {', '.join(keys)} it opens there" if keys else "its shape is our own"
+
+
+def _with_problem(config: Json, loaded: Loaded) -> Json:
+    """config.json says for transformers' pipeline that each label has a chance of its own; silence: one of them is
+    right. What it said before was of another task, if this one was trained here."""
+    if loaded.task is None:
+        return config
+    rest = {name: value for name, value in config.items() if name != "problem_type"}
+    return rest | ({"problem_type": "multi_label_classification"} if loaded.options.get("multi_label") else {})
 
 
 def _dtype_field(config: Json, model: Model) -> Json:

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from multihead.data.disk import NO_ROOM, sha256, sync
 
-VERSION = 2
+VERSION = 3
 MANIFEST = "manifest.json"
 BLOCK = 1 << 20
 GIVE_BACK = 128  # rows read; each touches up to 64 KiB of every file

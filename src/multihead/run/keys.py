@@ -203,7 +203,7 @@ class Classify(Section):
 class Match(Section):
     kind: Literal["cross", "bi"] = key("cross", "cross (reads both texts together) or bi (a vector each)")
     target: Literal["classes", "score"] = key("classes", "the label is one of some classes, or a score (a number)")
-    positive: Name | None = key(None, "bi: the label of texts that belong together; unset: 1, yes, same …", "same")
+    positive: Name | None = key(None, "the label of texts that belong together; unset: 1, yes, same …", "same")
     temperature: Annotated[float, Field(gt=0, le=1)] = key(0.05, "bi: lower = the nearest wrong text counts more")
     pool: Pool = key("auto", POOL)
 

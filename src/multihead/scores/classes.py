@@ -1,6 +1,7 @@
 """Scores of classifiers: one class per sample, or several (multi-label)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -45,6 +46,7 @@ class Classes:
         self.confused = np.zeros((len(labels), len(labels)), dtype=np.int64)
         self.reliability = Reliability()
         self.curve: Curve | None = None
+        self.positive: int | None = None  # of two classes, the one that f1 is of, and named with; None: the second
 
     @property
     def drawn(self) -> Drawn:
@@ -77,7 +79,7 @@ class Classes:
                 self.curve.add(truth, chances[:, 1])
 
     def merge(self, other: "Classes") -> None:
-        if self.tally.names != other.tally.names:
+        if (self.tally.names, self.positive) != (other.tally.names, other.positive):
             raise ValueError("only scores of the same classes can be merged")
         self.tally.merge(other.tally)
         self.confused += other.confused
@@ -88,8 +90,10 @@ class Classes:
 
     def result(self) -> dict[str, Score]:
         """accuracy, micro_f1, macro_f1, weighted_f1, mcc; ece (no interval: resampling makes it larger)
-        and auc where probabilities were given. f1 of the second class, where there are two."""
+        and auc where probabilities were given. f1 of one class, where there are two."""
         results = scored(self._values(self.tally.counts), self.replicates())
+        if self.positive is not None:
+            results["f1"] = replace(results["f1"], signature=f"of {self.tally.names[self.positive]}")
         results["mcc"] = Score(results["mcc"].value, "correlation", interval=results["mcc"].interval)
         if self.reliability.counts.any():
             results["ece"] = Score(self.reliability.error(), better="lower")
@@ -104,7 +108,8 @@ class Classes:
         f1s = _f1s(counts)
         values = {"accuracy": f1s["micro_f1"], **f1s, "mcc": matthews(counts)}
         if counts.shape[-2] == 2:  # what MRPC and its kind report
-            correct, predicted, gold = np.moveaxis(counts[..., 1, :], -1, 0)
+            chosen = 1 if self.positive is None else self.positive
+            correct, predicted, gold = np.moveaxis(counts[..., chosen, :], -1, 0)
             values["f1"] = ratio(2 * correct, predicted + gold, np.nan)
         return values
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from multihead.data.windows import windows
 from multihead.models import Model
 from multihead.scores import Answers, Score, exact_and_f1
-from multihead.tasks.task import Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window
+from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window
 
 NONE = 0  # the first token stands for "no answer here"
 
@@ -55,7 +55,14 @@ class Answer(Task):
             if "answers" in values:
                 window["span"] = np.array(self._span(values["answers"], window["offsets"]), dtype=np.int64)
             found.append(window)
+        if values.get("answers") and not any(window["span"].any() for window in found):
+            # There is an answer, so "none here" would be a lie.
+            found = [{**window, "span": np.full_like(window["span"], IGNORE)} for window in found]
         return found
+
+    def fault(self, windows: Sequence[Window]) -> str:
+        lost = (windows[0]["span"] == IGNORE).any()
+        return "no window of the context holds the answer whole, from token to token" if lost else ""
 
     def collate(self, windows: Sequence[Window]) -> Batch:
         batch = super().collate(windows)
@@ -110,8 +117,8 @@ class Answer(Task):
     def _span(answers: Sequence[Any], offsets: NDArray[Any]) -> tuple[int, int]:
         """First and last token of the first answer that lies whole in this window."""
         for given in answers:
-            low = given["start"]
-            high = low + len(given["text"])
+            text = given["text"]  # a space at its ends belongs to no token
+            low, high = given["start"] + len(text) - len(text.lstrip()), given["start"] + len(text.rstrip())
             inside = np.flatnonzero((offsets[:, 0] < high) & (offsets[:, 1] > low) & (offsets[:, 0] >= 0))
             if len(inside) and offsets[inside[0], 0] <= low and offsets[inside[-1], 1] >= high:
                 return int(inside[0]), int(inside[-1])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -86,16 +87,19 @@ class Bi(Embed):
         return Bi if options.get("score") or options.get("positive") is not None else Unlabelled
 
     def encode(self, values: Values) -> list[Window]:
-        """A window holds a piece of each text, both as long as the longer one: [2, T], flat. Long texts: all pairs."""
-        first, second = (self.cut(values[name]) for name in self.inputs)
-        found = [self._pair(a.ids, b.ids) for a in first for b in second]
+        """A window holds a piece of each text, both as long as the longer one: [2, T], flat; and two numbers that tell
+        the whole texts. Of long texts, pieces go side by side; beside those that one has more, the other's last."""
+        pieces = [[piece.ids for piece in self.cut(values[name])] for name in self.inputs]
+        texts = np.array([crc32(np.concatenate(side).astype(np.int32).tobytes()) for side in pieces], dtype=np.int64)
+        pairs = [[side[min(i, len(side) - 1)] for side in pieces] for i in range(max(map(len, pieces)))]
+        found = [{**self._pair(*pair), "texts": texts} for pair in pairs]
         if "label" in values and self.gold:
             label = np.array(self._target(values["label"]))
             found = [{**window, "label": label} for window in found]
         return found
 
     def collate(self, windows: Sequence[Window]) -> Batch:
-        """tokens, keep [2 B, T]: all first texts, then all second ones."""
+        """tokens, keep [2 B, T], texts [2 B, 1]: all first texts, then all second ones."""
         width = max(len(window["tokens"]) for window in windows) // 2
         tokens = np.full((2, len(windows), width), self.pad, dtype=np.int64)
         keep = np.zeros(tokens.shape, dtype=bool)
@@ -104,6 +108,8 @@ class Bi(Embed):
             tokens[:, row, :length] = window["tokens"].reshape(2, length)
             keep[:, row, :length] = window["real"].reshape(2, length)
         batch = {"tokens": torch.from_numpy(tokens).flatten(0, 1), "keep": torch.from_numpy(keep).flatten(0, 1)}
+        if "texts" in windows[0]:  # token caches of before have none
+            batch["texts"] = torch.from_numpy(np.stack([window["texts"] for window in windows], axis=1).reshape(-1, 1))
         if "label" in windows[0]:
             batch["label"] = torch.from_numpy(np.stack([window["label"] for window in windows]).reshape(-1))
         return self.there(batch)
@@ -117,6 +123,10 @@ class Bi(Embed):
         right = batch["label"].bool() if "label" in batch else torch.ones(len(a), dtype=torch.bool, device=a.device)
         scores = a @ b.T / float(self.options.get("temperature", TEMPERATURE))
         same_a, same_b = (_same(side) for side in batch["tokens"].chunk(2))
+        if "texts" in batch:  # pieces of one long text are as little each other's wrong partners as copies are
+            same_a, same_b = (
+                same | _same(side) for same, side in zip((same_a, same_b), batch["texts"].chunk(2), strict=True)
+            )
         # Not a candidate: a partner's copy, and what stands beside a copy of the query in another right pair.
         to_b = scores.masked_fill(_others(same_b | (same_a & right)), -torch.inf)
         to_a = scores.T.masked_fill(_others(same_a | (same_b & right)), -torch.inf)
@@ -128,7 +138,10 @@ class Bi(Embed):
         return list(self.pooled(model, batch).unflatten(0, (2, -1)).transpose(0, 1).cpu().numpy())
 
     def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
-        return Compared(*(unit(vector) for vector in np.mean(said, axis=0)))
+        if len(windows) == 1:
+            return Compared(*(unit(vector) for vector in said[0]))
+        counts = [len(self.cut(values[name])) for name in self.inputs]  # behind them, the last piece stands again
+        return Compared(*(unit(np.mean([one[i] for one in said[:n]], axis=0)) for i, n in enumerate(counts)))
 
     def scorer(self, replicates: int = 1000) -> Scorer:
         if self.options.get("score"):

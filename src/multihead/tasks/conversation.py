@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +16,21 @@ from multihead.tasks.task import Window
 
 CONFIG = "tokenizer_config.json"
 NEW = len(SIGNS)  # tokens that `with_signs` adds
+
+
+def message_of(given: Any, where: str) -> dict[str, Any]:
+    """A message as chat templates take it: its content one text, though it may come in parts (type: text)."""
+    if not isinstance(given, Mapping) or not isinstance(given.get("role"), str) or not given["role"]:
+        raise ValueError(f"{where}: a message is {{role: …, content: …}}")
+    content = given.get("content")
+    parts = content if isinstance(content, list) else []
+    written = [part for part in parts if isinstance(part, Mapping) and part.get("type") == "text"]
+    texts = [part["text"] for part in written if isinstance(part.get("text"), str)]
+    if parts and len(texts) == len(parts):
+        content = "".join(texts)
+    if not isinstance(content, str):  # a template would spell it out: None, or a list's brackets
+        raise ValueError(f"{where} ({given['role']}): its content is {str(content)[:40]}, and no text")
+    return {**given, "content": content}
 
 
 def spoken(tokenizer: Tokenizer, messages: Messages, stop: Sequence[int], everyone: bool, size: int) -> Window:

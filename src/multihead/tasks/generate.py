@@ -22,7 +22,7 @@ from multihead.data.batches import plan
 from multihead.decode import Decoding, Hypothesis, decode, stream
 from multihead.models import Decoder, Model, Vocabulary
 from multihead.scores import Likelihood, Score
-from multihead.tasks.conversation import spoken
+from multihead.tasks.conversation import message_of, spoken
 from multihead.tasks.stretch import Stretch, stretched
 from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window, frame
 from multihead.tasks.vocabulary import vocabulary_loss, vocabulary_nats
@@ -60,9 +60,8 @@ class Generate(Task):
             chats = self.tokenizer.template is not None
             return {"messages": [{"role": "user", "content": given}]} if chats else {"prompt": given}
         if isinstance(given, dict) and isinstance(given.get("messages"), list) and given["messages"]:
-            if all(isinstance(one, dict) and isinstance(one.get("role"), str) for one in given["messages"]):
-                return given
-            raise ValueError(f"{where}: a message is {{role: …, content: …}}")
+            numbered = enumerate(given["messages"], 1)
+            return {**given, "messages": [message_of(one, f"{where}: message {number}") for number, one in numbered]}
         if isinstance(given, dict) and isinstance(given.get("prompt"), str):
             return self.checked(given["prompt"], where) if self.options.get("chat") else given
         raise ValueError(f"{where}: generate takes a text, {{prompt: …}} or {{messages: [{{role, content}}, …]}}")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from multihead.models import Model
-from multihead.tasks.bi import Bi
+from multihead.tasks.bi import Bi, positive_of
 from multihead.tasks.classify import Classify, ClassScorer
 from multihead.tasks.similarity import SimilarityScorer, share_of
 from multihead.tasks.task import Batch, Prediction, Scorer, Task, Values, Window
@@ -23,7 +23,8 @@ from multihead.tasks.task import Batch, Prediction, Scorer, Task, Values, Window
 class Match(Classify):
     """Both texts go through the model together (a cross-encoder), so that every word sees the other text.
 
-    options: score: (low, high) of a numeric label; absent, the label is a class.
+    options: score: (low, high) of a numeric label; absent, the label is a class. positive: of two classes, the one of
+    texts that belong together.
     """
 
     name = "match"
@@ -67,7 +68,22 @@ class Match(Classify):
     def scorer(self, replicates: int = 1000) -> Scorer:
         if self.options.get("score"):
             return SimilarityScorer(replicates)
-        return ClassScorer(self.labels, False, replicates, "f1" if len(self.labels) == 2 else "accuracy")
+        if len(self.labels) != 2:
+            return ClassScorer(self.labels, False, replicates)
+        scorer = ClassScorer(self.labels, False, replicates, "f1")
+        assert scorer.one is not None
+        scorer.one.positive = self._positive()
+        return scorer
+
+    def _positive(self) -> int:
+        """The class whose F1 is told: that of texts that belong together; where no name says so, the second."""
+        wanted = self.options.get("positive")
+        try:
+            return self.numbers[positive_of(self.labels, wanted)]
+        except ValueError:
+            if wanted is not None:
+                raise
+            return 1
 
     def _target(self, label: Any) -> NDArray[Any]:
         if not self.options.get("score"):
