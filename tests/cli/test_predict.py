@@ -8,12 +8,16 @@ import os
 import random
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import pyarrow
 import pytest
 import torch
+from pyarrow import parquet
 
 from multihead.build import Loaded, save
+from multihead.cli.predict import Pipe
 from multihead.data.tokenizer import Tokenizer
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.models.families import own_config
@@ -130,6 +134,23 @@ def test_words_and_raw_text_for_ner(tmp_path: Path) -> None:
     assert alone[0] == found[1]  # inputs are not each other's context
 
 
+def test_tables_for_ner(tmp_path: Path) -> None:
+    ner = made(tmp_path, "ner", ["O", "B-X", "I-X"])
+    texts = ["a fine film", "poor and cold"]
+    _, want, _ = run(ner, given="\n".join(texts).encode())
+    for column, *named in (("text",), ("review", "text=review")):
+        file = tmp_path / f"{column}.csv"
+        file.write_text("\n".join([f"id,{column}", *(f"{i},{text}" for i, text in enumerate(texts))]) + "\n")
+        assert run(ner, str(file), *named) == (0, want, "")
+    rows = [{"review": text, "tokens": text.split()} for text in texts]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "both.parquet")
+    assert run(ner, str(tmp_path / "both.parquet"), "text=review")[1] == want
+    assert [len(answer["tags"]) for answer in run(ner, str(tmp_path / "both.parquet"))[1]] == [3, 3]
+    code, found, _ = run(ner, str(tmp_path / "review.csv"), "tokens=review")  # in their place, not the end of the file
+    assert (code, [answer["error"]["code"] for answer in found]) == (1, ["bad_input"] * 2)
+    assert found[1]["error"]["message"] == "line 3: 'tokens' is a list of words; a text is called 'text'"
+
+
 def test_files(model: Path, tmp_path: Path) -> None:
     lines = b'\xef\xbb\xbf{"text": "fine"}\r\n\r\n"cold"\n[1, 2]\ncold\n'
     (tmp_path / "in.jsonl").write_bytes(lines)
@@ -171,6 +192,41 @@ def test_a_chunk_is_answered_before_the_stream_ends(model: Path) -> None:
         child.stdin.close()
         assert "error" in json.loads(child.stdout.readline())
         assert child.wait(60) == 1
+
+
+def test_a_pipe_answers_what_there_is(model: Path) -> None:
+    """Whoever writes a line and waits for the answer gets it; an empty line, or half of one, is nothing to wait for."""
+    command = [sys.executable, "-m", "multihead", "predict", str(model)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        stuck = threading.Timer(120, child.kill)  # else a fault here would wait for ever
+        stuck.start()
+        for said in (b"a fine film\n", b"cold\n\n", b"a poor film\n{", b'"text": "fine"}\n'):
+            child.stdin.write(said)
+            child.stdin.flush()
+            assert b"label" in child.stdout.readline()
+        child.stdin.write(b"cold\nfine")
+        child.stdin.close()
+        assert len(child.stdout.readlines()) == 2
+        assert child.wait(60) == 0
+        stuck.cancel()
+
+
+def test_lines_of_a_pipe() -> None:
+    out, into = os.pipe()
+    pipe = Pipe(out)
+    assert pipe.idle(0.0)
+    os.write(into, b"\n \r\nab")
+    assert pipe.idle(0.0)
+    os.write(into, b"cdefgh\nij\nk")
+    assert not pipe.idle(0.0)
+    assert [pipe.readline(5) for _ in range(5)] == [b"\n", b" \r\n", b"abcde", b"fgh\n", b"ij\n"]
+    assert pipe.idle(0.01)
+    os.close(into)
+    assert not pipe.idle(1.0)  # there is nothing to wait for
+    assert [pipe.readline(5) for _ in range(2)] == [b"k", b""]
+    os.close(out)
 
 
 def test_a_prompt_answers_at_once(model: Path) -> None:

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 import multihead as mh
+from multihead.cli.rows import reading_of
+from multihead.cli.train import run_of
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +85,71 @@ def test_evaluate_and_compare(place: Path, multihead: Any) -> None:
     rows = (place / "test.csv").read_text().splitlines()
     assert all(rows[flip["line"] - 1] == f"{flip['text']},{flip['label']}" for flip in flips)
     assert all(flip["first"]["label"] != flip["second"]["label"] for flip in flips)
+
+
+def test_rows_that_are_not_scored_are_told(place: Path, multihead: Any) -> None:
+    (place / "[some].csv").write_text("text,label\nfine,good\nbroken\ncold,bad\npoor,bad\nbroken too\n")
+    told = "5 rows: 3 used, 2 rejected\n  2 × wrong number of fields\n  first: [some].csv:3: 1 fields"
+    one = ("evaluate", "runs/a/model", "[some].csv")
+    two = ("compare", "runs/a/model", "runs/a/model", "[some].csv")
+    assert told in multihead(*one, cwd=place).stdout
+    for command in ((*one, "--json"), two):
+        done = multihead(*command, cwd=place)
+        assert done.returncode == 0, done.stderr
+        assert told in done.stderr
+        assert "rejected" not in done.stdout
+
+
+def test_no_row_has_no_score(place: Path, multihead: Any) -> None:
+    (place / "none.csv").write_text("text,label\nbroken\nbroken too\n")
+    for command in (("evaluate", "--json", "runs/a/model"), ("compare", "runs/a/model", "runs/a/model")):
+        done = multihead(*command, "none.csv", cwd=place)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "none.csv: there is no row to score on 2 rows: 0 used, 2 rejected" in done.stderr
+    with pytest.raises(ValueError, match="no row to score on"):
+        mh.load(place / "runs/a/model").evaluate([])
+
+
+def test_mixed_tags_are_scored_in_the_scheme_that_is_said(tmp_path: Path, multihead: Any) -> None:
+    mixed = ["Ada I-PER\nsaw O\nRome I-LOC\n", "Bo B-PER\nsaw O\n"] * 30
+    (tmp_path / "mixed.conll").write_text("\n".join(mixed))
+    sentences = [zip(*(line.split() for line in sentence.splitlines()), strict=True) for sentence in mixed]
+    rows = [json.dumps(dict(zip(("tokens", "tags"), sentence, strict=True))) for sentence in sentences]
+    (tmp_path / "mixed.jsonl").write_text("\n".join(rows))
+    keys = [
+        "ner.scheme=IOB1",
+        "data.valid=mixed.conll",
+        "out=o",
+        "model.dim=8",
+        "model.layers=1",
+        "model.heads=2",
+        "train.steps=1",
+    ]
+    done = multihead("train", "--task", "ner", "--data", "mixed.conll", *keys, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    task = mh.load(tmp_path / "o/model").ready()
+    with pytest.raises(ValueError, match=r"or say ner\.scheme = "):
+        list(reading_of(task, tmp_path / "mixed.conll", []))
+    for file in ("mixed.conll", "mixed.jsonl"):
+        for said in ("scheme=IOB1", "ner.scheme=IOB1"):
+            first = next(iter(reading_of(task, tmp_path / file, [said])))
+            assert first.values["tags"] == ["B-PER", "O", "B-LOC"]
+    for wrong, told in (("scheme=iob", "no scheme 'iob'; there are: IOB1, BIO"), ("shceme=BIO", "encoding, scheme")):
+        with pytest.raises(typer.BadParameter, match=told):
+            reading_of(task, tmp_path / "mixed.conll", [wrong])
+    done = multihead("evaluate", "o/model", "mixed.conll", "scheme=IOB1", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "strict.f1" in json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "key"),
+    [("task", "ner", "task=ner"), ("data", "my rows.csv", "data.train='my rows.csv'"), ("start", "a/b", "from=a/b")],
+)
+def test_flags_beside_a_run_file_are_refused(flag: str, value: str, key: str) -> None:
+    given = {"task": None, "data": None, "start": None, flag: value}
+    with pytest.raises(typer.BadParameter, match=f"without a run file; change the file's key: {key}"):
+        run_of(["run.toml"], **given)
 
 
 def test_tables_are_predicted_by_their_columns(place: Path, multihead: Any) -> None:

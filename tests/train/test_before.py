@@ -314,5 +314,5 @@ def test_the_label_of_pairs_that_belong_together_can_be_named(tmp_path: Path) ->
     text = made(tmp_path, 'task = "match"', f'train = "{file}"\nvalid = "{file}"')
     named = Training(read(text, ["match.positive=right"]))
     assert named.task.scorer(0).one.positive == named.task.labels.index("right") == 0
-    with pytest.raises(ValueError, match="Name it.*right, wrong"):
+    with pytest.raises(ValueError, match=r"Name it.*right, wrong"):
         Training(read(text, ["match.positive=left"]), fresh=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from multihead.cli.rows import reading_of
+from multihead.cli.rows import reading_of, scored, tell_faults
 from multihead.cli.verb import verb
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ def compare(
     second: Annotated[str, typer.Argument(help="Another one, for the same task.")],
     data: Annotated[Path, typer.Argument(help="A file with gold labels.")],
     columns: Annotated[
-        list[str] | None, typer.Argument(help="Columns named otherwise than for training: label=category")
+        list[str] | None,
+        typer.Argument(help="Columns named otherwise than for training: label=category; scheme=IOB1"),
     ] = None,
     show: Annotated[int, typer.Option(help="How many flipped answers to print.")] = 5,
     name: Annotated[str | None, typer.Option("--task", help="Of models with several tasks, the name of one.")] = None,
@@ -49,10 +50,8 @@ def compare(
     if tasks[0].name != tasks[1].name:
         raise ValueError(f"{first} was trained for {tasks[0].name}, {second} for {tasks[1].name}; compare equals")
     scorers = [task.scorer() for task in tasks]
-    said = [
-        answers(m.model, task, (record.placed for record in reading_of(tasks[0], data, columns or [])))
-        for m, task in zip(models, tasks, strict=True)
-    ]
+    readings = [reading_of(tasks[0], data, columns or []) for _ in models]
+    said = [answers(m.model, task, scored(reading)) for m, task, reading in zip(models, tasks, readings, strict=True)]
     foretold = tasks[0].judged(models[0].model, ()) is not None  # a text: there is no answer that could flip
     rights: list[list[bool]] = [[], []]
     flipped: list[dict[str, Any]] = []
@@ -71,6 +70,7 @@ def compare(
                     shown = {name: values[name] for name in tasks[0].columns() if name in values}
                     place = {"line": values["line"], "better": better}
                     flipped.append({**place, **shown, "first": brief(a), "second": brief(b)})
+    tell_faults(readings[0])
     count = None if foretold else flips([True] * len(rights[0]), *rights)
     scores = [scorer.result()[scorer.main] for scorer in scorers]
     change = difference_of(*scorers)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from multihead.cli.rows import reading_of
+from multihead.cli.rows import reading_of, scored, tell_faults
 from multihead.cli.verb import DEVICE, verb
 
 app = verb()
@@ -20,7 +20,9 @@ def evaluate(
     data: Annotated[Path, typer.Argument(help="A file with gold labels.")],
     columns: Annotated[
         list[str] | None,
-        typer.Argument(help="Columns named otherwise than for training: label=category; more files; format=pairs"),
+        typer.Argument(
+            help="Columns named otherwise than for training: label=category; more files; format=pairs; scheme=IOB1"
+        ),
     ] = None,
     name: Annotated[str | None, typer.Option("--task", help="Of a model with several tasks, the name of one.")] = None,
     device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
@@ -46,12 +48,13 @@ def evaluate(
     task = loaded.ready()
     console = Console(highlight=False, stderr=json)
     reading = reading_of(task, data, columns or [])
-    rows = watched((record.placed for record in reading), f"scoring {data.name}", console)
+    rows = watched(scored(reading), f"scoring {data.name}", console)
     scorer = predict.evaluate(loaded.model, task, rows)
     if json:
+        tell_faults(reading)
         print(jsons.dumps(plain(scorer.result())))
         return
-    console.print(str(reading))
+    console.print(str(reading), markup=False)  # a file may be called [old].csv
     console.print(scores_grid(scorer.result(), console.width))
     for view in table_views(scorer.tables(), console.width):
         console.print(view)

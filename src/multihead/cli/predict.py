@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json as jsons
 import os
+import re
+import select
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 app = verb()
 JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 TABLES = (".csv", ".tsv", ".parquet")
+LINE = re.compile(rb"\s*\S[^\n]*\n")  # empty ones are no inputs
+CHUNK = 1 << 16  # bytes
 
 
 @app.command()
@@ -64,14 +69,15 @@ def predict(
     ahead = 1 if interactive or (file == "-" and sys.stdin.isatty()) else None
     # A bar between the lines of an answer would be in the way.
     console = Console(stderr=True, force_terminal=False if sys.stdout.isatty() else None)
+    idle = source.pipe.idle if source.pipe is not None else None
     refused, first, count = 0, "", 0
     try:
         given = table(Path(file), task, named) if source.table else inputs(source, task, named)
-        answers = predictions(loaded.model, task, given, ahead=ahead, strict=False)
+        answers = predictions(loaded.model, task, given, ahead=ahead, strict=False, idle=idle)
         for count, (_, answer) in enumerate(watched(answers, "predicting", console, source.share), 1):
             if "error" in answer:
                 refused, first = refused + 1, first or answer["error"]["message"]
-            print(jsons.dumps(answer, ensure_ascii=False), flush=count % (ahead or WRITTEN) == 0)
+            print(jsons.dumps(answer, ensure_ascii=False), flush=idle is not None or count % (ahead or WRITTEN) == 0)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever reads has seen enough: `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -113,6 +119,9 @@ class Source:
         self.json, self.table = ending in JSON_ENDINGS, ending in TABLES and not interactive
         self.read, self.size = 0, 0
         self.share: Callable[[], float] | None = None
+        self.pipe: Pipe | None = None
+        if file == "-" and not interactive and not sys.stdin.isatty() and os.name == "posix":  # others have no select
+            self.pipe = Pipe(sys.stdin.fileno())
         if file != "-" and not interactive:
             self.size = self._checked(Path(file))
             if not file.endswith(".gz") and not self.table:  # how much is left of packed data nobody knows
@@ -133,8 +142,8 @@ class Source:
         if self.interactive:
             yield from prompted()
             return
-        stream: BinaryIO
-        with nullcontext(sys.stdin.buffer) if self.file == "-" else opened(Path(self.file)) as stream:
+        stream: BinaryIO | Pipe
+        with nullcontext(self.pipe or sys.stdin.buffer) if self.file == "-" else opened(Path(self.file)) as stream:
             try:
                 while line := stream.readline(LONGEST_LINE + 1):
                     self.read += len(line)
@@ -144,6 +153,39 @@ class Source:
                         self.read += len(line)
             except BROKEN_GZIP as error:
                 raise ValueError(f"{self.file}: broken gzip data ({error}); fetch it again") from None
+
+
+class Pipe:
+    """Lines of a pipe that can tell whether another one is there; Python's own reader would wait for it."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.held = number, bytearray()
+
+    def readline(self, limit: int) -> bytes:
+        end, seen = self.held.find(b"\n", 0, limit) + 1, len(self.held)
+        while not end and seen < limit and self._take():
+            end, seen = self.held.find(b"\n", seen, limit) + 1, len(self.held)
+        line = bytes(self.held[: end or limit])
+        del self.held[: len(line)]
+        return line
+
+    def idle(self, seconds: float) -> bool:
+        """Whether there is no line, nor comes one within so many seconds; of an end nobody has to wait."""
+        until = time.monotonic() + seconds
+        while not LINE.match(self.held):
+            left = max(until - time.monotonic(), 0.0)
+            if not select.select([self.number], [], [], left)[0]:
+                return True
+            if not self._take():
+                return False
+            if not left:
+                return not LINE.match(self.held)
+        return False
+
+    def _take(self) -> bool:
+        more = os.read(self.number, CHUNK)
+        self.held += more
+        return bool(more)
 
 
 def prompted() -> Iterator[bytes]:
@@ -157,11 +199,27 @@ def prompted() -> Iterator[bytes]:
 def columns_of(task: Task, columns: list[str]) -> dict[str, str]:
     """text=review -> {text: review}, for the columns that a prediction needs."""
     named = dict(column.split("=", 1) for column in columns if "=" in column)
-    odd = next((column for column in columns if column.partition("=")[0] not in task.inputs), None)
+    known = ("text", "tokens") if task.name == "ner" else task.inputs
+    odd = next((column for column in columns if column.partition("=")[0] not in known), None)
     if odd is not None:
-        wanted = " and ".join(task.inputs)
-        raise typer.BadParameter(f"{odd!r}: {task.name} reads {wanted}; write {task.inputs[0]}=COLUMN")
+        wanted = (" or " if task.name == "ner" else " and ").join(known)
+        raise typer.BadParameter(f"{odd!r}: {task.name} reads {wanted}; write {known[0]}=COLUMN")
     return named
+
+
+def roles_in(path: Path, task: Task, named: dict[str, str]) -> dict[str, str]:
+    """What a table's columns are called; of ner, those with lists of words if there are some, else those with text."""
+    from multihead.data.read import records
+
+    if task.name != "ner":
+        return roles_of(task, [path], task.inputs, named, {})
+    if not named:
+        with suppress(ValueError):  # there is no such column
+            roles = roles_of(task, [path], ("tokens",), {}, {})
+            first = next(iter(records(path, columns=roles)), None)
+            if first is not None and isinstance(first.values["tokens"], list):
+                return roles
+    return roles_of(task, [path], tuple(named) or ("text",), named, {})
 
 
 def table(path: Path, task: Task, named: dict[str, str]) -> Iterator[Values]:
@@ -170,11 +228,14 @@ def table(path: Path, task: Task, named: dict[str, str]) -> Iterator[Values]:
     from multihead.data.record import Record, Reject
     from multihead.tasks.predict import Refused
 
-    reading = records(path, columns=roles_of(task, [path], task.inputs, named, {}), task=task.name)
+    reading = records(path, columns=roles_in(path, task, named), task=task.name)
     for _, _, rows in reading.sources:
         for row in rows({}):
             if isinstance(row, Record):
-                yield {**task.checked(row.values, f"line {row.line}"), "line": row.line}
+                try:
+                    yield {**task.checked(row.values, f"line {row.line}"), "line": row.line}
+                except ValueError as error:
+                    yield Refused("bad_input", str(error))
             elif isinstance(row, Reject):
                 yield Refused("bad_row", f"line {row.line}: {row.reason}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -16,25 +17,48 @@ if TYPE_CHECKING:
     from multihead.tasks import Task, Values
 
 
-def named_of(columns: list[str]) -> tuple[dict[str, str], dict[str, str]]:
+SETTINGS = ("format", "encoding")
+
+
+def named_of(columns: list[str], settings: Sequence[str] = SETTINGS) -> tuple[dict[str, str], dict[str, str]]:
     """Of `label=category`, `format=tsv` …: what columns are called, and how the file is read."""
     named = dict(column.split("=", 1) for column in columns if "=" in column)
-    return named, {name: named.pop(name) for name in ("format", "encoding") if name in named}
+    return named, {name: named.pop(name) for name in settings if name in named}
 
 
 def reading_of(task: Task, data: Path, columns: list[str]) -> Reading:
     """The rows of files by the task's columns; SQuAD and CoNLL files know theirs."""
     from multihead.data.read import records
+    from multihead.data.tags import SCHEMES
 
     files = [data, *(Path(column) for column in columns if "=" not in column)]
-    named, settings = named_of(columns)
+    known = (*SETTINGS, "scheme") if task.name == "ner" else SETTINGS
+    # What a mixed file is told to say is the run file's key, ner.scheme.
+    named, settings = named_of([column.removeprefix("ner.") for column in columns], known)
     if wrong := next((file for file in files[1:] if not file.exists()), None):
         raise typer.BadParameter(f"{str(wrong)!r} is no file, nor of the form label=category")
     if odd := next((name for name in named if name not in task.columns()), None):
-        raise typer.BadParameter(f"{task.name} has no {odd!r}; it has: {', '.join(task.columns())}, format, encoding")
+        raise typer.BadParameter(f"{task.name} has no {odd!r}; it has: {', '.join((*task.columns(), *known))}")
+    if settings.get("scheme", SCHEMES[0]) not in SCHEMES:
+        raise typer.BadParameter(f"there is no scheme {settings['scheme']!r}; there are: {', '.join(SCHEMES)}")
     roles = roles_of(task, files, task.columns(), named, settings)
-    known = task.name in ("ner", "answer") and all(role == name for role, name in roles.items())
-    return records(files, columns=None if known else roles, task=task.name, **settings)
+    usual = task.name in ("ner", "answer") and all(role == name for role, name in roles.items())
+    return records(files, columns=None if usual else roles, task=task.name, **settings)
+
+
+def scored(reading: Reading) -> Iterator[Values]:
+    """The rows with their places; where none can be used, an error with what was read."""
+    for record in reading:
+        yield record.placed
+    if not reading.used:
+        files = ", ".join(file for file, _, _ in reading.sources)
+        raise ValueError(f"{files}: there is no row to score on\n{reading}")
+
+
+def tell_faults(reading: Reading) -> None:
+    """On stderr, as stdout may be read by a program: the rows that were not used, or only tolerated, and why."""
+    if reading.rejected or reading.repaired:
+        print(reading, file=sys.stderr)
 
 
 def roles_of(

@@ -50,6 +50,11 @@ def run_of(given: list[str], task: str | None, data: str | None, start: str | No
     from multihead import run
 
     if given and "=" not in given[0]:
+        flags = {"--task": ("task", task), "--data": ("data.train", data), "--from": ("from", start)}
+        for flag, (key, value) in flags.items():
+            if value is not None:
+                told = f"{key}={shlex.quote(value)}"
+                raise typer.BadParameter(f"{flag} is for runs without a run file; change the file's key: {told}")
         return run.read(Path(given[0]), given[1:])
     if task is None or data is None:
         raise typer.BadParameter("name a run file, or give --task and --data; `multihead init TASK` writes a run file")

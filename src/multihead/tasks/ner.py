@@ -86,7 +86,7 @@ class Ner(Task):
         """Text, or words in `tokens`; of no document, unless it is named: inputs are not each other's context."""
         if isinstance(given, dict) and "tokens" in given:
             if not isinstance(given["tokens"], list) or not all(isinstance(word, str) for word in given["tokens"]):
-                raise ValueError(f"{where}: 'tokens' is a list of words")
+                raise ValueError(f"{where}: 'tokens' is a list of words; a text is called 'text'")
             return {"document": None, **given}
         text = given.get("text") if isinstance(given, dict) else given
         if not isinstance(text, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -14,6 +15,7 @@ from multihead.models import Model
 from multihead.tasks.task import Prediction, Scorer, Task, Values, Window, distinct
 
 AHEAD = 1024  # rows that are read before the first of them is answered: enough to find neighbours of equal length
+LINGER = 0.05  # seconds from a row on in which others may join it, where rows come one by one
 WRITTEN = 64  # of a task that writes, which takes its time for each: the first answers shall not wait for a thousand
 
 
@@ -32,17 +34,19 @@ def predictions(
     batch_tokens: int = 4096,
     ahead: int | None = None,
     strict: bool = True,
+    idle: Callable[[float], bool] | None = None,
 ) -> Iterator[tuple[Values, Prediction]]:
     """Each row with its prediction, which says in `receipt` when the row did not fit the model in one piece.
 
     ahead: rows that are read before the first is answered; None: as many as suit the task.
     strict: a row that the task cannot read is raised; otherwise it is answered with {error: {code, message}}.
+    idle: whether no further row comes within so many seconds; those that were read are answered then.
     """
     model.eval()
     source = iter(task.prepare(rows))
     if ahead is None:
         ahead = WRITTEN if task.readout.over == "vocabulary" else AHEAD
-    while block := list(islice(source, ahead)):
+    while block := list(_together(source, ahead, idle)):
         encoded: list[list[Window] | Refused] = [_encoded(task, values, strict) for values in block]
         windows = [window for several in encoded if not isinstance(several, Refused) for window in several]
         said = iter(read(model, task, windows, batch_tokens))
@@ -69,10 +73,15 @@ def read(model: Model, task: Task, windows: Sequence[Window], batch_tokens: int 
     return [said[i] for i in which]
 
 
-def answers(model: Model, task: Task, rows: Iterable[Values]) -> Iterable[tuple[Values, Prediction]]:
-    """What is scored: predictions, or how well the rows were foretold."""
+def answers(model: Model, task: Task, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
+    """What is scored: predictions, or how well the rows were foretold; of no row there is no score."""
     judged = task.judged(model, rows)
-    return predictions(model, task, rows) if judged is None else judged
+    answered = False
+    for one in predictions(model, task, rows) if judged is None else judged:
+        answered = True
+        yield one
+    if not answered:  # a loss of 0 would look perfect
+        raise ValueError("there is no row to score on")
 
 
 def evaluate(
@@ -89,6 +98,16 @@ def evaluate(
         if told is not None:
             told(values, prediction, right)
     return scorer
+
+
+def _together(source: Iterator[Values], ahead: int, idle: Callable[[float], bool] | None) -> Iterator[Values]:
+    """The rows that are answered next: so many, or fewer if no other comes soon."""
+    until = 0.0
+    for values in islice(source, ahead):
+        yield values
+        until = until or time.monotonic() + LINGER
+        if idle is not None and idle(max(until - time.monotonic(), 0.0)):
+            return
 
 
 def _encoded(task: Task, values: Values, strict: bool) -> list[Window] | Refused:

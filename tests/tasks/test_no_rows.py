@@ -1,0 +1,24 @@
+"""Of no row there is no score, and none that looks perfect, whatever is scored."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from multihead.data.tokenizer import Tokenizer
+from multihead.models import Classes, Decoder, Encoder, Model, ModelConfig, Vocabulary
+from multihead.tasks import Classify, Generate, Mask
+from multihead.tasks.predict import evaluate
+
+
+@pytest.mark.parametrize("kind", [Classify, Generate, Mask])
+def test_no_row_is_an_error(kind: type) -> None:
+    tokenizer = Tokenizer.train(["a fine film"] * 3, "char", 40)
+    config = ModelConfig(vocab=len(tokenizer), dim=8, layers=1, heads=2, max_length=16, pad=tokenizer.special["pad"])
+    torch.manual_seed(0)
+    body = Decoder(config) if kind is Generate else Encoder(config)
+    readout = Classes(8, 2, "mean") if kind is Classify else Vocabulary(config)
+    options = {"start": 1, "stop": [2]} if kind is Generate else {}
+    task = kind(tokenizer, ["bad", "good"] if kind is Classify else [], 16, 4, **options)
+    with pytest.raises(ValueError, match="there is no row to score on"):
+        evaluate(Model(body, readout), task, [])
