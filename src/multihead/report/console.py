@@ -13,6 +13,7 @@ from multihead.scores import Interval, Row, Score, Table, plain
 
 HEADINGS = {"tags": "By tag", "entities": "By entity", "classes": "By class", "labels": "By label"}
 ROOMY, TIGHT = 72, 46  # columns: below the first no intervals, below the second short headings
+SPREAD = 67  # columns of all but the names, with intervals
 HEADLINES = 6  # scores printed; `summary` has all
 PAGE_ONLY = ("curves", "best_step", "mistakes", "samples", "heads", "run_file")
 
@@ -77,11 +78,12 @@ def table_view(table: Table, width: int = 80) -> RenderableType:
     """Precision, recall, F1 and support by class, then micro, macro and weighted."""
     tight, roomy = width < TIGHT, width >= ROOMY
     levels = [row.interval.level for row in (*table.rows, *table.averages) if row.interval and _known(row.interval)]
-    spread = roomy and bool(levels)
+    apart = len({row.name[: max(width - SPREAD, 6) - 1] for row in table.rows}) == len(table.rows)
+    spread = roomy and bool(levels) and apart  # names that could not be told apart need the room of intervals
     grid = Grid(
         box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 0 if tight else 1), pad_edge=False, header_style="dim"
     )
-    names = max(width - (23 if tight else 46 if not spread else 67), 6)
+    names = max(width - (23 if tight else 46 if not spread else SPREAD), 6)
     grid.add_column("", overflow="ellipsis", no_wrap=True, max_width=names)
     numbers = ("P", "R", "F1") if tight else ("precision", "recall", "F1")
     for heading in numbers:
