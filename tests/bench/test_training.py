@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import math
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 from multihead.bench import tagging, training
 from multihead.bench.peers import OURS
 from multihead.bench.timing import Ratio
-from multihead.bench.training import Line, Race, Ran, measure
+from multihead.bench.training import Line, Race, Ran, Report, measure
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +77,17 @@ def test_report_counts_what_was_run() -> None:
 def test_a_bar_is_judged_by_the_median(median: float, holds: bool) -> None:
     line = Line("theirs", 1.0, 0.0, 0.5, Ratio(0.4, median, 0.3, 0.7, 0.9), 1.8, math.inf)
     assert line.holds is holds
+
+
+def test_the_table_is_whole_in_80_columns() -> None:
+    pace = Ratio(0.333, 0.321, 0.312, 0.377, 0.95)
+    lines = [Line("ours", 22415.0, 0.624, 0.75, None, None, None)]
+    lines += [Line("tuned loop, transformers", 20062.0, 0.624, 0.63, pace, 1.15, aim) for aim in (1.15, math.inf)]
+    console = Console(width=80, record=True, file=io.StringIO())
+    training.show(Report("generate", "made", "a machine", 200.0, 6, lines), console)
+    text = console.export_text()
+    for part in ("3.12 (2.65–3.21)", "≥ 1.15  aim", "≥ 1.15   ok", "of matrix products"):
+        assert part in text
 
 
 def test_other_families_are_refused(tmp_path: Path) -> None:

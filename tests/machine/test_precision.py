@@ -6,11 +6,14 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from multihead.machine import precision
 from multihead.machine.precision import Finding
 
 ANSWER = 'import json; print(json.dumps({"precision": name, "error": 0.005, "ratio": 0.5}), flush=True)'
+NEARLY = ANSWER.replace("0.005", "1e-6").replace("0.5}", "0.93}")  # what oneDNN looks like beside MKL on an EPYC
+SLOWER = NEARLY.replace("0.93", "1.1")
 DIES = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
 
 
@@ -24,7 +27,7 @@ def fresh() -> Iterator[None]:
 def machine(monkeypatch: pytest.MonkeyPatch, **behaviour: str) -> None:
     """A machine where asking for a precision runs its piece of program, in a real child."""
     program = "import sys\nfor name in sys.argv[1:]:\n"
-    for name, code in behaviour.items():
+    for name, code in {"onednn": SLOWER, **behaviour}.items():
         program += f"    if name == {name!r}:\n        {code}\n"
     run = subprocess.run
 
@@ -67,6 +70,28 @@ def test_auto_is_fp32_unless_all_is_well(monkeypatch: pytest.MonkeyPatch, answer
     assert precision.choose("auto") == "fp32"
 
 
+def test_fp32_by_another_library_where_half_precision_is_not_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, onednn=NEARLY, bf16=DIES, fp16=DIES)
+    assert precision.choose("auto") == "onednn"
+    assert precision.choose("onednn") == "onednn"
+
+
+def test_bf16_inside_is_not_taken_for_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processors with matrix units for bf16 use them behind the same switch: fast, and off by bf16's error."""
+    machine(monkeypatch, onednn=ANSWER, bf16=DIES, fp16=DIES)
+    assert precision.choose("auto") == "fp32"
+    with pytest.raises(ValueError, match=r"onednn on this machine wrong: off by 0\.5%; use fp32 or auto"):
+        precision.choose("onednn")
+
+
+def test_products_are_given_back() -> None:
+    before = torch.get_float32_matmul_precision()
+    for name, inside in (("fp32", before), ("bf16", before), ("onednn", "medium")):
+        with precision.multiplying(name):
+            assert torch.get_float32_matmul_precision() == inside
+        assert torch.get_float32_matmul_precision() == before
+
+
 def test_a_hang_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "PATIENCE", 1.0)
     machine(monkeypatch, bf16=ANSWER, fp16="import time; time.sleep(60)")
@@ -78,7 +103,7 @@ def test_a_hang_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_fp32_needs_no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision.subprocess, "run", None)
     assert precision.choose("fp32") == "fp32"
-    with pytest.raises(ValueError, match="no precision 'int3'; one of auto, fp32, bf16, fp16"):
+    with pytest.raises(ValueError, match="no precision 'int3'; one of auto, fp32, onednn, bf16, fp16"):
         precision.choose("int3")
 
 
@@ -86,14 +111,15 @@ def test_verdicts() -> None:
     assert Finding("bf16", error=0.01, ratio=0.5).verdict == "works, 0.50 of fp32's time"
     assert Finding("bf16", error=0.01, ratio=2.0).verdict == "works, but not faster: 2.00 of fp32's time"
     assert Finding("bf16", error=0.5, ratio=0.1).verdict == "wrong: off by 50.0%"
-    assert Finding("bf16", error=math.nan, ratio=0.1).verdict == "wrong: off by nan%"
+    assert Finding("onednn", error=2e-5, ratio=0.1).verdict == "wrong: off by 2e-05"
+    assert Finding("bf16", error=math.nan, ratio=0.1).verdict == "wrong: off by nan"
     assert Finding("bf16", died="a reason").verdict == "does not work: a reason"
 
 
 @pytest.mark.slow
 def test_this_machine() -> None:
-    """The real probe answers for both, or says how it died."""
+    """The real probe answers for all, or says how it died."""
     found = precision.measure()
-    assert set(found) == {"bf16", "fp16"}
+    assert set(found) == {"onednn", "bf16", "fp16"}
     for finding in found.values():
         assert finding.died or (finding.error < 0.02 and finding.ratio > 0)

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from multihead.data.tokenizer import Tokenizer
-from multihead.machine.precision import Finding
+from multihead.machine.precision import Finding, called, measure
 from multihead.models import Classes, Encoder, EncoderDecoder, Model, ModelConfig
 from multihead.tasks import Classify
 from multihead.train import checkpoints
-from multihead.train.loop import Plan, fit
+from multihead.train.loop import Plan, Step, fit
 from multihead.train.optimizer import adamw
 from multihead.train.speed import kept_precision, precision_of, stepping
 
@@ -68,18 +68,29 @@ def test_the_machine_is_asked_once_and_says_why(runs):
     """On the machine at hand, whatever it can."""
     run = runs.make("run", "train.precision=auto", steps=6)
     first = next(iter(run))
-    assert first.text.startswith(f"training in {run.plan.precision}: bf16 here ")
+    assert first.text.startswith(f"training in {called(run.plan.precision)}: fp32 by oneDNN here ")
+    assert "; bf16 here " in first.text
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_the_loss_is_computed_under_autocast(precision):
+def test_a_run_by_onednn_goes_on_bit_for_bit(runs):
+    if not (finding := measure(("onednn",))["onednn"]).right:
+        pytest.skip(f"oneDNN's fp32 on this machine {finding.verdict}")
+    want = runs.whole("whole", precision="onednn", steps=12)
+    run = runs.make("stopped", precision="onednn", steps=12)
+    assert next(event.step for event in run if isinstance(event, Step) and event.step == 7)
+    assert runs.whole("stopped", precision="onednn", steps=12) == want
+    assert runs.log("stopped") == runs.log("whole")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "onednn", "bf16"])
+def test_the_loss_is_computed_as_was_chosen(precision):
     """No product of matrices here: in bf16 that kills processes on some machines."""
 
     class Product(Classify):
-        seen: list[bool]
+        seen: list[tuple[bool, str]]
 
         def loss(self, model, batch):
-            self.seen.append(torch.is_autocast_enabled("cpu"))
+            self.seen.append((torch.is_autocast_enabled("cpu"), torch.get_float32_matmul_precision()))
             return model.readout.scores.weight.square().sum(), torch.tensor(1)
 
     tokenizer = Tokenizer.train(["a b c"], "wordpiece", 50)
@@ -88,8 +99,9 @@ def test_the_loss_is_computed_under_autocast(precision):
     model = Model(Encoder(ModelConfig(vocab=len(tokenizer), dim=8, layers=1, heads=2)), Classes(8, 2))
     data = Windows(task.encode({"text": "a b", "label": "x"}))
     list(fit(model, task, data, adamw(model, 1e-3), Plan(steps=2, precision=precision)))
-    assert task.seen == [precision == "bf16"] * 2
+    assert task.seen == [(precision == "bf16", "medium" if precision == "onednn" else "highest")] * 2
     assert not torch.is_autocast_enabled("cpu")
+    assert torch.get_float32_matmul_precision() == "highest"
 
 
 class Windows(list):

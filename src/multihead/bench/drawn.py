@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from multihead.bench.training import Ran
+from multihead.bench.training import Ran, fp32
 from multihead.models import Model
 from multihead.tasks import Task, Window
 from multihead.train.loop import Order, Plan, fit
@@ -57,7 +57,7 @@ class Some:
 def ours(model: Model, task: Task, rows: Rows, budget: int, steps: int, settings: Settings) -> Callable[[], Ran]:
     """Our loop: batches of similar lengths, with so many tokens."""
     optimizer, seeds = adamw(model, **settings), itertools.count()
-    whole = Plan(epochs=1, batch_tokens=budget, schedule="constant")
+    whole = Plan(epochs=1, batch_tokens=budget, schedule="constant", precision=fp32())
 
     def run() -> Ran:
         plan = replace(whole, seed=next(seeds))

@@ -21,7 +21,7 @@ import torch
 from multihead import run as runs
 from multihead.bench import nanogpt
 from multihead.bench.peers import OURS
-from multihead.bench.training import Race, Ran
+from multihead.bench.training import Race, Ran, fp32
 from multihead.models import Decoder, LanguageModel, Model, ModelConfig
 from multihead.recipes import recipe
 from multihead.tasks import Task
@@ -78,7 +78,7 @@ def ours(model: Model, task: Task, corpus: Text, steps: int) -> Callable[[], Ran
     """Our loop, going on through the corpus from round to round. Counted are tokens that are foretold."""
     optimizer = adamw(model, nanogpt.RATE, nanogpt.DECAY, beta2=nanogpt.BETAS[1])
     rounds, each = itertools.count(), nanogpt.BATCH * nanogpt.BLOCK
-    whole = Plan(batch_tokens=each, schedule="constant", warmup=nanogpt.WARMUP)
+    whole = Plan(batch_tokens=each, schedule="constant", warmup=nanogpt.WARMUP, precision=fp32())
 
     def run() -> Ran:
         first = next(rounds) * steps

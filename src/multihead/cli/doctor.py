@@ -61,7 +61,7 @@ def examine() -> dict[str, Any]:
         "memory": {"limit": memory.limit(), "resident": memory.resident(), "peak": memory.peak()},
         "precision": {
             "auto": precision.choose("auto"),
-            **{half: {"good": it.good, "verdict": it.verdict} for half, it in precision.measure().items()},
+            **{name: {"good": it.good, "verdict": it.verdict} for name, it in precision.measure().items()},
         },
         "attention": kernels(),
         "note": NOTE,
@@ -107,6 +107,8 @@ def show(found: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from multihead.machine.precision import called
+
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
@@ -126,9 +128,10 @@ def show(found: dict[str, Any]) -> None:
         f"{_gib(memory['limit'])} may be used; this command holds {_gib(memory['resident'])}, "
         f"at most {_gib(memory['peak'])} so far",
     )
-    row("precision", f"auto is {found['precision']['auto']}")
-    for half in ("bf16", "fp16"):
-        row("", f"{half} {found['precision'][half]['verdict']}")
+    precision = found["precision"]
+    row("precision", f"auto is {called(precision.pop('auto'))}")
+    for name, seen in precision.items():
+        row("", f"{called(name)} {seen['verdict']}")
     for number, kernel in enumerate(("fused", "explicit")):
         kinds = [kind for kind, taken in found["attention"].items() if taken == kernel]
         row("" if number else "attention", f"{kernel}: {', '.join(kinds) or 'never'}")

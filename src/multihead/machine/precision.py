@@ -1,26 +1,32 @@
-"""Which number format is worth using here: half precision only where it works, agrees and is faster."""
+"""What is worth computing in here: half precision, or fp32 by another library, where it works, agrees and is faster."""
 
 import json
 import math
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-Name = Literal["fp32", "bf16", "fp16"]
-HALVES: tuple[Name, ...] = ("bf16", "fp16")
+import torch
 
-AGREES = 0.02  # largest relative error; bf16 keeps 8 bits, so its products are off by about 0.005
-FASTER = 0.9  # of fp32's time; a smaller gain is within the noise
+# onednn: fp32 as well, multiplied by oneDNN instead of MKL, which on processors that are not Intel's is the slower one.
+Name = Literal["fp32", "onednn", "bf16", "fp16"]
+OTHERS: tuple[Name, ...] = ("onednn", "bf16", "fp16")
+
+# Largest relative error. bf16 keeps 8 bits, so its products are off by about 0.005; fp32's, added up in another order,
+# by 1e-6.
+AGREES = {"onednn": 1e-5, "bf16": 0.02, "fp16": 0.02}
+FASTER = {"onednn": 0.98, "bf16": 0.9, "fp16": 0.9}  # of fp32's time; a smaller gain is within the noise
 PATIENCE = 120.0  # seconds; emulated fp16 is slow, not endless
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What the probe saw of one half precision: `died` says how it ended if it did not answer."""
+    """What the probe saw of one way to compute: `died` says how it ended if it did not answer."""
 
     precision: str
     error: float = math.inf
@@ -30,42 +36,71 @@ class Finding:
     @property
     def good(self) -> bool:
         """Works, agrees with fp32 and is faster than it. NaN fails every comparison."""
-        return not self.died and self.error <= AGREES and self.ratio <= FASTER
+        return self.right and self.ratio <= FASTER[self.precision]
+
+    @property
+    def right(self) -> bool:
+        return not self.died and self.error <= AGREES[self.precision]
 
     @property
     def verdict(self) -> str:
         if self.died:
             return f"does not work: {self.died}"
-        if not self.error <= AGREES:
-            return f"wrong: off by {self.error:.1%}"
+        if not self.right:
+            return f"wrong: off by {self.error:.1%}" if self.error > 1e-3 else f"wrong: off by {self.error:.0e}"
         pace = f"{self.ratio:.2f} of fp32's time"
         return f"works, {pace}" if self.good else f"works, but not faster: {pace}"
 
 
 def choose(wanted: str = "auto", probe: Callable[[], Mapping[str, Finding]] | None = None) -> Name:
-    """The precision to compute in; `auto` is bf16 where it is good and fp32 everywhere else.
+    """What to compute in; `auto` is bf16 where it is good, else fp32 by oneDNN where that is, else fp32.
 
     fp16 must be asked for by name: its range is small, so training needs loss scaling.
     """
-    if wanted == "auto":
-        return "bf16" if (probe or measure)().get("bf16", Finding("bf16")).good else "fp32"
     if wanted == "fp32":
         return "fp32"
-    for half in HALVES:
-        if wanted == half:
-            if (finding := (probe or measure)()[half]).died or not finding.error <= AGREES:
-                raise ValueError(f"{half} on this machine {finding.verdict}; use fp32 or auto")
-            return half
-    raise ValueError(f"no precision {wanted!r}; one of auto, fp32, bf16, fp16")
+    if wanted not in ("auto", *OTHERS):
+        raise ValueError(f"no precision {wanted!r}; one of auto, fp32, {', '.join(OTHERS)}")
+    found = (probe or measure)()
+    for name in ("bf16", "onednn") if wanted == "auto" else ():
+        if name in found and found[name].good:
+            return name
+    for name in OTHERS:
+        if wanted == name:
+            if not found[name].right:
+                raise ValueError(f"{name} on this machine {found[name].verdict}; use fp32 or auto")
+            return name
+    return "fp32"
+
+
+def called(name: str) -> str:
+    """As messages call a choice."""
+    return "fp32 by oneDNN" if name == "onednn" else name
+
+
+@contextmanager
+def multiplying(name: str) -> Iterator[None]:
+    """Products of fp32 matrices by the library that a choice names.
+
+    torch's word for it is `medium`: bf16 inside, where the processor has matrix units for it, and else plain fp32 by
+    oneDNN. The probe tells the two apart by their error.
+    """
+    before = torch.get_float32_matmul_precision()
+    try:
+        if name == "onednn":
+            torch.set_float32_matmul_precision("medium")
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @cache
-def measure(halves: tuple[Name, ...] = HALVES, device: str = "cpu") -> dict[str, Finding]:
-    """Half precisions, probed in a child process; a few seconds, once per process."""
+def measure(names: tuple[Name, ...] = OTHERS, device: str = "cpu") -> dict[str, Finding]:
+    """Other ways than plain fp32, probed in a child process; a few seconds, once per process."""
     program = [sys.executable, "-m", "multihead.machine.probe", device]
     findings: dict[str, Finding] = {}
     # One child answers for all, unless a precision kills it: then another goes on with the rest.
-    while left := [half for half in halves if half not in findings]:
+    while left := [name for name in names if name not in findings]:
         found, died = _ask([*program, *left], PATIENCE)
         findings |= {finding.precision: finding for finding in found}
         if len(found) < len(left):

@@ -1,4 +1,4 @@
-"""Runs a training step's products in half precision, compares them with fp32 and times both.
+"""Runs a training step's products in half precision or by another library, compares them with fp32 and times both.
 
 A program of its own, started by `precision.measure`: on some processors the first half-precision product
 ends the process with SIGILL although every capability check says yes. Prints one JSON line per precision.
@@ -10,35 +10,47 @@ import time
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-ROUNDS = 6
+from multihead.machine.precision import multiplying
+
+DTYPES = {"onednn": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+ROUNDS, LEAST, BUDGET = 12, 3, 1.0  # as many rounds as the seconds allow, within these limits
+D, F = 256, 1024
 
 
-def step(x: Tensor, w: Tensor) -> list[Tensor]:
-    """Projection, attention, projection, and their gradients: x [B,T,D], w [D,D] -> y, dy/dx, dy/dw."""
-    x, w = x.detach().requires_grad_(), w.detach().requires_grad_()
+def step(x: Tensor, *weights: Tensor) -> list[Tensor]:
+    """A block's products and their gradients: x [B,T,D], weights [D,D], [D,F], [F,D] -> y and the gradients of all."""
+    x, w, up, down = (tensor.detach().requires_grad_() for tensor in (x, *weights))
     q = (x @ w).unflatten(-1, (4, -1)).transpose(1, 2)  # [B,H,T,K]
-    y = scaled_dot_product_attention(q, q, q, is_causal=True).transpose(1, 2).flatten(2) @ w
-    return [y.detach(), *torch.autograd.grad(y.float().square().sum(), (x, w))]
+    scores = torch.softmax((q @ q.mT).float(), dim=-1).to(q.dtype)
+    y = (scores @ q).transpose(1, 2).flatten(2) @ up @ down
+    return [y.detach(), *torch.autograd.grad(y.float().square().sum(), (x, w, up, down))]
 
 
-def report(dtype: torch.dtype, device: str) -> dict[str, float]:
+def report(name: str, device: str) -> dict[str, float]:
     """`error`: the largest relative error of an output or a gradient; `ratio`: time over fp32's."""
     torch.manual_seed(0)
-    full = torch.randn(2, 256, 256).to(device), (torch.randn(256, 256) / 16).to(device)
-    half = full[0].to(dtype), full[1].to(dtype)
-    errors = [float((b.float() - a).norm() / a.norm()) for a, b in zip(step(*full), step(*half), strict=True)]
+    shapes = (4, 128, D), (D, D), (D, F), (F, D)
+    full = [(torch.randn(shape) / (1 if len(shape) == 3 else shape[0] ** 0.5)).to(device) for shape in shapes]
+    other = [tensor.to(DTYPES[name]) for tensor in full]
+    with multiplying(name):
+        found = step(*other)
+    errors = [float((b.float() - a).norm() / a.norm()) for a, b in zip(step(*full), found, strict=True)]
     # Interleaved, because a shared machine slows down and recovers; the minimum is free of neighbours.
-    times = [(seconds(*full), seconds(*half)) for _ in range(ROUNDS)]
+    times: list[tuple[float, float]] = []
+    began = time.perf_counter()
+    while len(times) < LEAST or (len(times) < ROUNDS and time.perf_counter() - began < BUDGET):
+        times.append((seconds(full), seconds(other, name)))
     return {"error": max(errors), "ratio": min(t for _, t in times) / min(t for t, _ in times)}
 
 
-def seconds(x: Tensor, w: Tensor) -> float:
-    start = time.perf_counter()
-    float(step(x, w)[-1].sum())  # a graphics card has not computed before it is asked for a number
-    return time.perf_counter() - start
+def seconds(tensors: list[Tensor], name: str = "fp32") -> float:
+    # The processor's own time where it computes by itself: it does not count what others did meanwhile.
+    clock = time.thread_time if tensors[0].device.type == "cpu" else time.perf_counter
+    with multiplying(name):
+        start = clock()
+        float(step(*tensors)[-1].sum())  # a graphics card has not computed before it is asked for a number
+        return clock() - start
 
 
 if __name__ == "__main__":
@@ -46,5 +58,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     device, *names = sys.argv[1:]
     for name in names:
-        sys.stdout.write(json.dumps({"precision": name, **report(DTYPES[name], device)}) + "\n")
+        sys.stdout.write(json.dumps({"precision": name, **report(name, device)}) + "\n")
         sys.stdout.flush()  # the next precision may end this process

@@ -161,7 +161,9 @@ class Train(Section):
     keep: Count = key(2, "checkpoints on disk")
     seed: Annotated[int, Field(ge=0, lt=2**32)] = key(1, "decides order, dropout and new weights")
     threads: Literal["auto"] | Count = key("auto", "auto, or a number")
-    precision: Literal["auto", "fp32", "bf16"] = key("auto", "auto (tried out on this machine), fp32 or bf16")
+    precision: Literal["auto", "fp32", "onednn", "bf16"] = key(
+        "auto", "auto (tried out on this machine), fp32, onednn (fp32 by another library) or bf16"
+    )
     compile: Literal["auto"] | bool = key("auto", "auto (where it pays), true or false")
 
     @model_validator(mode="before")

@@ -21,6 +21,7 @@ from multihead.data.batches import plan
 from multihead.data.epochs import Epochs
 from multihead.data.lengths import Lengths
 from multihead.machine.device import seed
+from multihead.machine.precision import multiplying
 from multihead.models import Model
 from multihead.tasks import Task, Window
 from multihead.train.optimizer import gathered, rate
@@ -51,7 +52,7 @@ class Plan:
     floor: float = 0.0  # the share of the learning rate that is left at the end
     clip: float = 1.0
     seed: int = 1
-    precision: str = "fp32"  # or bf16
+    precision: str = "fp32"  # or onednn, bf16
 
 
 @dataclass(frozen=True)
@@ -213,9 +214,10 @@ def accumulated(
     loss, count, real, padded = 0.0, 0.0, 0, 0
     for rows in batches:
         batch = task.collate([data[int(row)] for row in rows])
-        with torch.autocast(task.device.type, torch.bfloat16, enabled=precision == "bf16"):
-            total, number = task.loss(model, batch)
-        total.backward()
+        with multiplying(precision):
+            with torch.autocast(task.device.type, torch.bfloat16, enabled=precision == "bf16"):
+                total, number = task.loss(model, batch)
+            total.backward()
         loss, count = loss + float(total.detach()), count + float(number)
         keeps = [batch[name] for name in ("keep", "target_keep") if name in batch]
         real, padded = real + sum(int(keep.sum()) for keep in keeps), padded + sum(keep.numel() for keep in keeps)

@@ -13,7 +13,7 @@ from typing import cast
 import torch
 from torch import nn
 
-from multihead.machine.precision import Finding, Name, choose, measure
+from multihead.machine.precision import Finding, Name, called, choose, measure
 from multihead.models import Decoder, Encoder, EncoderDecoder, Model
 from multihead.train.checkpoints import states
 
@@ -22,9 +22,15 @@ Probe = Callable[[], Mapping[str, Finding]]
 
 def precision_of(wanted: str, device: torch.device, probe: Probe | None = None) -> tuple[Name, str]:
     """What to compute in, and the reason if the machine decided. Weights and their state are fp32 in any case."""
-    probe = probe or partial(measure, ("bf16",), device.type)
+    names: tuple[Name, ...] = ("onednn", "bf16") if device.type == "cpu" else ("bf16",)
+    probe = probe or partial(measure, names, device.type)
     name = choose(wanted, probe)
-    return name, f"training in {name}: bf16 here {probe()['bf16'].verdict}" if wanted == "auto" else ""
+    return name, f"training in {called(name)}: {'; '.join(seen(probe()))}" if wanted == "auto" else ""
+
+
+def seen(found: Mapping[str, Finding]) -> list[str]:
+    """What the probe saw of each way, in words."""
+    return [f"{called(name)} here {finding.verdict}" for name, finding in found.items()]
 
 
 def kept_precision(directory: Path) -> str | None:
