@@ -57,6 +57,40 @@ def test_loss_and_gradients_are_those_of_the_plain_way(monkeypatch, chunk, smoot
     assert (nats[labels == IGNORE] == 0).all()
 
 
+@pytest.mark.parametrize("chunk", [2 * V, 1 << 22])
+def test_all_products_are_of_halves_under_autocast_and_what_is_summed_is_whole(monkeypatch, chunk):
+    monkeypatch.setattr(vocabulary, "CHUNK", chunk)
+    readout, hidden, labels = parts(True, False, 1.0)
+    readout, hidden = readout.float(), hidden.detach().float().requires_grad_()
+    wanted = plain(readout, hidden, labels, 0.1)
+    wanted.backward()
+    gradients = [hidden.grad, *(p.grad for p in readout.parameters())]
+    hidden.grad = None
+    readout.zero_grad()
+    with Products() as products, torch.autocast("cpu", torch.bfloat16):
+        found = vocabulary_loss(readout, hidden, labels, 0.1)
+    found.backward()
+    assert products.seen == {torch.bfloat16}
+    assert found.dtype == torch.float32
+    assert found.item() == pytest.approx(wanted.item(), rel=0.02)
+    for ours, theirs in zip([hidden.grad, *(p.grad for p in readout.parameters())], gradients, strict=True):
+        assert ours.dtype == torch.float32
+        assert (ours - theirs).norm() < 0.02 * theirs.norm()
+
+
+class Products(TorchDispatchMode):
+    """What matrix products are made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "mm" in str(func):
+            self.seen.add(args[-1].dtype)
+        return func(*args, **(kwargs or {}))
+
+
 def test_nothing_to_foretell_is_no_loss():
     readout, hidden, labels = parts(True, False, 1.0)
     found = vocabulary_loss(readout, hidden, torch.full_like(labels, IGNORE))

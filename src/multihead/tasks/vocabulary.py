@@ -94,8 +94,11 @@ class _Loss(torch.autograd.Function):
         to_weight = torch.zeros_like(weight) if needs[1] else None
         to_bias = torch.zeros_like(bias) if bias is not None and needs[2] else None
         at = 0
-        for part, wanted in _chunks(hidden, labels, len(weight)):
-            logits = whole(F.linear(part, weight, bias))
+        # Under autocast all three products are of halves; what is summed stays whole.
+        halves = torch.is_autocast_enabled(hidden.device.type)
+        table = weight.to(torch.get_autocast_dtype(hidden.device.type)) if halves else weight
+        for part, wanted in _chunks(hidden.to(table.dtype), labels, len(weight)):
+            logits = whole(F.linear(part, table, bias))
             slope = torch.softmax(logits, -1)  # the chances; from here on the gradient by the logits
             lse = logits.amax(-1, keepdim=True) - slope.amax(-1, keepdim=True).log()  # one pass of exp serves both
             said = logits.gather(1, wanted[:, None])
@@ -104,13 +107,19 @@ class _Loss(torch.autograd.Function):
                 total -= smoothing * logits.mean(-1).sum()
                 slope.sub_(smoothing / len(weight))
             slope.scatter_add_(1, wanted[:, None], torch.full_like(said, smoothing - 1))
-            slope = slope.to(part.dtype)
-            if to_hidden is not None:
-                torch.mm(slope, weight, out=to_hidden[at : at + len(part)])
-            if to_weight is not None:
-                to_weight.addmm_(slope.t(), part)
             if to_bias is not None:
                 to_bias += slope.sum(0)
+            slope = slope.to(part.dtype)
+            if halves:
+                if to_hidden is not None:
+                    to_hidden[at : at + len(part)] = slope @ table
+                if to_weight is not None:
+                    to_weight += slope.t() @ part
+            else:
+                if to_hidden is not None:
+                    torch.mm(slope, table, out=to_hidden[at : at + len(part)])
+                if to_weight is not None:
+                    to_weight.addmm_(slope.t(), part)
             at += len(part)
         ctx.save_for_backward(to_hidden, to_weight, to_bias)
         return total
