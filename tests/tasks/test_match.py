@@ -1,11 +1,14 @@
-"""match, both texts read together: which label is scored."""
+"""match, both texts read together: which label is scored, and pairs without an order."""
 
 from __future__ import annotations
 
 import pytest
+import torch
 
 from multihead.data.tokenizer import Tokenizer
+from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.tasks.match import Match
+from multihead.tasks.predict import predictions
 
 TOKENIZER = Tokenizer.train(["some words"], "wordpiece", 40)
 
@@ -43,3 +46,31 @@ def test_a_wanted_label_that_is_not_there_is_said() -> None:
 
 def test_three_classes_are_scored_by_accuracy() -> None:
     assert Match(TOKENIZER, ["a", "b", "yes"], 32, 4).scorer().main == "accuracy"
+
+
+@pytest.mark.parametrize("options", [{}, {"score": (0.0, 5.0)}])
+def test_read_both_ways_round_the_order_means_nothing(options: dict) -> None:
+    torch.manual_seed(0)
+    labels = ["score"] if options else ["0", "1"]
+    model = Model(Encoder(ModelConfig(vocab=len(TOKENIZER), dim=8, layers=1, heads=2)), Classes(8, len(labels), "mean"))
+    pairs = [("some words", "words"), ("words words some", "some"), ("some " * 40, "words")]
+    said = {}
+    for symmetric in (False, True):
+        task = Match(TOKENIZER, labels, 16, 4, symmetric=symmetric, **options)
+        ways = [[{"text_a": a, "text_b": b} for a, b in pairs], [{"text_a": b, "text_b": a} for a, b in pairs]]
+        said[symmetric] = [[found for _, found in predictions(model, task, rows)] for rows in ways]
+    assert said[True][0] == said[True][1]
+    assert said[False][0] != said[False][1]
+    for one, other, both in zip(*said[False], said[True][0], strict=True):
+        assert both["score"] <= max(one["score"], other["score"])
+    assert [found.get("receipt") for found in said[True][0]] == [found.get("receipt") for found in said[False][0]]
+
+
+def test_both_ways_are_learnt() -> None:
+    row = {"text_a": "some", "text_b": "words words", "label": "1"}
+    first, second = Match(TOKENIZER, ["0", "1"], 16, 4, symmetric=True).encode(row)
+    (alone,) = Match(TOKENIZER, ["0", "1"], 16, 4).encode(row)
+    (turned,) = Match(TOKENIZER, ["0", "1"], 16, 4).encode({**row, "text_a": "words words", "text_b": "some"})
+    for found, want in ((first, alone), (second, turned)):
+        assert all((found[name] == want[name]).all() for name in want)
+    assert (first["tokens"] != second["tokens"]).any()

@@ -71,3 +71,18 @@ def test_a_vector_of_its_own_is_always_the_mean(tmp_path: Path) -> None:
     runs = runs_of(tmp_path, "match")
     with pytest.raises(ValueError, match=r"match\.pool is for kind"):
         runs.make("run", "match.kind=bi", "match.pool=first")
+    with pytest.raises(ValueError, match=r"match\.symmetric is for kind"):
+        runs.make("run", "match.kind=bi", "match.symmetric=true")
+
+
+def test_a_pair_without_an_order_is_told_as_one_input(tmp_path: Path) -> None:
+    runs = runs_of(tmp_path, "match")
+    run = runs.make("run", "match.symmetric=true", steps=4)
+    assert len(run.examples) == 2 * run.examples.inputs.rows
+    assert run.examples.inputs.windowed == 0
+    for _ in run:
+        pass
+    run.finish(replicates=0)
+    again = mh.load(runs.directory / "run" / "model")
+    a, b = {"text_a": "Ada went to Rome", "text_b": "Bo"}, {"text_a": "Bo", "text_b": "Ada went to Rome"}
+    assert again.predict([a]) == again.predict([b])

@@ -208,6 +208,7 @@ class Match(Section):
     positive: Name | None = key(None, "the label of texts that belong together; unset: 1, yes, same …", "same")
     temperature: Annotated[float, Field(gt=0, le=1)] = key(0.05, "bi: lower = the nearest wrong text counts more")
     pool: Pool = key("auto", POOL)
+    symmetric: bool = key(False, "cross: which text comes first means nothing: learnt and judged both ways")
 
 
 class Answer(Section):

@@ -24,7 +24,7 @@ class Match(Classify):
     """Both texts go through the model together (a cross-encoder), so that every word sees the other text.
 
     options: score: (low, high) of a numeric label; absent, the label is a class. positive: of two classes, the one of
-    texts that belong together.
+    texts that belong together. symmetric: each pair is read both ways round, and what is said of the two is averaged.
     """
 
     name = "match"
@@ -42,6 +42,16 @@ class Match(Classify):
     @classmethod
     def golden(cls, values: Values, **options: Any) -> Iterable[str]:
         return () if options.get("score") else super().golden(values)
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.readings = 2 if options.get("symmetric") else 1
+
+    def encode(self, values: Values) -> list[Window]:
+        if self.readings == 1:
+            return super().encode(values)
+        turned = {**values, "text_a": values["text_b"], "text_b": values["text_a"]}
+        return super().encode(values) + super().encode(turned)
 
     def texts(self, values: Values) -> tuple[str, ...]:
         return values["text_a"], values["text_b"]

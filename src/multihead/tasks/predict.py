@@ -57,8 +57,10 @@ def predictions(
             prediction = task.answer(values, several, list(islice(said, len(several))))
             unknown = sum(int((window["tokens"] == task.tokenizer.special.get("unk", -1)).sum()) for window in several)
             lost = sum(int(window.get("cut", 0)) for window in several)  # tokens that no window holds
-            if len(several) > 1 or unknown or lost:
-                prediction["receipt"] = {"windows": len(several), "truncated": lost, "unknown": unknown}
+            pieces = len(several) // task.readings
+            if pieces > 1 or unknown or lost:
+                told = {"windows": pieces, "truncated": lost, "unknown": unknown // task.readings}
+                prediction["receipt"] = told
             yield values, prediction
 
 

@@ -64,6 +64,7 @@ class Task(ABC):
     readout: ReadoutKind
     body: ClassVar[Literal["encoder", "decoder", "pair"]] = "encoder"  # what it sits on; pair: encoder and decoder
     running: bool = False  # trained on running text: all rows one after the other, cut into equal windows
+    readings: int = 1  # windows that an input gives which fits: 2 where it is read both ways round
     smoothing: float = 0.0  # of labels, while training
     device = torch.device("cpu")  # where the model is, and batches are made for it
 

@@ -188,7 +188,7 @@ def encoded(task: Task, rows: Side, cache: Path, key: str) -> Examples:
                 continue
             lost = sum(int(window.get("cut", 0)) for window in windows)
             cut = {"rows": cut["rows"] + (lost > 0), "tokens": cut["tokens"] + lost}
-            used, windowed = used + 1, windowed + (len(windows) > 1)
+            used, windowed = used + 1, windowed + (len(windows) > task.readings)
             for window in windows:
                 yield {name: array.reshape(-1) for name, array in window.items()}
         told.update(left=left, cut=cut, read=str(rows.reading), inputs=Inputs(used, windowed, cut["rows"]))
