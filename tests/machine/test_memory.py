@@ -69,3 +69,22 @@ def test_resident_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = memory.resident()
     monkeypatch.setattr(memory, "Path", lambda name: Path("/nowhere"))
     assert abs(memory.resident() - exact) < 16 * MIB
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems' allocators know neither")
+def test_freed_memory_stays_until_it_is_given_back() -> None:
+    program = """
+import torch
+from multihead.machine import memory
+memory.keep_freed()
+before = memory.resident()
+blocks = [torch.ones(2**20) for _ in range(32)]  # 4 MiB each
+del blocks[:-1]  # the last one lies above the gap
+kept = memory.resident()
+memory.give_back_freed()
+print(before, kept, memory.resident())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    before, kept, after = map(int, done.stdout.split())
+    assert kept - before > 120 * MIB
+    assert after - before < 20 * MIB

@@ -227,3 +227,13 @@ def test_the_cache_of_tokens_is_used_again_and_follows_the_data(runs):
     runs.data.write_text(runs.data.read_text(encoding="utf-8") + "one more film,good\n", encoding="utf-8")
     runs.make("run")
     assert sum(path.is_dir() for path in cache.iterdir()) == 2
+
+
+def test_what_was_freed_is_given_back_once_much_is_held(runs, monkeypatch):
+    given = []
+    monkeypatch.setattr("multihead.machine.memory.give_back_freed", lambda: given.append(1))
+    for room, times in ((2**60, 0), (0, 3)):
+        run = runs.make(f"run-{room}", steps=3)
+        run.room = room
+        list(run)
+        assert len(given) == times

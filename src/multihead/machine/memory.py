@@ -50,3 +50,11 @@ def keep_freed() -> None:
         trim_threshold, mmap_max = -1, -4  # as malloc.h numbers them
         mallopt(mmap_max, 0)
         mallopt(trim_threshold, 2**31 - 1)
+
+
+def give_back_freed() -> None:
+    """What `keep_freed` held back goes to the system. Batches of many shapes leave gaps between what is in use: of a
+    small BERT's training on long texts, 6 GB were held where 2.5 were ever used at once."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -41,6 +41,7 @@ from multihead.train.speed import kept_precision, precision_of, stepping
 from multihead.train.turns import ordered
 
 MEAN = "mean"  # of the main scores of several tasks
+HELD = 0.5  # of the memory that may be used: beyond it, what was freed is given back
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class Training:
         self._claim(fresh)
         began = None if fresh else kept_precision(self.out / "checkpoints")
         memory.keep_freed()
+        self.room = int(HELD * memory.limit())
         torch.set_num_threads(processors() if run.train.threads == "auto" else int(run.train.threads))
         self.subjects: list[Subject]
         self.subjects, self.model = set_up(run)  # of several tasks, the model holds the readouts of all
@@ -187,6 +189,8 @@ class Training:
             self.curves.add(step.step, points(step))
             if self.average is not None:
                 blend(self.average, self.model, min(options.ema_decay, (1 + step.step) / (10 + step.step)))
+            if memory.resident() > self.room:
+                memory.give_back_freed()
             yield step
             last = step.step == self.order.steps
             if self.validated and (step.step % per_epoch == 0 or last):
