@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -114,30 +116,27 @@ def test_nothing_to_look_at_or_nobody_who_looks(queries: int, keys: int) -> None
     assert not mixed.any()
 
 
-@pytest.mark.parametrize("case", ["bf16", "medium"])
+@pytest.mark.parametrize("case", ["bf16", "oneDNN"])
 @pytest.mark.parametrize("mask", [None, Mask.causal() & Mask.lengths([5, 0]), Mask.window(2)])
 def test_small_products_are_kept_from_onednn(monkeypatch, case, mask):
     """In half precision, and where oneDNN multiplies fp32, training takes the kernel in fp32 by the usual library."""
     torch.manual_seed(0)
     dtype = torch.bfloat16 if case == "bf16" else torch.float32
     q, k, v = (torch.randn(2, h, 5, w).to(dtype).requires_grad_() for h, w in ((4, 6), (2, 6), (2, 7)))
-    products = []
+    products, matmul = [], SimpleNamespace(fp32_precision="none" if case == "bf16" else "bf16")
+    monkeypatch.setattr(kernels, "_MATMUL", matmul)
     for name in ("_FLASH", "_BACKWARD"):
         op = getattr(kernels, name)
 
         def told(*given, op=op, **options):
-            products.append((given[0].dtype, torch.get_float32_matmul_precision()))
+            products.append((given[0].dtype, matmul.fp32_precision))
             return op(*given, **options)
 
         monkeypatch.setattr(kernels, name, told)
-    torch.set_float32_matmul_precision("highest" if case == "bf16" else "medium")
-    try:
-        mixed, lse = attend(q, k, v, mask)
-        found = torch.autograd.grad(mixed.float().square().sum(), (q, k, v))
-        assert torch.get_float32_matmul_precision() == ("highest" if case == "bf16" else "medium")
-    finally:
-        torch.set_float32_matmul_precision("highest")
-    assert products == [(torch.float32, "highest")] * 2
+    mixed, lse = attend(q, k, v, mask)
+    found = torch.autograd.grad(mixed.float().square().sum(), (q, k, v))
+    assert matmul.fp32_precision == ("none" if case == "bf16" else "bf16")
+    assert products == [(torch.float32, "ieee")] * 2
     assert mixed.dtype == dtype
     assert lse.dtype == torch.float32
     want, want_lse = explicit(*(x.double() for x in (q, k, v)), Sight(mask, 5, 5, q.double()), scale=6**-0.5)

@@ -85,11 +85,12 @@ def test_bf16_inside_is_not_taken_for_fp32(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_products_are_given_back() -> None:
-    before = torch.get_float32_matmul_precision()
-    for name, inside in (("fp32", before), ("bf16", before), ("onednn", "medium")):
+    matmul = torch.backends.mkldnn.matmul
+    before = matmul.fp32_precision
+    for name, inside in (("fp32", before), ("bf16", before), ("onednn", "bf16")):
         with precision.multiplying(name):
-            assert torch.get_float32_matmul_precision() == inside
-        assert torch.get_float32_matmul_precision() == before
+            assert matmul.fp32_precision == inside
+        assert matmul.fp32_precision == before
 
 
 def test_a_hang_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from multihead.data.tokenizer import Tokenizer
-from multihead.machine.precision import Finding, called, measure
+from multihead.machine.precision import MATMUL, Finding, called, measure
 from multihead.models import Classes, Encoder, EncoderDecoder, Model, ModelConfig
 from multihead.tasks import Classify
 from multihead.train import checkpoints
@@ -90,7 +90,7 @@ def test_the_loss_is_computed_as_was_chosen(precision):
         seen: list[tuple[bool, str]]
 
         def loss(self, model, batch):
-            self.seen.append((torch.is_autocast_enabled("cpu"), torch.get_float32_matmul_precision()))
+            self.seen.append((torch.is_autocast_enabled("cpu"), MATMUL.fp32_precision))
             return model.readout.scores.weight.square().sum(), torch.tensor(1)
 
     tokenizer = Tokenizer.train(["a b c"], "wordpiece", 50)
@@ -98,10 +98,11 @@ def test_the_loss_is_computed_as_was_chosen(precision):
     task.seen = []
     model = Model(Encoder(ModelConfig(vocab=len(tokenizer), dim=8, layers=1, heads=2)), Classes(8, 2))
     data = Windows(task.encode({"text": "a b", "label": "x"}))
+    before = MATMUL.fp32_precision
     list(fit(model, task, data, adamw(model, 1e-3), Plan(steps=2, precision=precision)))
-    assert task.seen == [(precision == "bf16", "medium" if precision == "onednn" else "highest")] * 2
+    assert task.seen == [(precision == "bf16", "bf16" if precision == "onednn" else before)] * 2
     assert not torch.is_autocast_enabled("cpu")
-    assert torch.get_float32_matmul_precision() == "highest"
+    assert MATMUL.fp32_precision == before
 
 
 class Windows(list):

@@ -23,6 +23,7 @@ from multihead.attention.sight import LARGEST_TABLE, Sight
 # flag beside a mask.
 _FLASH = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
 _BACKWARD = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward", None)
+_MATMUL: Any = getattr(torch.backends.mkldnn, "matmul", None)  # which library multiplies fp32; "bf16": oneDNN
 SMALL_TILES = 2**20  # queries times keys
 
 
@@ -122,7 +123,7 @@ def _slow_tiles(q: Tensor, k: Tensor, v: Tensor) -> bool:
     texts are large enough (2,048 tokens: 0.8 of the time in bf16)."""
     if torch.compiler.is_compiling() or q.shape[2] * k.shape[2] > SMALL_TILES:
         return False
-    if torch.get_float32_matmul_precision() == "medium" and q.dtype == torch.float32:
+    if _MATMUL is not None and q.dtype == torch.float32 and _MATMUL.fp32_precision == "bf16":
         return True
     return q.dtype.itemsize < 4 and torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
 
@@ -154,12 +155,14 @@ class _Tiles(torch.autograd.Function):
 
 @contextmanager
 def _usual_products() -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
+    if _MATMUL is None:
+        yield
+        return
+    before, _MATMUL.fp32_precision = _MATMUL.fp32_precision, "ieee"
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        _MATMUL.fp32_precision = before
 
 
 def _rows_at_a_time(q: Tensor, sight: Sight) -> int:

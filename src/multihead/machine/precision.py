@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -21,6 +21,7 @@ OTHERS: tuple[Name, ...] = ("onednn", "bf16", "fp16")
 # by 1e-6.
 AGREES = {"onednn": 1e-5, "bf16": 0.02, "fp16": 0.02}
 FASTER = {"onednn": 0.98, "bf16": 0.9, "fp16": 0.9}  # of fp32's time; a smaller gain is within the noise
+MATMUL: Any = getattr(torch.backends.mkldnn, "matmul", None)  # torch's switches for products by oneDNN
 PATIENCE = 120.0  # seconds; emulated fp16 is slow, not endless
 
 
@@ -82,16 +83,17 @@ def called(name: str) -> str:
 def multiplying(name: str) -> Iterator[None]:
     """Products of fp32 matrices by the library that a choice names.
 
-    torch's word for it is `medium`: bf16 inside, where the processor has matrix units for it, and else plain fp32 by
-    oneDNN. The probe tells the two apart by their error.
+    torch's switch for it says bf16: that is what happens where the processor has matrix units for bf16; elsewhere it is
+    plain fp32 by oneDNN. The probe tells the two apart by their error. Older versions of torch have no such switch.
     """
-    before = torch.get_float32_matmul_precision()
+    if name != "onednn" or MATMUL is None:
+        yield
+        return
+    before, MATMUL.fp32_precision = MATMUL.fp32_precision, "bf16"
     try:
-        if name == "onednn":
-            torch.set_float32_matmul_precision("medium")
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        MATMUL.fp32_precision = before
 
 
 @cache
