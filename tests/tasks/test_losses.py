@@ -1,4 +1,4 @@
-"""Label smoothing: against its definition, and against nothing at all."""
+"""Label smoothing and agreement: against their definitions, and against nothing at all."""
 
 from __future__ import annotations
 
@@ -55,6 +55,22 @@ def test_as_torch_has_it_and_a_sum_over_parts(shape, smoothing):
         assert torch.allclose(whole / count, mean, rtol=1e-5)
     parts = sum(class_loss(a, b, smoothing) for a, b in zip(logits.split(2), labels.split(2), strict=True))
     assert torch.allclose(whole, parts, rtol=1e-5, atol=1e-6)
+
+
+@given(shapes, st.floats(0.1, 5.0))
+def test_two_readings_are_pulled_together_by_both_divergences(shape, agree):
+    logits, labels, _ = made(shape)
+    both, twice = torch.cat((logits, logits + logits.flip(0))), torch.cat((labels, labels))
+    found = class_loss(both.double(), twice, 0.1, agree=agree) - class_loss(both.double(), twice, 0.1)
+    p, q = both[twice != IGNORE].double().log_softmax(-1).chunk(2)
+    want = sum(F.kl_div(a, b, reduction="sum", log_target=True) for a, b in ((p, q), (q, p)))
+    assert torch.allclose(found, agree / 2 * want, atol=1e-10)
+    binary = (labels[:, None] == torch.arange(logits.shape[1])).float()
+    found = label_loss(both.double(), torch.cat((binary, binary)), agree=agree)
+    found = found - label_loss(both.double(), torch.cat((binary, binary)))
+    p, q = (F.logsigmoid(torch.stack((z, -z))) for z in both.double().chunk(2))
+    want = sum(F.kl_div(a, b, reduction="sum", log_target=True) for a, b in ((p, q), (q, p)))
+    assert torch.allclose(found, agree / 2 * want, atol=1e-10)
 
 
 def test_nothing_to_learn_from_is_zero_and_not_nan():

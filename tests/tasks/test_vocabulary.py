@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from multihead.models import ModelConfig, Vocabulary
 from multihead.tasks import IGNORE, vocabulary
+from multihead.tasks.losses import class_loss
 from multihead.tasks.vocabulary import vocabulary_loss, vocabulary_nats
 
 N, V, D = 11, 37, 6
@@ -55,6 +56,21 @@ def test_loss_and_gradients_are_those_of_the_plain_way(monkeypatch, chunk, smoot
         nats = vocabulary_nats(readout, hidden, labels)
     assert nats.sum().item() == pytest.approx(plain(readout, hidden, labels, 0.0).item(), rel=1e-5)
     assert (nats[labels == IGNORE] == 0).all()
+
+
+@pytest.mark.parametrize("chunk", [1, 4 * V, 1 << 22])
+def test_two_readings_are_pulled_together_as_classes_are(monkeypatch, chunk):
+    monkeypatch.setattr(vocabulary, "CHUNK", chunk)
+    readout, hidden, labels = parts(True, False, 1.0)
+    again = (hidden.detach() + 0.3 * torch.randn_like(hidden)).requires_grad_()
+    both, twice = torch.cat((hidden, again)), torch.cat((labels, labels))
+    wanted = class_loss(readout(both).flatten(0, 1), twice.flatten(), 0.1, agree=3.0)
+    assert wanted > class_loss(readout(both).flatten(0, 1), twice.flatten(), 0.1) + 1
+    true = torch.autograd.grad(wanted, (hidden, again, *readout.parameters()), retain_graph=True)
+    found = vocabulary_loss(readout, both, twice, 0.1, agree=3.0)
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-6)
+    for one, other in zip(torch.autograd.grad(found, (hidden, again, *readout.parameters())), true, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("chunk", [2 * V, 1 << 22])

@@ -22,6 +22,7 @@ WAYS = {
     "low rank": {"lora": 2},
     "low rank, averaged": {"lora": 2, "average": "ema"},
     "smoothed": {"smoothing": 0.1},
+    "agreeing": {"agree": 2.0},
     "patient": {"patience": 1, "eval_every": 2},
 }
 
@@ -191,6 +192,27 @@ def test_smoothing_beside_a_loss_without_classes_is_refused(tmp_path):
     text = f'task = "match"\nout = "{tmp_path / "run"}"\n[data]\ntrain = "{file}"\n[match]\ntarget = "score"\n'
     with pytest.raises(ValueError, match=r"train\.smoothing.*match\.target = score"):
         Training(read(text, ["train.smoothing=0.1"]))
+    with pytest.raises(ValueError, match=r"train\.agree is for .*match\.target = score"):
+        Training(read(text, ["train.agree=1"]))
+    text = f'task = "mask"\nout = "{tmp_path / "run"}"\n[data]\ntrain = "{file}"\n'
+    with pytest.raises(ValueError, match=r"train\.agree is for .*task = mask"):
+        Training(read(text, ["train.agree=1"]))
+
+
+def test_rows_that_must_agree_are_read_twice_with_other_dropout(runs):
+    """And what is said of a row twice is nearer together in the end than without."""
+    apart = {}
+    for agree in (0.0, 20.0):
+        run = runs.make(f"run-{agree}", agree=agree, steps=30, lr=3e-3)
+        steps = [event for event in run if isinstance(event, Step)]
+        task, model = run.task, run.loaded.model.train()
+        batch = task.collate([run.examples[row] for row in range(32)] * 2)
+        torch.manual_seed(0)
+        p, q = task.logits(model, batch).softmax(-1).detach().chunk(2)
+        apart[agree] = float((p - q).abs().mean())
+        apart[f"tokens {agree}"] = sum(step.tokens for step in steps)
+    assert apart["tokens 20.0"] == 2 * apart["tokens 0.0"]
+    assert 0 < apart[20.0] < 0.9 * apart[0.0]
 
 
 def test_one_writer_per_directory(runs, tmp_path):

@@ -154,6 +154,7 @@ class Train(Section):
     average: Literal["none", "ema", "last"] = key("none", "weights: none, ema, or last (mean of the kept checkpoints)")
     ema_decay: Annotated[float, Field(gt=0, lt=1)] = key(0.999, "for average = ema")
     smoothing: Share = key(0.0, "label smoothing; 0 = off")
+    agree: Annotated[float, Field(ge=0)] = key(0.0, "read rows twice and make both answers agree (R-Drop); 0 = off")
     patience: Whole = key(0, "stop after so many evaluations without a gain; 0 = never")
     eval_every: Whole = key(0, "steps between evaluations; 0 = after each epoch")
     eval_rows: Whole = key(0, "rows of valid, from its start, for evaluations while training; 0 = all")
@@ -162,7 +163,7 @@ class Train(Section):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = key(1, "decides order, dropout and new weights")
     threads: Literal["auto"] | Count = key("auto", "auto, or a number")
     precision: Literal["auto", "fp32", "onednn", "bf16"] = key(
-        "auto", "auto (tried out on this machine), fp32, onednn (fp32 by another library) or bf16"
+        "auto", "auto (tried out here), fp32, onednn (fp32 by another library) or bf16"
     )
     compile: Literal["auto"] | bool = key("auto", "auto (where it pays), true or false")
 

@@ -49,10 +49,10 @@ class Classify(Task):
         logits, label = self.logits(model, batch), batch["label"]
         count = torch.tensor(len(label))
         if self.options.get("multi_label"):
-            return label_loss(logits, label, self.smoothing), count
+            return label_loss(logits, label, self.smoothing, self.agree), count
         weights = self.options.get("class_weights")
         weight = None if not weights else logits.new_tensor([weights.get(name, 1.0) for name in self.labels])
-        return class_loss(logits, label, self.smoothing, weight), count
+        return class_loss(logits, label, self.smoothing, weight, self.agree), count
 
     def read(self, model: Model, batch: Batch) -> list[NDArray[Any]]:
         logits = self.logits(model, batch).float()

@@ -9,26 +9,38 @@ from torch import Tensor
 from multihead.tasks.task import IGNORE
 
 
-def class_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, weight: Tensor | None = None) -> Tensor:
+def class_loss(
+    logits: Tensor, labels: Tensor, smoothing: float = 0.0, weight: Tensor | None = None, agree: float = 0.0
+) -> Tensor:
     """Cross-entropy, summed: logits [N, C], labels [N] (IGNORE: none), weight [C] of each class.
 
     smoothing: that share of every label is spread over all classes alike (Szegedy et al. 2016); with 0 the bits are
     those of the plain loss.
+    agree: the second half reads the rows of the first again, with other dropout; so much counts how far the two are
+    apart (R-Drop, Liang et al. 2021): half of KL(p‖q) + KL(q‖p) = Σ (p − q)(log p − log q).
     """
     logits = whole(logits)
     weight = None if weight is None else weight.to(logits.dtype)
-    return F.cross_entropy(
+    total = F.cross_entropy(
         logits, labels, weight=weight, ignore_index=IGNORE, reduction="sum", label_smoothing=smoothing
     )
+    if agree:
+        p, q = logits[labels != IGNORE].log_softmax(-1).chunk(2)
+        total = total + agree / 2 * ((p.exp() - q.exp()) * (p - q)).sum()
+    return total
 
 
-def label_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+def label_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, agree: float = 0.0) -> Tensor:
     """Binary cross-entropy, summed: logits and labels [N, C], each label on its own; smoothing pulls it to 1/2."""
     logits = whole(logits)
     labels = labels.to(logits.dtype)
     if smoothing:
         labels = labels * (1 - smoothing) + smoothing / 2
-    return F.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
+    total = F.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
+    if agree:
+        p, q = logits.chunk(2)
+        total = total + agree / 2 * ((p.sigmoid() - q.sigmoid()) * (p - q)).sum()
+    return total
 
 
 def whole(logits: Tensor) -> Tensor:

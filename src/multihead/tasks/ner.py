@@ -152,7 +152,7 @@ class Ner(Task):
         labels = batch["labels"]
         count = (labels != IGNORE).sum()
         if not isinstance(model.readout, Chain):
-            return class_loss(logits.flatten(0, 1), labels.flatten(), self.smoothing), count
+            return class_loss(logits.flatten(0, 1), labels.flatten(), self.smoothing, agree=self.agree), count
         inner = labels.masked_fill(batch["word"] >= 0, IGNORE)
         pieces = class_loss(logits.flatten(0, 1), inner.flatten(), self.smoothing)
         return self._chain_loss(model.readout, logits, batch) + pieces, count

@@ -66,6 +66,7 @@ class Task(ABC):
     running: bool = False  # trained on running text: all rows one after the other, cut into equal windows
     readings: int = 1  # windows that an input gives which fits: 2 where it is read both ways round
     smoothing: float = 0.0  # of labels, while training
+    agree: float = 0.0  # while training, rows are read twice, and so much counts how far the two readings are apart
     device = torch.device("cpu")  # where the model is, and batches are made for it
 
     def __init__(self, tokenizer: Tokenizer, labels: Sequence[str], size: int = 512, overlap: int = 64, **options: Any):

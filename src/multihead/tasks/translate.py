@@ -111,7 +111,7 @@ class Translate(Task):
 
     def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
         hidden, labels = self.teach(model, batch, self.remember(model, batch))
-        total = vocabulary_loss(cast(Vocabulary, model.readout), hidden, labels, self.smoothing)
+        total = vocabulary_loss(cast(Vocabulary, model.readout), hidden, labels, self.smoothing, self.agree)
         return total, (labels != IGNORE).sum()
 
     def remember(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor | None]:

@@ -23,11 +23,17 @@ from multihead.tasks.task import IGNORE
 CHUNK = 1 << 22  # logits at a time: 16 MB, about a processor's last cache
 
 
-def vocabulary_loss(readout: Vocabulary, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Cross-entropy, summed: hidden [..., D], labels [...] (IGNORE: none). Smoothed as in `losses.class_loss`."""
+def vocabulary_loss(
+    readout: Vocabulary, hidden: Tensor, labels: Tensor, smoothing: float = 0.0, agree: float = 0.0
+) -> Tensor:
+    """Cross-entropy, summed: hidden [..., D], labels [...] (IGNORE: none). Smoothed, and made to agree, as in
+    `losses.class_loss`."""
     hidden, labels = _counted(readout, hidden, labels)
     if torch.is_grad_enabled():
-        total: Tensor = _Loss.apply(hidden, readout.weight, readout.bias, labels, smoothing)  # type: ignore[no-untyped-call]
+        if agree:  # the two readings of a token one behind the other, so that a chunk holds both
+            hidden = hidden.unflatten(0, (2, -1)).transpose(0, 1).flatten(0, 1)
+            labels = labels.view(2, -1).t().flatten()
+        total: Tensor = _Loss.apply(hidden, readout.weight, readout.bias, labels, smoothing, agree)  # type: ignore[no-untyped-call]
         return total
     return _nats(readout, hidden, labels, smoothing).sum()
 
@@ -67,7 +73,7 @@ class _Rows(torch.autograd.Function):
 
 
 def _chunks(hidden: Tensor, labels: Tensor, vocab: int) -> zip[tuple[Tensor, Tensor]]:
-    rows = max(1, CHUNK // vocab)
+    rows = max(2, CHUNK // vocab // 2 * 2)  # two readings of a token stay together
     return zip(hidden.split(rows), labels.split(rows), strict=True)
 
 
@@ -86,7 +92,7 @@ class _Loss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float, agree: float
     ) -> Tensor:
         needs = ctx.needs_input_grad
         total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
@@ -103,6 +109,10 @@ class _Loss(torch.autograd.Function):
             lse = logits.amax(-1, keepdim=True) - slope.amax(-1, keepdim=True).log()  # one pass of exp serves both
             said = logits.gather(1, wanted[:, None])
             total += (lse - (1 - smoothing) * said).sum()
+            if agree:
+                apart, towards = _apart(slope, logits - lse)
+                total += agree / 2 * apart
+                slope = slope.add_(towards, alpha=agree / 2)
             if smoothing:
                 total -= smoothing * logits.mean(-1).sum()
                 slope.sub_(smoothing / len(weight))
@@ -128,4 +138,13 @@ class _Loss(torch.autograd.Function):
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
         (slope,) = slopes
         scaled = (None if part is None else part.mul_(slope) for part in ctx.saved_tensors)
-        return (*scaled, None, None)
+        return (*scaled, None, None, None)
+
+
+def _apart(chances: Tensor, logs: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ (p − q)(log p − log q) of two readings, rows 2i and 2i + 1 of [2N, V], and its gradient by the logits."""
+    (p, q), (log_p, log_q) = (table.unflatten(0, (-1, 2)).unbind(1) for table in (chances, logs))
+    d, e = log_p - log_q, p - q
+    to_p = p * (d - (p * d).sum(-1, keepdim=True)) + e
+    to_q = q * ((q * d).sum(-1, keepdim=True) - d) - e
+    return (e * d).sum(), torch.stack((to_p, to_q), dim=1).flatten(0, 1)

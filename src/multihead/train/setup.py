@@ -191,7 +191,7 @@ def placed(one: Read, loaded: Loaded, others: Sequence[Model]) -> Subject:
     if options.get("chat") and loaded.tokenizer.template is None:
         give_template(loaded.tokenizer, options["start"], options["stop"][0])
     task = one.kind(loaded.tokenizer, one.labels, size, min(run.window.overlap, size // 2), **options)
-    task.smoothing = run.train.smoothing
+    task.smoothing, task.agree = run.train.smoothing, run.train.agree
     mine = fitted(replace(loaded), task)
     if any(mine.model.readout is other.readout for other in others):
         tied = {id(parameter): parameter for parameter in mine.model.body.parameters()}
@@ -232,6 +232,9 @@ def refuse_useless(run: RunFile) -> None:
     }
     if run.train.smoothing and (why := next((name for name, true in unsmoothed.items() if true), None)):
         raise ValueError(f"train.smoothing is of classes, and {why} learns something else; leave one out")
+    drawn = {f"task = {name}": run.task == name for name in ("mask", "denoise", "generate")}
+    if run.train.agree and (why := next((name for name, true in (unsmoothed | drawn).items() if true), None)):
+        raise ValueError(f"train.agree is for tagging, classes and translation, and this is {why}; leave one out")
 
 
 def refuse_unscored(run: RunFile) -> None:
