@@ -128,10 +128,10 @@ def show(found: dict[str, Any]) -> None:
         f"{_gib(memory['limit'])} may be used; this command holds {_gib(memory['resident'])}, "
         f"at most {_gib(memory['peak'])} so far",
     )
-    precision = found["precision"]
-    row("precision", f"auto is {called(precision.pop('auto'))}")
-    for name, seen in precision.items():
-        row("", f"{called(name)} {seen['verdict']}")
+    row("precision", f"auto is {called(found['precision']['auto'])}")
+    for name, seen in found["precision"].items():
+        if name != "auto":
+            row("", f"{called(name)} {seen['verdict']}")
     for number, kernel in enumerate(("fused", "explicit")):
         kinds = [kind for kind, taken in found["attention"].items() if taken == kernel]
         row("" if number else "attention", f"{kernel}: {', '.join(kinds) or 'never'}")

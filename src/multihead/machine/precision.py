@@ -16,6 +16,7 @@ import torch
 # onednn: fp32 as well, multiplied by oneDNN instead of MKL, which on processors that are not Intel's is the slower one.
 Name = Literal["fp32", "onednn", "bf16", "fp16"]
 OTHERS: tuple[Name, ...] = ("onednn", "bf16", "fp16")
+FIRST: tuple[Name, ...] = ("bf16", "onednn")  # of several good ones; fp16 must be asked for
 
 # Largest relative error. bf16 keeps 8 bits, so its products are off by about 0.005; fp32's, added up in another order,
 # by 1e-6.
@@ -60,18 +61,15 @@ def choose(wanted: str = "auto", probe: Callable[[], Mapping[str, Finding]] | No
     """
     if wanted == "fp32":
         return "fp32"
-    if wanted not in ("auto", *OTHERS):
-        raise ValueError(f"no precision {wanted!r}; one of auto, fp32, {', '.join(OTHERS)}")
-    found = (probe or measure)()
-    for name in ("bf16", "onednn") if wanted == "auto" else ():
-        if name in found and found[name].good:
-            return name
+    if wanted == "auto":
+        found = (probe or measure)()
+        return next((name for name in FIRST if name in found and found[name].good), "fp32")
     for name in OTHERS:
         if wanted == name:
-            if not found[name].right:
-                raise ValueError(f"{name} on this machine {found[name].verdict}; use fp32 or auto")
+            if not (finding := (probe or measure)()[name]).right:
+                raise ValueError(f"{name} on this machine {finding.verdict}; use fp32 or auto")
             return name
-    return "fp32"
+    raise ValueError(f"no precision {wanted!r}; one of auto, fp32, {', '.join(OTHERS)}")
 
 
 def called(name: str) -> str:
