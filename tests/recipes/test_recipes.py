@@ -9,7 +9,7 @@ from multihead.data.split import folded
 from multihead.recipes import recipe, shakespeare
 from multihead.recipes.benchmarks import reuters
 from multihead.run import read
-from multihead.train.setup import data_of
+from multihead.train.given import data_of
 
 RECIPES = {  # rows of train, valid (0: held out of train by hash) and test
     "uner_ewt": (12_543, 2_001, 2_077),

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from multihead.run import read
-from multihead.train.training import Evaluated, Saved, Training
+from multihead.train.events import Evaluated, Saved
+from multihead.train.training import Training
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from multihead.train import checkpoints
 from multihead.train.average import averaged, mean, wearing
-from multihead.train.training import Evaluated, Note, Saved
+from multihead.train.events import Evaluated, Note, Saved
 
 
 @given(st.integers(2, 5), st.integers(1, 7), st.integers(1, 40), st.sets(st.integers(1, 39)))

@@ -13,9 +13,10 @@ from multihead.data.read import records
 from multihead.run import read
 from multihead.scores import Score
 from multihead.tasks.match import SimilarityScorer
+from multihead.train.events import Evaluated, Note, Saved
 from multihead.train.examples import STRETCH, Side
-from multihead.train.setup import read_all
-from multihead.train.training import Evaluated, Note, Saved, Training
+from multihead.train.given import read_all
+from multihead.train.training import Training
 
 from .conftest import MODEL
 

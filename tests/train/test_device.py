@@ -8,7 +8,7 @@ import pytest
 from tests.far import FAR
 
 import multihead as mh
-from multihead.train.training import Saved
+from multihead.train.events import Saved
 
 
 @pytest.mark.parametrize("way", [{"average": "ema"}, {"average": "last", "keep": 3}, {"accumulate": 2}])

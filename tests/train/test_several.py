@@ -17,9 +17,10 @@ from safetensors.torch import load_file
 import multihead as mh
 from multihead.run import difference, read, write
 from multihead.tasks.predict import predictions
+from multihead.train.events import Evaluated, Saved
 from multihead.train.loop import Plan, Step
 from multihead.train.optimizer import adamw
-from multihead.train.training import Evaluated, Saved, Training
+from multihead.train.training import Training
 from multihead.train.turns import Turns
 
 from .conftest import HEADERS, MODEL, ROWS, Runs

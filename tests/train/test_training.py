@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from multihead.train import checkpoints
+from multihead.train.events import Evaluated, Resumed, Saved
 from multihead.train.lock import only_writer
 from multihead.train.loop import Step
-from multihead.train.training import Evaluated, Resumed, Saved, Training
+from multihead.train.training import Training
 
 WAYS = {
     "plain": {},

@@ -14,7 +14,8 @@ import torch
 
 from multihead.build import load
 from multihead.run import read
-from multihead.train.training import Evaluated, Saved, Training
+from multihead.train.events import Evaluated, Saved
+from multihead.train.training import Training
 
 NAMES = ["Ada", "Bo", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal"]
 PLACES = ["Rom", "Oslo", "Lima", "Bonn", "Kiew", "Bern", "Riga", "Cork"]

@@ -36,7 +36,7 @@ def check(
 
     from multihead import run
     from multihead.data import check as checks
-    from multihead.train.setup import data_of
+    from multihead.train.given import data_of
 
     console = Console(highlight=False, stderr=json)
     whole = run.read(file, changes or [])
@@ -72,7 +72,7 @@ def check(
 def refused(run: RunFile, auxiliary: bool) -> list[Finding]:
     """What training itself would refuse before its first step."""
     from multihead.data.check import Finding
-    from multihead.train.setup import read_one
+    from multihead.train.given import read_one
 
     try:
         read_one(run, auxiliary=auxiliary)

@@ -140,8 +140,8 @@ def steps(training: Training, console: object) -> int:
     from multihead.machine.memory import resident
     from multihead.report.facts import called
     from multihead.report.progress import Progress
+    from multihead.train.events import Evaluated, Note, Resumed, Saved
     from multihead.train.loop import Step
-    from multihead.train.training import Evaluated, Note, Resumed, Saved
 
     caught = 0
 

@@ -5,13 +5,12 @@ A run that was stopped, however, goes on from its newest whole checkpoint, bit f
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -30,9 +29,11 @@ from multihead.tasks.predict import evaluate
 from multihead.train import checkpoints
 from multihead.train.average import averaged, blend, copied, mean, wearing
 from multihead.train.curves import Curves, points
+from multihead.train.events import Evaluated, Event, Note, Resumed, Saved
 from multihead.train.examples import Data, examples_of
 from multihead.train.lock import only_writer
-from multihead.train.loop import Part, Plan, Step, learn
+from multihead.train.log import Log
+from multihead.train.loop import Part, Plan, learn
 from multihead.train.lora import merge_updates
 from multihead.train.optimizer import adamw
 from multihead.train.rows import learn_rows, whole_tables
@@ -42,42 +43,6 @@ from multihead.train.turns import ordered
 
 MEAN = "mean"  # of the main scores of several tasks
 HELD = 0.5  # of the memory that may be used: beyond it, what was freed is given back
-
-
-@dataclass(frozen=True)
-class Resumed:
-    step: int
-    notes: list[str]  # what was wrong with newer checkpoints
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    step: int
-    scores: dict[str, Score]
-    main: str
-    best: bool
-    mean_of: tuple[int, ...] = ()  # not the weights of this step, but the mean of these steps' checkpoints
-    mains: tuple[str, ...] = ()  # of several tasks, the scores that the main one is the mean of
-
-    @property
-    def what(self) -> str:
-        return f"mean of steps {', '.join(map(str, self.mean_of))}" if self.mean_of else f"step {self.step}"
-
-
-@dataclass(frozen=True)
-class Saved:
-    step: int
-    path: Path
-
-
-@dataclass(frozen=True)
-class Note:
-    """Something that the machine or the files decided, said once."""
-
-    text: str
-
-
-Event = Step | Resumed | Evaluated | Saved | Note
 
 
 class Training:
@@ -120,6 +85,7 @@ class Training:
         self.mean: dict[str, Tensor] = {}  # of the last checkpoints, once it is found to be best
         self.mean_of: list[int] = []
         self.curves = Curves(self.out / "tensorboard")
+        self.log = Log(self.out / "log.jsonl")
         self.scores: dict[str, Any] = {}  # of the best model, by side; of several tasks, by name and side
         self.stop = False  # set from outside: save at the next step, and leave
         # Only now, when nothing is wrong with it: a run file with a fault must not hold its directory, or empty it.
@@ -180,12 +146,12 @@ class Training:
             yield Resumed(start, wrong)
         elif wrong:
             yield Resumed(0, wrong)
-        self._cut_log(start)
+        self.log.cut(start)
         per_epoch = options.eval_every or self._epoch()
         self.curves.begin(start)
         steps = learn(self.parts, optimizer, self.plan, self.order, start, self.whose)
         for step in () if self._enough() else steps:
-            self._log({name: value for name, value in asdict(step).items() if name != "task" or value})
+            self.log.add({name: value for name, value in asdict(step).items() if name != "task" or value})
             self.curves.add(step.step, points(step))
             if self.average is not None:
                 blend(self.average, self.model, min(options.ema_decay, (1 + step.step) / (10 + step.step)))
@@ -304,7 +270,7 @@ class Training:
                 tensors = {"model": checkpoints.weights(self.model)}
                 checkpoints.save(self.out / "best", step, tensors, self.best, keep=sys.maxsize)
         found = {name: known(score.value) for name, score in scores.items()}
-        self._log({"step": step, "valid": found})
+        self.log.add({"step": step, "valid": found})
         self.curves.add(step, {f"valid/{name}": score.value for name, score in scores.items()})
         return Evaluated(step, scores, main, best, mains=mains)
 
@@ -327,7 +293,7 @@ class Training:
         if best:
             self.mean, self.mean_of = tensors, chosen
         found = {name: known(score.value) for name, score in scores.items()}
-        self._log({"step": chosen[-1], "mean_of": chosen, "mean": found})
+        self.log.add({"step": chosen[-1], "mean_of": chosen, "mean": found})
         yield Evaluated(chosen[-1], scores, main, best, tuple(chosen), mains)
 
     def _save(self, step: int, optimizer: torch.optim.Optimizer) -> Path:
@@ -356,18 +322,6 @@ class Training:
             if step not in spoken:
                 checkpoints.remove(self.out / "best" / f"step-{step}")
 
-    def _log(self, record: dict[str, Any]) -> None:
-        with open(self.out / "log.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
-
-    def _cut_log(self, step: int) -> None:
-        """Lines behind the checkpoint are written again by the steps that are taken again."""
-        path = self.out / "log.jsonl"
-        if path.exists():
-            lines = path.read_text(encoding="utf-8").split("\n")
-            keep = [line for line in lines if 0 <= _step_of(line) <= step]
-            write_bytes(path, "".join(line + "\n" for line in keep).encode())
-
 
 def examples_of_subject(subject: Subject, cache: Path) -> Data:
     given = subject.run.data
@@ -392,12 +346,3 @@ def above(score: Score, best: float | None) -> bool:
     if best is None:
         return not math.isnan(score.value)
     return score.value > best if score.better == "higher" else score.value < best
-
-
-def _step_of(line: str) -> int:
-    """The step of a line of the log; -1 for one that was cut off, or that the end of the run writes anew."""
-    try:
-        record = json.loads(line)
-        return -1 if "mean_of" in record else int(record["step"])
-    except (ValueError, KeyError, TypeError):
-        return -1

@@ -1,0 +1,218 @@
+"""What the data says of a task, before there is a model: its rows, options and labels. What is of no use is refused."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from multihead.data.read import Reading, records
+from multihead.run import RunFile
+from multihead.tasks import TASKS, Task, Values
+from multihead.tasks.bi import positive_of
+from multihead.tasks.classify import named
+from multihead.tasks.translate import plain
+from multihead.train.examples import Side
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """What the data says of a task, before there is a model."""
+
+    run: RunFile  # of this task alone
+    sides: dict[str, Side]  # train, and, if there are such rows, valid and test
+    readings: dict[str, Reading]
+    options: dict[str, Any]
+    kind: type[Task]
+    labels: list[str]
+    name: str = ""  # of several tasks; "" for the only one
+    weight: float = 1.0
+    auxiliary: bool = False
+
+
+def read_all(run: RunFile) -> list[Read]:
+    """Every task of a run with its data; what could not be trained on is refused."""
+    if run.task:
+        return [read_one(run)]
+    return [read_one(run.alone(block), block.name, block.weight, block.auxiliary) for block in run.tasks]
+
+
+def read_one(run: RunFile, name: str = "", weight: float = 1.0, auxiliary: bool = False) -> Read:
+    refuse_useless(run)
+    if not auxiliary:
+        refuse_unscored(run)
+    readings, sides = data_of(run, held_out=not auxiliary)
+    renamed = {role: name for role, name in run.data.columns.items() if name != role and not name.isdecimal()}
+    options = options_of(run, sides["train"]) | ({"columns": renamed} if renamed else {})
+    if run.task == "generate":
+        options |= {"chat": True} if talking(run, readings.values()) else {}
+    if options.get("multi_label"):
+        refuse_cells(readings["train"])
+    kind = TASKS[str(run.task)].variant(options)
+    labels = kind.learn(Side(readings["train"])(), **options)  # of all rows: those held out have labels too
+    if labels and len(labels) < 2 and not options.get("score"):
+        raise ValueError(f"{run.data.train}: every row has the label {labels[0]!r}; a classifier needs at least two")
+    weights = options.get("class_weights")
+    if weights and (odd := next((label for label in weights if label not in labels), None)):
+        raise ValueError(f"classify.class_weights: {odd!r} is no label here; there are: {listed(labels)}")
+    for side in ("valid", "test"):
+        if side in sides:
+            refuse_unusable(sides[side], kind, labels, options)
+    return Read(run, sides, readings, options, kind, labels, name, weight, auxiliary)
+
+
+def refuse_cells(train: Reading) -> None:
+    """Several labels are a list, and a cell of a CSV file holds none: sport,politics would be a label of its own."""
+    cells = next((file for file, format, _ in train.sources if format in ("csv", "tsv")), None)
+    if cells is not None:
+        wanted = 'give JSONL or Parquet, "label": ["sport", "politics"]'
+        raise ValueError(f"{cells}: classify.multi_label reads lists of labels, cells of tables are none; {wanted}")
+
+
+def refuse_unusable(side: Side, kind: type[Task], labels: Sequence[str], options: dict[str, Any]) -> None:
+    """Before training, not after: data to score on that has no row, or a label that nothing could say."""
+    known, rows = set(labels), 0
+    for values in side():
+        rows += 1
+        odd = next((label for label in kind.golden(values, **options) if label not in known), None)
+        if odd is not None:
+            place = f"{values['file']}:{values['line']}"
+            raise ValueError(f"{place}: the label {odd!r} is not in the training data, which has: {listed(labels)}")
+        if not labels or side.side == "valid":  # held out of train, whose labels are known
+            break  # one row is enough to see that there are some
+    if not rows:
+        files = ", ".join(file for file, _, _ in side.reading.sources)
+        why = "the tenth that is held out for validation has no row; name data.valid" if side.side == "valid" else ""
+        raise ValueError(f"{files}: {why or 'there is no row to score on'}, or give more rows\n{side.reading}")
+
+
+def listed(labels: Sequence[str]) -> str:
+    return ", ".join(labels[:20]) + (f" … ({len(labels):,} in all)" if len(labels) > 20 else "")
+
+
+def talking(run: RunFile, readings: Iterable[Reading]) -> bool:
+    """Do the files hold conversations? All of them, or none."""
+    kinds = {found["format"] == "chat": file for reading in readings for file, found in reading.found.items()}
+    if len(kinds) > 1:
+        raise ValueError(f"{kinds[True]} holds conversations, {kinds[False]} texts; make a task of each: [[tasks]]")
+    if run.generate.turns != "assistant" and True not in kinds:
+        raise ValueError("generate.turns is about conversations, and the data are texts; leave it out")
+    return True in kinds
+
+
+def refuse_useless(run: RunFile) -> None:
+    """Keys that would change nothing, or nothing good, beside others."""
+    if run.train.lora and run.from_ is None:
+        raise ValueError("train.lora changes a trained model a little; from scratch, everything has to learn: leave it")
+    if run.task == "classify" and run.classify.multi_label and run.classify.class_weights != "none":
+        raise ValueError("classify.class_weights weighs one label a text, multi_label allows several; leave one out")
+    unsmoothed = {
+        "task = answer": run.task == "answer",
+        "match.target = score": run.task == "match" and run.match.target == "score",
+        "match.kind = bi": run.task == "match" and run.match.kind == "bi",
+        "ner.crf": run.task == "ner" and run.ner.crf,
+    }
+    if run.train.smoothing and (why := next((name for name, true in unsmoothed.items() if true), None)):
+        raise ValueError(f"train.smoothing is of classes, and {why} learns something else; leave one out")
+    drawn = {f"task = {name}": run.task == name for name in ("mask", "denoise", "generate")}
+    if run.train.agree and (why := next((name for name, true in (unsmoothed | drawn).items() if true), None)):
+        raise ValueError(f"train.agree is for tagging, classes and translation, and this is {why}; leave one out")
+
+
+def refuse_unscored(run: RunFile) -> None:
+    """With nothing held out, there must be a test file, and nothing may wait for a validation score."""
+    if run.data.hold_out:
+        return
+    if run.data.valid:
+        raise ValueError("data.hold_out is for runs without a validation file; leave it out, or data.valid")
+    if not run.data.test:
+        raise ValueError("data.hold_out = false leaves nothing to score the model on; name data.test")
+    if run.train.patience:
+        raise ValueError("train.patience waits for a validation score, and data.hold_out = false; leave one out")
+
+
+def data_of(run: RunFile, held_out: bool = True) -> tuple[dict[str, Reading], dict[str, Side]]:
+    """The files of a run and their sides; without a validation file, a tenth of train is held out by hash."""
+    assert run.data is not None
+    settings: dict[str, Any] = {"format": run.data.format, "encoding": run.data.encoding}
+    if run.task == "ner" and run.ner is not None and run.ner.scheme != "auto":
+        settings["scheme"] = run.ner.scheme
+    columns = run.data.columns
+    if run.task == "match" and run.match.kind == "bi" and run.match.target == "classes":
+        first = next(iter(records(run.data.train, **settings)), None)
+        if columns["label"] == "label" and first is not None and "label" not in first.values:
+            del columns["label"]  # pairs without labels: all of them belong together
+    names = {"train": run.data.train, "valid": run.data.valid, "test": run.data.test}
+    readings = {
+        side: records(files, columns=_columns(run, columns), task=str(run.task), **settings)
+        for side, files in names.items()
+        if files
+    }
+    sides = {side: Side(reading, "all") for side, reading in readings.items()}
+    whole = run.task == "ner" and run.ner.context > 0
+    if "valid" not in sides and held_out and run.data.hold_out:
+        sides |= {side: Side(readings["train"], side, documents=whole) for side in ("train", "valid")}
+    if run.data.limit is not None:
+        sides["train"] = Side(readings["train"], sides["train"].side, run.data.limit, documents=whole)
+    return readings, sides
+
+
+def _columns(run: RunFile, columns: dict[str, str]) -> dict[str, str] | None:
+    """SQuAD files and CoNLL files know their columns."""
+    return (
+        None if run.task in ("answer", "ner") and all(role == column for role, column in columns.items()) else columns
+    )
+
+
+def options_of(run: RunFile, train: Side) -> dict[str, Any]:
+    """The task's own section of the run file, with what the data decides."""
+    section = getattr(run, str(run.task), None)
+    if run.task == "translate" and not run.translate.language and not run.translate.tokenize:
+        section = run.translate.model_copy(update={"language": script_of(train)})
+    if TASKS[str(run.task)].readout.over == "vocabulary" and section is not None:
+        written = {"decode": run.decode.model_dump(exclude_none=True)} if "decode" in run.parts else {}
+        return {**section.model_dump(), **written}
+    given = {} if section is None else section.model_dump()
+    options = {name: value for name, value in given.items() if value not in (None, False, 0, "none", "auto")}
+    options.pop("scheme", None)
+    if options.pop("target", None) == "score":
+        numbers = [number(values) for values in train()]
+        options["score"] = (min(numbers), max(numbers))
+    if options.get("kind") != "bi":
+        options = {name: value for name, value in options.items() if name not in ("kind", "temperature")}
+    elif options.pop("pool", None) is not None:
+        raise ValueError('match.pool is for kind = "cross"; a vector of its own is always the mean; leave it out')
+    elif options.pop("symmetric", None) is not None:
+        raise ValueError('match.symmetric is for kind = "cross"; vectors know no first and second; leave it out')
+    elif "score" not in options and "label" in next(train(), {}):
+        seen = (label for values in train() for label in named(values["label"]))
+        options["positive"] = positive_of(seen, options.get("positive"))
+    if options.get("class_weights") == "balanced":
+        counts = Counter(label for values in train() for label in named(values["label"]))
+        options["class_weights"] = {k: counts.total() / (len(counts) * n) for k, n in counts.items()}
+    if "max_answer_tokens" in options:
+        options["longest"] = options.pop("max_answer_tokens")
+    return options
+
+
+def number(values: Values) -> float:
+    """The label of a row, where it is a score."""
+    with suppress(ValueError, TypeError):
+        if math.isfinite(score := float(values["label"])):
+            return score
+    raise ValueError(f"{values['file']}:{values['line']}: the score is {values['label']!r}, which is no number")
+
+
+def script_of(train: Side) -> str:
+    """zh, ja or ko where the targets are written so, without spaces between words that BLEU could split at; else ""."""
+    said = "".join(plain(values["target"]) for values in islice(train(), 100))
+    count = max(sum(not sign.isspace() for sign in said), 1)
+    for language, signs in (("ja", "\u3040-\u30ff"), ("ko", "\uac00-\ud7a3"), ("zh", "\u4e00-\u9fff")):
+        if len(re.findall(f"[{signs}]", said)) > count / (5 if language == "ja" else 2):
+            return language
+    return ""
