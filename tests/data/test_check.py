@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
+from multihead.data import passages
 from multihead.data.check import Finding, check
+from multihead.data.passages import Passages
 from multihead.data.read import records
 from multihead.data.record import Record
 
@@ -160,3 +163,51 @@ def test_an_iterator_is_enough_but_shows_no_examples() -> None:
     assert finding.examples == ()
     with pytest.raises(ValueError, match="there is no task"):
         check(rows, task="clasify")
+
+
+def invented(number: int, words: int = 30, seed: int = 0) -> list[str]:
+    draw = Random(seed)
+    return [" ".join(f"w{draw.randrange(5000)}" for _ in range(words)) for _ in range(number)]
+
+
+def pieces(of: list[str], length: int = 10) -> list[str]:
+    words = [text.split() for text in of]
+    return [" ".join(each[at : at + length]) for each in words for at in range(0, len(each) - length + 1, 2)]
+
+
+def labelled(name: str, some: list[str]) -> list[Record]:
+    return texts(name, *((text, "yes" if at % 2 else "no") for at, text in enumerate(some)))
+
+
+def test_pieces_of_the_same_texts_on_both_sides() -> None:
+    whole = invented(60)
+    train, fresh = labelled("train", pieces(whole)), labelled("test", invented(20, seed=1))
+    finding = only(check(train, test=fresh, task="classify"), "shared passages")
+    assert finding.level == "warn"
+    assert finding.message.startswith("the tenth of train that is held out: ")
+    assert check(train, test=fresh, task="classify", hold_out=False) == []
+    finding = only(check(train, test=labelled("test", whole), task="classify", hold_out=False), "shared passages")
+    assert finding.message.startswith("test: ")
+    assert check(labelled("train", invented(200)), labelled("valid", invented(60, seed=1)), task="classify") == []
+
+
+def test_passages_of_scripts_without_spaces() -> None:
+    draw = Random(0)
+    whole = ["".join(chr(0x4E00 + draw.randrange(3000)) for _ in range(40)) for _ in range(20)]
+    test = labelled("test", [text[5:30] for text in whole])
+    assert "test: 100%" in only(check(labelled("train", whole), test=test, task="classify"), "shared passages").message
+
+
+def test_a_sample_of_passages_shares_as_much_as_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shared() -> float:
+        mine, other = Passages(), Passages()
+        for text in invented(400, 40):
+            mine.add(text)
+        for text in (*invented(100, 40), *invented(300, 40, seed=1)):
+            other.add(text)
+        assert max(len(mine.hashes), len(other.hashes)) <= passages.MOST
+        return mine.shared(other)
+
+    assert shared() == pytest.approx(0.25, abs=0.001)
+    monkeypatch.setattr(passages, "MOST", 2000)
+    assert shared() == pytest.approx(0.25, abs=0.05)

@@ -48,7 +48,7 @@ def check(
         readings, _ = data_of(chosen)
         with console.status("reading the data"):
             sides = (readings["train"], readings.get("valid"), readings.get("test"))
-            found = missing(chosen) + checks.check(*sides, task=str(chosen.task))
+            found = missing(chosen) + checks.check(*sides, task=str(chosen.task), hold_out=chosen.data.hold_out)
             if not any(finding.level == "stop" for finding in found):
                 found += refused(chosen, name in auxiliary)
         stop = stop or any(finding.level == "stop" for finding in found)

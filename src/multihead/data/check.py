@@ -6,6 +6,7 @@
 | rejected rows, broken tags | stop above 10 % of the rows, else warn |
 | unseen labels: in valid or test, never in train | stop |
 | overlap: valid or test inputs that stand in train, exactly or but for case and space | stop above 20 %, else warn |
+| shared passages: valid or test, or what is held out, has more than half of its runs of five words in train | warn |
 | label conflicts: equal inputs, different labels | warn (a note where labels are numbers on a scale) |
 | encoding: U+FFFD, UTF-8 read as latin-1, 锟斤拷 | warn |
 | duplicates: equal input and label, more than 10 % | warn, else note |
@@ -23,12 +24,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from multihead.data.passages import Passages
 from multihead.data.read import Reading
 from multihead.data.record import Ledger, Record
 from multihead.data.sides import ROLES, Side, survey, text_of
 
-REJECTED, OVERLAP, DUPLICATES, LONG = 0.1, 0.2, 0.1, 0.1
+REJECTED, OVERLAP, DUPLICATES, LONG, PASSAGES = 0.1, 0.2, 0.1, 0.1, 0.5
 FEW, RARE = 10, 50
+ENOUGH = 50  # runs of words, for a share of them to mean something
 SHOWN = 3
 LEVELS = ("stop", "warn", "note")
 TAG_CODES = ("broken tag sequence", "unknown tag prefix", "I- opens an entity", "empty tag", "empty token")
@@ -55,6 +58,7 @@ def check(
     task: str,
     length: Callable[[str], int] | None = None,
     size: int | None = None,
+    hold_out: bool = True,
 ) -> list[Finding]:
     """Findings, the gravest first. Each side is read once, and once more where examples are to be shown."""
     if task not in ROLES:
@@ -67,6 +71,9 @@ def check(
     for name in ("valid", "test"):
         if name in sides:
             findings += _unseen(sides["train"], sides[name]) + _overlap(sides["train"], sides[name])
+            findings += _passages(sides[name].passages, name, sides["train"].passages, sides["train"].held)
+    if "valid" not in sides and hold_out:
+        findings += _passages(sides["train"].held, "the tenth of train that is held out", sides["train"].passages)
     if "valid" in sides and "test" in sides:
         findings += _overlap(sides["valid"], sides["test"])
     findings = _with_examples(findings, given, task)
@@ -188,6 +195,17 @@ def _overlap(known: Side, side: Side) -> list[Finding]:
     )
     rows = tuple((side.name, int(row)) for row in np.flatnonzero(loose)[:SHOWN])
     return [Finding("stop" if share > OVERLAP else "warn", "overlap", message, rows=rows)]
+
+
+def _passages(side: Passages, name: str, *known: Passages) -> list[Finding]:
+    share = side.shared(*known)
+    if share <= PASSAGES or len(side.hashes) < ENOUGH:
+        return []
+    message = (
+        f"{name}: {share:.0%} of its runs of five words also stand in train: pieces of the same texts lie on both "
+        "sides, and scores on them flatter; name files of other texts"
+    )
+    return [Finding("warn", "shared passages", message)]
 
 
 def _with_examples(findings: list[Finding], given: dict[str, Iterable[Record]], task: str) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""One side of the data (train, valid or test) in bounded memory: 64-bit hashes and counts, no texts.
+"""One side of the data (train, valid or test) in bounded memory: hashes and counts, no texts.
 
 28 bytes per row; at ten million rows two different texts meet in one hash with a chance of 3 in a million.
 """
@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from multihead.data.passages import Passages
 from multihead.data.record import Record
-from multihead.data.split import folded
+from multihead.data.split import folded, is_valid
 from multihead.data.tags import cut
 
 # task -> the roles that are its input, and the role that is its label (None: the output is a text of its own)
@@ -82,6 +83,8 @@ class Side:
     faults: list[tuple[str, int, str]] = field(default_factory=list)  # file, line, what
     long: int = 0
     longest: int = 0
+    passages: Passages = field(default_factory=Passages)
+    held: Passages = field(default_factory=Passages)  # of the rows of train that are held out where valid is not named
 
     def column(self, name: str) -> NDArray[np.uint64]:
         return np.frombuffer(getattr(self, name), dtype=np.uint64) if self.rows else np.empty(0, np.uint64)
@@ -117,6 +120,9 @@ def survey(
             tokens = length(text.replace("\x1f", " "))
             side.long += tokens > size
             side.longest = max(side.longest, tokens)
+        if "of" not in values:  # of one long document the end is held out
+            out = name == "train" and is_valid(kept_together(values))
+            (side.held if out else side.passages).add(text)
     return side
 
 
