@@ -7,11 +7,14 @@ import pytest
 import torch
 
 from multihead.data.tokenizer import Tokenizer
+from multihead.decode import Hypothesis
 from multihead.models import EncoderDecoder, ModelConfig
 from multihead.tasks import IGNORE, Summarize, Translate
 from multihead.tasks.aligned import links
 from multihead.tasks.predict import predictions
 from multihead.tasks.summarize import SummaryScorer, sentence
+from multihead.tasks.translate import Written
+from multihead.tasks.words import WORDS
 from multihead.train.scratch import with_vocabulary
 
 LINES = ["the cat sat.", "a dog ran!", "狗跑了。", "they met in Rome?"]
@@ -93,6 +96,26 @@ def test_words_are_aligned_by_the_mass_of_their_tokens():
     found = links("the cat.", read, "Kater da", written, weights)
     assert [(link["source"], link["target"]) for link in found] == [([0, 3], [0, 5]), ([4, 7], [6, 8])]
     assert found[0]["score"] == pytest.approx(1.1 / 1.7, abs=1e-3)
+
+
+@pytest.mark.parametrize("tokens", ["bpe", "wordpiece", "unigram"])
+@pytest.mark.parametrize("target", ["狗跑了。", "the cat sat."])
+def test_every_word_of_the_text_given_back_is_aligned_in_its_place(tokens: str, target: str):
+    _, task = made(tokens=tokens)
+    ids = task.target(target)[1:]
+    seen = np.full((len(ids), len(task.tokenizer.encode("a dog ran!"))), 0.1)
+    found = task.links({"source": "a dog ran!"}, Written([Hypothesis(ids, 0.0)], seen=seen))
+    assert [target[slice(*link["target"])] for link in found] == [m.group() for m in WORDS.finditer(target)]
+
+
+def test_a_token_of_two_characters_is_a_part_of_both():
+    weights = np.array([[0.9, 0.1], [0.2, 0.8]])
+    found = links("Tom ran", [(0, 3), (3, 7)], "汤姆跑", [(0, 2), (2, 3)], weights)
+    assert [(link["source"], link["target"]) for link in found] == [
+        ([0, 3], [0, 1]),
+        ([0, 3], [1, 2]),
+        ([4, 7], [2, 3]),
+    ]
 
 
 def test_chinese_pieces_have_no_spaces_between_them():

@@ -20,13 +20,15 @@ from multihead.models.files import read_config, read_tensors
 from multihead.models.gguf import Gguf
 from multihead.models.hub import resolve
 from multihead.tasks import TASKS
+from multihead.tasks.ready import DECODING, UNKNOWN
 
 log = logging.getLogger(__name__)
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 GENERATION = (
     "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id",
-    "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens",
+    "forced_eos_token_id", "suppress_tokens", "bad_words_ids", "max_length", "min_length", "early_stopping",
+    *DECODING, *UNKNOWN,
 )  # fmt: skip
 TOKENIZERS = (
     "tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "source.spm",

@@ -1,4 +1,4 @@
-"""What may be written: repetition penalty, no n-gram twice, shortest length, forced beginnings."""
+"""What may be written: repetition penalty, no n-gram twice, shortest length, forbidden tokens, forced beginnings."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ class Rules:
     ) -> None:
         self.penalty, self.ngram = settings.repetition_penalty, settings.no_repeat_ngram
         self.stop = torch.tensor(sorted(stop), dtype=torch.long).to(prompt.device)
+        self.never = torch.tensor(sorted(settings.forbidden), dtype=torch.long).to(prompt.device)
         self.shortest = settings.min_length if stop else 0
         self.first = prompt.new_zeros(len(prompt), 1) if first is None else first
         self.prompt = prompt
         self.forced = max(map(len, prefix), default=0) if prefix is not None else 0
         self.prefix = _table(prefix, self.forced, prompt) if prefix is not None and self.forced else None
         self.looks_back = self.penalty != 1.0 or self.ngram > 0
-        self.forbids = self.ngram > 0 or self.shortest > 0 or self.forced > 0
+        self.forbids = self.ngram > 0 or self.shortest > 0 or self.forced > 0 or len(self.never) > 0
 
     def penalise(self, logits: Tensor, written: Tensor) -> Tensor:
         """logits [N, V] of texts of which `written` [N, t] is there (Keskar et al. 2019)"""
@@ -48,6 +49,8 @@ class Rules:
         """scores [N, V], -inf where a token may not come next; the others stay as they are."""
         place = written.shape[1]
         free = scores
+        if len(self.never):
+            scores = scores.index_fill(1, self.never, NEVER)
         if place < self.shortest:
             scores = scores.index_fill(1, self.stop[self.stop < scores.shape[1]], NEVER)
         if self.ngram:

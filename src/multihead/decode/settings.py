@@ -21,8 +21,8 @@ class Hypothesis(NamedTuple):
 class Decoding:
     """beam=1 takes the likeliest token at every step; more keeps so many beginnings; sample=True draws instead.
 
-    The order of the rules: repetition penalty, forced prefix, no-repeat and min_length (they forbid tokens, the
-    others keep their scores); when drawing then temperature, top_k, top_p, min_p, each on what the one before left.
+    The order of the rules: repetition penalty, forced prefix, forbidden tokens, no-repeat and min_length (what they
+    leave keeps its scores); when drawing then temperature, top_k, top_p, min_p, each on what the one before left.
     """
 
     beam: int = 1
@@ -37,6 +37,7 @@ class Decoding:
     repetition_penalty: float = 1.0  # tokens of prompt and text: logits / this if positive, * this if negative
     no_repeat_ngram: int = 0  # no run of so many tokens occurs twice in prompt and text; 0: off
     min_length: int = 0  # so many tokens at least come before a stop token
+    forbidden: tuple[int, ...] = ()  # tokens that are never written
 
     def __post_init__(self) -> None:
         for name in ("beam", "nbest"):

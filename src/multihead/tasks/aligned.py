@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.tasks.words import WORDS, word_of
+from multihead.tasks.words import WORDS
 
 Span = tuple[int, int]
 
@@ -18,16 +18,13 @@ def links(source: str, read: Sequence[Span], target: str, written: Sequence[Span
     """{source: [start, end], target: [start, end], score} for every word of the target, in its order.
 
     read, written: the characters of each token; weights [written, read]. A word of several tokens looks where they
-    look on average; the score is the share of its attention that the chosen word gets.
+    look on average, and a token of several words (Chinese characters, say) is a part of each; the score is the share of
+    its attention that the chosen word gets.
     """
     ours, theirs = ([m.span() for m in WORDS.finditer(text)] for text in (target, source))
     if not ours or not theirs:
         return []
-    of_target, of_source = word_of(written, ours), word_of(read, theirs)
-    mass = np.zeros((len(ours), len(theirs)))
-    for row, word in zip(weights, of_target, strict=True):
-        if word >= 0:
-            np.add.at(mass[word], of_source[of_source >= 0], row[of_source >= 0])
+    mass = _shares(written, ours).T @ weights @ _shares(read, theirs)
     found = []
     for word, row in enumerate(mass):
         if row.sum() > 0:
@@ -35,6 +32,14 @@ def links(source: str, read: Sequence[Span], target: str, written: Sequence[Span
             share = round(float(row[best] / row.sum()), 4)
             found.append({"source": list(theirs[best]), "target": list(ours[word]), "score": share})
     return found
+
+
+def _shares(tokens: Sequence[Span], words: Sequence[Span]) -> NDArray[Any]:
+    """[tokens, words]: how much of a token's characters each word has."""
+    a, b = np.array(tokens, dtype=float).reshape(-1, 2), np.array(words, dtype=float)
+    both = np.minimum(a[:, 1:], b[None, :, 1]) - np.maximum(a[:, :1], b[None, :, 0])
+    both = both.clip(min=0)
+    return both / both.sum(1, keepdims=True).clip(min=1)
 
 
 def places(texts: Sequence[str]) -> list[Span]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from multihead.data.tokenizer import Tokenizer
 from multihead.models import Decoder, Encoder, EncoderDecoder, Model, Vocabulary
+
+log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 Body = Encoder | Decoder | EncoderDecoder
@@ -13,8 +16,15 @@ NATURAL: dict[type, str] = {Decoder: "generate", EncoderDecoder: "translate", En
 DECODING = {  # of generation_config.json
     "do_sample": "sample", "num_beams": "beam", "temperature": "temperature", "top_k": "top_k", "top_p": "top_p",
     "min_p": "min_p", "repetition_penalty": "repetition_penalty", "no_repeat_ngram_size": "no_repeat_ngram",
-    "max_new_tokens": "max_length",
+    "length_penalty": "length_penalty", "max_new_tokens": "max_length", "min_new_tokens": "min_length",
 }  # fmt: skip
+UNKNOWN = (  # of it too: what would change a text, and is not done here
+    "encoder_no_repeat_ngram_size", "encoder_repetition_penalty", "num_beam_groups", "diversity_penalty",
+    "penalty_alpha", "typical_p", "epsilon_cutoff", "eta_cutoff", "sequence_bias", "begin_suppress_tokens",
+    "force_words_ids", "exponential_decay_length_penalty", "guidance_scale",
+)  # fmt: skip
+NOTHING: tuple[Any, ...] = (None, False, 0, 1, [], {})  # values that change no text
+UNCHOSEN = 20  # the max_length that transformers once wrote where nobody had chosen one
 
 
 def natural(model: Model) -> str | None:
@@ -33,7 +43,7 @@ def usage(body: Body, writes: Tokenizer, generation: Json) -> Json:
     """Options of the natural task; generation: generation_config.json, or the same fields of config.json."""
     if isinstance(body, Encoder):
         return {}
-    return {**borders(body, writes, generation), "decode": decoding(generation)}
+    return {**borders(body, writes, generation), "decode": decoding(body, generation)}
 
 
 def borders(body: Body, writes: Tokenizer, generation: Json) -> Json:
@@ -54,7 +64,20 @@ def borders(body: Body, writes: Tokenizer, generation: Json) -> Json:
     }
 
 
-def decoding(generation: Json) -> Json:
+def decoding(body: Body, generation: Json) -> Json:
     """How text is to be written, in our words; what the file leaves open is left to the task."""
     found = {ours: generation[theirs] for theirs, ours in DECODING.items() if generation.get(theirs) is not None}
+    if isinstance(body, EncoderDecoder):  # of one that only writes, these count the prompt too
+        for name in ("max_length", "min_length"):
+            if generation.get(name, 0) > 1 and generation[name] != UNCHOSEN:
+                found.setdefault(name, generation[name] - 1)  # without the start token
+    if generation.get("early_stopping") is True:
+        found["early"] = "full"
+    words = generation.get("bad_words_ids") or []
+    if forbidden := {*(generation.get("suppress_tokens") or []), *(word[0] for word in words if len(word) == 1)}:
+        found["forbidden"] = tuple(sorted(forbidden))
+    left = [name for name in UNKNOWN if generation.get(name) not in NOTHING]
+    left += ["bad_words_ids of several tokens"] if any(len(word) > 1 for word in words) else []
+    if left:
+        log.warning("the model's generation settings are not all followed here: %s", ", ".join(left))
     return {**found, "beam": 1} if found.get("sample") else found

@@ -202,7 +202,7 @@ class Translate(Task):
         source, tokens = plain(values["source"]), written.texts[0].tokens
         reads = self.tokenizer.encode(source)
         offsets = [(-1, -1) if special else place for place, special in zip(reads.offsets, reads.special, strict=True)]
-        beginnings = [self.tokenizer.target.decode(tokens[:n]) for n in range(len(tokens) + 1)]
+        beginnings = [self.text(tokens[:n]) for n in range(len(tokens) + 1)]
         return links(source, offsets, beginnings[-1], places(beginnings), written.seen[:, : len(reads)])
 
     def scorer(self, replicates: int = 1000) -> Scorer:

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from multihead.attention import Cache
 from multihead.build import load, save
-from multihead.decode import greedy
-from multihead.models import EncoderDecoder
+from multihead.decode import Decoding, decode, greedy
+from multihead.models import EncoderDecoder, ModelConfig
+from multihead.tasks.ready import decoding
 
 transformers = pytest.importorskip("transformers")
 CLOSE = {"rtol": 0.0, "atol": 1e-4}
@@ -319,6 +320,49 @@ def test_pairs_write(name: str, tmp_path: Path) -> None:
     rows = greedy(ours.model, start, memory=memory, memory_keep=source_keep, limit=LIMIT, stop={2})
     assert [row + [PAD] * (want.shape[1] - len(row)) for row in rows] == want.tolist()
     assert len({token for row in rows for token in row}) > 1
+
+
+HOW = {"num_beams": 3, "length_penalty": 2.0, "no_repeat_ngram_size": 2, "max_length": 13, "min_length": 5}
+
+
+@pytest.mark.parametrize("name", ["marian", "bart", "t5"])
+@pytest.mark.parametrize("file", ["generation_config.json", "config.json"])
+@torch.no_grad()
+def test_pairs_write_as_their_files_say(name: str, file: str, tmp_path: Path) -> None:
+    theirs = make(name, tmp_path)
+    source, source_keep = sources(name, left=False)
+    given_mask = {} if source_keep is None else {"attention_mask": source_keep.long()}
+    free = theirs.generate(source, max_new_tokens=LIMIT, do_sample=False, num_beams=1, **given_mask)
+    how = HOW | {"bad_words_ids": [[int(free[0, 2])], [int(free[1, 3])]], "forced_eos_token_id": None}
+    if file == "config.json":  # as older versions wrote it
+        (tmp_path / "generation_config.json").unlink()
+    told = json.loads((tmp_path / file).read_text(encoding="utf-8"))
+    (tmp_path / file).write_text(json.dumps(told | how), encoding="utf-8")
+    ours = load(tmp_path)
+    settings = decoding(ours.model.body, ours.generation)
+    limit = settings.pop("max_length")
+    start = torch.full((3, 1), ours.generation["decoder_start_token_id"])
+    memory = ours.model.body.encoder(source, source_keep)
+    stop = {ours.generation["eos_token_id"]}
+    given: dict[str, Any] = {"memory": memory, "memory_keep": source_keep, "limit": limit, "stop": stop}
+    rows = [several[0].tokens for several in decode(ours.model, start, Decoding(**settings), **given)]
+    want = theirs.generate(source, do_sample=False, **how, **given_mask)[:, 1:]
+    assert [row + [PAD] * (want.shape[1] - len(row)) for row in rows] == want.tolist()
+    assert not {token for row in rows for token in row} & {token for word in how["bad_words_ids"] for token in word}
+
+
+def test_what_is_not_followed_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    body = EncoderDecoder(ModelConfig(vocab=8, dim=8, layers=1, heads=1, max_length=8))
+    told = {
+        "num_beams": 2,
+        "diversity_penalty": 0.5,
+        "bad_words_ids": [[3], [4, 5]],
+        "typical_p": 1.0,
+        "max_length": 20,
+    }
+    assert decoding(body, told) == {"beam": 2, "forbidden": (3,)}
+    assert "diversity_penalty, bad_words_ids of several tokens" in caplog.text
+    assert "typical_p" not in caplog.text
 
 
 @pytest.mark.parametrize("name", PICTURES)
