@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -222,6 +223,24 @@ def test_check_stops_what_train_would_refuse_and_prints_what_stands_there(place:
     same = multihead("check", "run.toml", names[0], "data.test=''", cwd=place)
     assert same.returncode == 1
     assert "every row has the label 'good'; a classifier needs at least two" in same.stdout.replace("\n", " ")
+
+
+def test_check_sets_up_as_training_would(place: Path, multihead: Any) -> None:
+    rows = [{"text": f"text {i}", "label": ["good", "bad"] if i == 7 else "good"} for i in range(40)]
+    (place / "lists.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    changes = ["data.train=lists.jsonl", "data.test=''", "data.text=text", "data.label=label"]
+    for verb in ("check", "train"):
+        done = multihead(verb, "run.toml", *changes, "out=runs/lists", cwd=place)
+        assert done.returncode == 1
+        said = (done.stdout + done.stderr).replace("\n", " ")
+        assert "lists.jsonl:8: 2 labels for one text; set classify.multi_label = true" in said
+    rows = [f"{'many words ' * (400 if i == 5 else 1)}{i},{'good' if i % 2 else 'bad'}" for i in range(60)]
+    (place / "long.csv").write_text("\n".join(["review,verdict", *rows]) + "\n")
+    told = multihead("check", "run.toml", "data.train=long.csv", "data.test=''", cwd=place)
+    assert told.returncode == 0
+    assert re.search(
+        r"note  train: 1 of 5\d inputs \(1\.\d%\) are longer than \d+ tokens and read in windows", told.stdout
+    )
 
 
 def test_a_signal_saves_and_tells_how_to_go_on(place: Path) -> None:

@@ -114,14 +114,6 @@ def test_numbers_on_a_scale_are_no_classes() -> None:
     assert finding.level == "note"
 
 
-def test_long_inputs() -> None:
-    rows = [*CLEAN, ("很" * 300, "好")]
-    finding = only(check(texts("train", *rows), task="classify", length=len, size=256), "long inputs")
-    assert finding.level == "note"
-    assert "1 of 41 inputs (2.4%) are longer than 256 tokens (longest 300)" in finding.message
-    assert only(check(texts("train", *rows), task="classify", length=len, size=11), "long inputs").level == "warn"
-
-
 def test_what_the_reader_rejected_and_tolerated(tmp_path: Path) -> None:
     path = tmp_path / "train.conll"
     good = "".join(f"w{i}\tB-X\nv{i}\tI-X\n\n" for i in range(40))

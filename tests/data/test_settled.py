@@ -1,4 +1,4 @@
-"""Rows of JSON files whose values hang together: words with tags, contexts with answers, labels that may be none."""
+"""Rows of files whose values hang together: words with tags, contexts with answers, labels that may be none."""
 
 from __future__ import annotations
 
@@ -70,3 +70,12 @@ def test_no_label_may_be_the_truth(tmp_path: Path) -> None:
     used, rejected = read(tmp_path / "rows.jsonl", rows, columns={"text": "text", "label": "label"})
     assert [row["label"] for row in used] == [["x"], []]
     assert not rejected.total
+
+
+def test_cells_of_tables_hold_no_lists(tmp_path: Path) -> None:
+    (tmp_path / "words.csv").write_text("tokens,tags\nAda ran,B-PER O\n")
+    (tmp_path / "questions.csv").write_text("question,context,answers\nWho?,Ada saw Rome.,Ada\n")
+    for name, columns in (("words", ("tokens", "tags")), ("questions", ("question", "context", "answers"))):
+        reading = records(tmp_path / f"{name}.csv", columns={column: column for column in columns})
+        assert list(reading) == []
+        assert "cells of tables hold no lists: give JSONL or Parquet" in reading.rejected[0].reason

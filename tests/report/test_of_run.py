@@ -84,3 +84,45 @@ def test_the_kept_step_and_that_the_mean_of_several_is_none(tmp_path: Path) -> N
     seen = Collector()
     scorers = training.finish(20, {"valid": seen})
     assert facts_of(training, training.only, scorers, {"valid": seen}, "", "").best_step is None
+
+
+PAIRS = [{"text_a": f"{i} small", "text_b": f"{i} {'small' if i % 2 else 'huge'}"} for i in range(24)]
+
+
+@pytest.mark.parametrize("labels", [("no", "yes"), ("0", "1"), None], ids=str)
+def test_pairs_that_are_found_are_reported_whatever_their_labels_are(tmp_path: Path, labels: Any) -> None:
+    rows = PAIRS if labels is None else [row | {"label": labels[i % 2]} for i, row in enumerate(PAIRS)]
+    _, facts = reported(tmp_path, "match", rows, match={"kind": "bi"}, tokenizer={"kind": "char"})
+    assert facts.mistakes is not None
+    gold = {mistake.gold for mistake in facts.mistakes.worst}
+    assert gold <= ({"belong together"} if labels is None else {*labels})
+    seen = Collector()
+    for number, score in enumerate((0.4, 0.1, 0.45)):
+        seen(
+            {"text_a": f"{number}", "text_b": "b"} | ({} if labels is None else {"label": labels[1]}),
+            {"score": score},
+            False,
+        )
+    assert [mistake.text for mistake in seen.result().worst] == ["1", "0", "2"]
+
+
+def test_a_cosine_is_shown_as_the_label_that_it_stands_for() -> None:
+    seen = Collector(lambda cosine: 5 * cosine)
+    seen({"text_a": "near", "text_b": "b", "label": 4.8}, {"score": 0.83}, False)
+    seen({"text_a": "far", "text_b": "b", "label": 1.0}, {"score": 0.9}, False)
+    assert [(one.text, one.predicted) for one in seen.result().worst] == [
+        ("far", "4.5"),
+        ("near", "4.15"),
+    ]
+
+
+def test_parts_of_speech_are_reported_by_the_words_that_are_wrong(tmp_path: Path) -> None:
+    rows = [{"tokens": ["a", "dog", "runs"], "tags": ["DT", "NN", "VBZ" if i % 2 else "NNS"]} for i in range(24)]
+    training, facts = reported(tmp_path, "ner", rows, tokenizer={"kind": "char"})
+    assert facts.mistakes is not None
+    worst = facts.mistakes.worst[0]
+    assert worst.gold.split(", ")[-1].startswith("runs ")
+    assert worst.gold.count(",") == worst.predicted.count(",")
+    (said,) = training.loaded.predict(["a dog runs"])
+    assert said["tokens"] == ["a", "dog", "runs"]
+    assert len(said["tags"]) == 3

@@ -276,7 +276,7 @@ def test_multi_label_and_scores():
     ]
     kind = TASKS["classify"]
     _, base, _ = make("classify")
-    task = kind(base.tokenizer, kind.learn(rows), 48, 8, multi_label=True)
+    task = kind(base.tokenizer, kind.learn(rows, multi_label=True), 48, 8, multi_label=True)
     config = ModelConfig(
         vocab=len(base.tokenizer), dim=48, layers=2, heads=4, max_length=64, dropout=0.0, norm_first=True
     )

@@ -36,3 +36,19 @@ def test_answers_train_from_a_file_and_are_found(tmp_path: Path) -> None:
         pass
     scores = training.finish(replicates=0)["valid"].result()
     assert scores["f1"].value > 90
+
+
+def test_a_question_without_end_is_left_out_and_told(tmp_path: Path) -> None:
+    rows = [
+        {"question": "what " * (90 if i == 3 else 1), "context": "it is red", "answers": [{"text": "red", "start": 6}]}
+        for i in range(12)
+    ]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "run.toml").write_text(
+        f'task = "answer"\nout = "{tmp_path / "out"}"\n[data]\ntrain = "train.jsonl"\nvalid = "valid.jsonl"\n'
+        '[tokenizer]\nkind = "wordpiece"\nvocab = 60\n[model]\ndim = 16\nlayers = 1\nheads = 2\nmax_length = 48\n'
+        "[train]\nsteps = 1\nthreads = 1\n"
+    )
+    (tmp_path / "valid.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    notes = Training(read(tmp_path / "run.toml")).examples.notes
+    assert any("1 rows are not used: longer than the model's 48 tokens allow; first: " in note for note in notes)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json as jsons
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,8 +17,10 @@ from multihead.cli.verb import verb
 if TYPE_CHECKING:
     from multihead.data.check import Finding
     from multihead.run import RunFile
+    from multihead.train.setup import Subject
 
 app = verb()
+LOOKED, LONG = 10_000, 0.1  # rows whose lengths are looked at; the share of long ones that is worth a warning
 COLOURS = {"stop": "bold red", "warn": "yellow", "note": "dim"}
 
 
@@ -42,43 +47,76 @@ def check(
     whole = run.read(file, changes or [])
     every = {block.name: whole.alone(block) for block in whole.tasks} or {"": whole}
     screen = console.is_terminal  # a line that is kept is kept whole
-    auxiliary = {block.name for block in whole.tasks if block.auxiliary}
-    told, stop = [], False
-    for name, chosen in every.items():
-        readings, _ = data_of(chosen)
-        with console.status("reading the data"):
-            sides = (readings["train"], readings.get("valid"), readings.get("test"))
-            found = missing(chosen) + checks.check(*sides, task=str(chosen.task), hold_out=chosen.data.hold_out)
-            if not any(finding.level == "stop" for finding in found):
-                found += refused(chosen, name in auxiliary)
-        stop = stop or any(finding.level == "stop" for finding in found)
-        told += [asdict(finding) | ({"task": name} if name else {}) for finding in found]
-        if json:
-            continue
-        for side, reading in readings.items():
+    readings: dict[str, Any] = {}
+    found: dict[str, list[Finding]] = {}
+    with console.status("reading the data"):
+        for name, chosen in every.items():
+            readings[name], _ = data_of(chosen)
+            sides = (readings[name].get(side) for side in ("train", "valid", "test"))
+            found[name] = missing(chosen)
+            found[name] += checks.check(*sides, task=str(chosen.task), hold_out=chosen.data.hold_out)
+    if not stops(found):
+        with console.status("setting up, as training would"):
+            for name, more in set_up_or_refused(whole).items():
+                found[name] += more
+    for name, findings in {} if json else found.items():
+        for side, reading in readings[name].items():
             console.print(escape(f"{f'{name}/' if name else ''}{side}: {reading}"), soft_wrap=True)
-        for finding in found:
+        for finding in findings:
             place = "" if finding.file is None else f" ({Path(finding.file).name}:{finding.line})"
             colour = COLOURS[finding.level]
             console.print(f"[{colour}]{finding.level}[/]  {escape(finding.message + place)}", soft_wrap=True)
             for example in finding.examples:
                 console.print(f"      {escape(example)}", overflow="ellipsis", no_wrap=True, soft_wrap=not screen)
-        console.print("nothing found" if not found else "")
+        console.print("nothing found" if not findings else "")
     if json:
+        told = [asdict(one) | ({"task": name} if name else {}) for name, several in found.items() for one in several]
         print(jsons.dumps(told))
-    raise typer.Exit(1 if stop else 0)
+    raise typer.Exit(1 if stops(found) else 0)
 
 
-def refused(run: RunFile, auxiliary: bool) -> list[Finding]:
-    """What training itself would refuse before its first step."""
+def stops(found: Mapping[str, list[Finding]]) -> bool:
+    return any(finding.level == "stop" for findings in found.values() for finding in findings)
+
+
+def set_up_or_refused(run: RunFile) -> dict[str, list[Finding]]:
+    """By task: what training itself would refuse before its first step, or would not read as it is."""
     from multihead.data.check import Finding
-    from multihead.train.given import read_one
+    from multihead.models.hub import PREFIX
+    from multihead.train.given import read_all
+    from multihead.train.setup import set_up
 
+    first = run.tasks[0].name if run.tasks else ""
     try:
-        read_one(run, auxiliary=auxiliary)
+        if str(run.from_).startswith(PREFIX):  # which would be fetched
+            read_all(run)
+            return {}
+        return {subject.name: long_inputs(subject) for subject in set_up(run)[0]}
     except ValueError as error:
-        return [Finding("stop", "refused", str(error))]
-    return []
+        return {first: [Finding("stop", "refused", str(error))]}
+
+
+def long_inputs(subject: Subject) -> list[Finding]:
+    """Of the first rows: those that are read in windows, and those that are left out."""
+    from multihead.data.check import Finding
+    from multihead.train.examples import windows_of
+
+    task, found = subject.task, []
+    for name, rows in {} if task.running else subject.sides.items():
+        count = windowed = 0
+        left: Counter[str] = Counter()
+        for values in islice(task.learnt(rows()) if name == "train" else task.prepare(rows()), LOOKED):
+            windows, reason = windows_of(task, values)
+            count, windowed = count + 1, windowed + (len(windows) > task.readings)
+            left.update([reason] if reason and name == "train" else [])
+        of = f"{name}: {{:,}} of {'the first ' if count == LOOKED else ''}{count:,} inputs ({{:.1%}})"
+        if windowed:
+            what = f"{of.format(windowed, windowed / count)} are longer than {task.size} tokens and read in windows"
+            found.append(Finding("warn" if windowed > LONG * count else "note", "long inputs", what))
+        for reason, times in left.items():
+            what = f"{of.format(times, times / count)} are not learnt from: {reason}"
+            found.append(Finding("warn", "left out", what))
+    return found
 
 
 def missing(run: RunFile) -> list[Finding]:

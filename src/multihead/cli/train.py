@@ -67,7 +67,7 @@ def run_training(run: RunFile, *, fresh: bool = False, json: bool = False) -> in
     from rich.console import Console
 
     from multihead.report.console import show
-    from multihead.report.of_run import Collector, facts_of, together
+    from multihead.report.of_run import collector_of, facts_of, together
     from multihead.report.page import page
     from multihead.report.progress import reading
     from multihead.train.training import Training
@@ -81,7 +81,9 @@ def run_training(run: RunFile, *, fresh: bool = False, json: bool = False) -> in
         command = shlex.join(["multihead", "train", str(training.out / "run.toml")])
         console.print(f"stopped and saved; to go on: {command}")
         return 128 + stopped
-    mistakes = {subject.called(side): Collector() for subject in training.subjects for side in ("valid", "test")}
+    mistakes = {
+        subject.called(side): collector_of(subject) for subject in training.subjects for side in ("valid", "test")
+    }
     with console.status("scoring the model"):
         scorers = training.finish(told=mistakes)
         scored = [subject for subject in training.subjects if {"valid", "test"} & subject.sides.keys()]

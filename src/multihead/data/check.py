@@ -11,14 +11,13 @@
 | encoding: U+FFFD, UTF-8 read as latin-1, 锟斤拷 | warn |
 | duplicates: equal input and label, more than 10 % | warn, else note |
 | imbalance: a class of fewer than 10 rows, or 50 times rarer than the commonest | warn |
-| long inputs: the share that would be windowed | warn above 10 %, else note |
 | empty rows; tolerated slips (I- after O) | note |
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,7 +28,7 @@ from multihead.data.read import Reading
 from multihead.data.record import Ledger, Record
 from multihead.data.sides import ROLES, Side, survey, text_of
 
-REJECTED, OVERLAP, DUPLICATES, LONG, PASSAGES = 0.1, 0.2, 0.1, 0.1, 0.5
+REJECTED, OVERLAP, DUPLICATES, PASSAGES = 0.1, 0.2, 0.1, 0.5
 FEW, RARE = 10, 50
 ENOUGH = 50  # runs of words, for a share of them to mean something
 SHOWN = 3
@@ -56,8 +55,6 @@ def check(
     test: Iterable[Record] | None = None,
     *,
     task: str,
-    length: Callable[[str], int] | None = None,
-    size: int | None = None,
     hold_out: bool = True,
 ) -> list[Finding]:
     """Findings, the gravest first. Each side is read once, and once more where examples are to be shown."""
@@ -66,8 +63,8 @@ def check(
     given = {name: rows for name, rows in (("train", train), ("valid", valid), ("test", test)) if rows is not None}
     sides, findings = {}, []
     for name, rows in given.items():
-        sides[name] = survey(name, rows, task, length, size)
-        findings += _reading(sides[name], rows) + _alone(sides[name], size)
+        sides[name] = survey(name, rows, task)
+        findings += _reading(sides[name], rows) + _alone(sides[name])
     for name in ("valid", "test"):
         if name in sides:
             findings += _unseen(sides["train"], sides[name]) + _overlap(sides["train"], sides[name])
@@ -105,7 +102,7 @@ def _listed(finding: Finding, ledger: Ledger, code: str) -> Finding:
     return replace(finding, file=faults[0].file, line=faults[0].line, examples=tuple(map(str, faults)))
 
 
-def _alone(side: Side, size: int | None) -> list[Finding]:
+def _alone(side: Side) -> list[Finding]:
     """What one side shows by itself."""
     findings = []
     if side.faulty:
@@ -116,13 +113,6 @@ def _alone(side: Side, size: int | None) -> list[Finding]:
     findings += _repeated(side)
     if side.name == "train" and side.labels and not side.continuous:
         findings += _imbalance(side)
-    if side.long:
-        share = side.long / side.rows
-        message = (
-            f"{side.name}: {side.long:,} of {side.rows:,} inputs ({share:.1%}) are longer than {size} tokens "
-            f"(longest {side.longest:,}) and would be read in windows"
-        )
-        findings.append(Finding("warn" if share > LONG else "note", "long inputs", message))
     return findings
 
 

@@ -13,10 +13,11 @@ from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 
-from multihead.data.columns import fault_of, pick
+from multihead.data.columns import pick
 from multihead.data.lines import lines
 from multihead.data.quoted import Broken, quoted_rows
 from multihead.data.record import Found, Options, Record, Reject, Repair, Row
+from multihead.data.settled import settled
 
 DELIMITERS = ("\t", ",", ";", "|")
 NAMES = {"comma": ",", "tab": "\t", "semicolon": ";", "bar": "|"}
@@ -81,12 +82,13 @@ def delimited(path: Path, options: Options, found: Found) -> Iterator[Row]:
             values = {shape.names[i] if i < len(shape.names) else str(i + 1): cell for i, cell in enumerate(cells)}
         else:
             values = {role: cells[i] for role, i in numbers.items()}
-        if fault := fault_of(values):
-            yield Reject(str(path), line, fault[1], fault[0])
+        kept = settled(values, options)
+        if not isinstance(kept, dict):
+            yield Reject(str(path), line, kept[1], kept[0])
         elif not any(cell.strip() for cell in cells):
             yield Reject(str(path), line, "every field is empty", "empty line")
         else:
-            yield Record(values, str(path), line)
+            yield Record(kept, str(path), line)
 
 
 def cells_of(path: Path, shape: Shape, encoding: str) -> Iterator[tuple[int, list[str]] | Reject | Repair]:

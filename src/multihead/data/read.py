@@ -120,6 +120,7 @@ def refuse_other(row: Record, wanted: Sequence[str]) -> None:
     if any(role not in row.values for role in wanted):
         has = ", ".join(name for name in row.values if name != "document")
         place, fix = f"{row.file}:{row.line}", "name another file, or another task"
+        fix += '; of a word and its tag a line, data.format = "conll"' if "tags" in wanted else ""
         raise ValueError(f"{place}: {' and '.join(wanted)} are wanted, and this has {has}; {fix}")
 
 

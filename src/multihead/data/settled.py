@@ -1,4 +1,4 @@
-"""Rows of JSON and Parquet files whose values hang together: words with their tags, a context with its answers."""
+"""Rows of files whose values hang together: words with their tags, a context with its answers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 from multihead.data.columns import Fault, fault_of, kind_of, strings
 from multihead.data.record import Options
 from multihead.data.tags import to_bio
+
+LISTS = "cells of tables hold no lists: give JSONL or Parquet, or the task's own format (CoNLL, SQuAD)"
 
 
 def settled(values: Mapping[str, Any], options: Options) -> dict[str, Any] | Fault:
@@ -28,6 +30,7 @@ def _tagged(values: Mapping[str, Any], scheme: str | None) -> dict[str, Any] | F
         if not strings(value):
             what = "a list of other things" if isinstance(value, list) else kind_of(value)
             hint = "; write the tags' names, not their numbers" if role == "tags" and isinstance(value, list) else ""
+            hint = f"; {LISTS}" if isinstance(value, str) else hint
             return f"{role} is no list of strings", f"{role} is {what}, a list of strings is wanted{hint}"
     if len(tokens) != len(tags):
         return "tokens and tags differ", f"{len(tokens)} tokens and {len(tags)} tags; every token has one"
@@ -46,7 +49,8 @@ def _answered(values: Mapping[str, Any]) -> dict[str, Any] | Fault:
             return "not answers", "answers has no lists text and answer_start of one length"
         given = [{"text": text, "start": start} for text, start in zip(*columns, strict=True)]
     if not isinstance(given, list):
-        return "not answers", f"answers is {kind_of(given)}, a list of {{text, start}} is wanted"
+        hint = f"; {LISTS}" if isinstance(given, str) else ""
+        return "not answers", f"answers is {kind_of(given)}, a list of {{text, start}} is wanted{hint}"
     answers = []
     for one in given:
         if not isinstance(one, Mapping):

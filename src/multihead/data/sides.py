@@ -9,7 +9,7 @@ import hashlib
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,8 +81,6 @@ class Side:
     many: bool = False  # more labels than are counted
     faulty: int = 0
     faults: list[tuple[str, int, str]] = field(default_factory=list)  # file, line, what
-    long: int = 0
-    longest: int = 0
     passages: Passages = field(default_factory=Passages)
     held: Passages = field(default_factory=Passages)  # of the rows of train that are held out where valid is not named
 
@@ -96,10 +94,8 @@ class Side:
         return numbers and (self.many or len(self.labels) > 20 or any("." in label for label in self.labels))
 
 
-def survey(
-    name: str, rows: Iterable[Record], task: str, length: Callable[[str], int] | None = None, size: int | None = None
-) -> Side:
-    """Read one side once. `length` measures an input in tokens; longer than `size` would be windowed."""
+def survey(name: str, rows: Iterable[Record], task: str) -> Side:
+    """Read one side once."""
     inputs, label_role = ROLES[task]
     side = Side(name, task)
     for record in rows:
@@ -116,10 +112,6 @@ def survey(
             side.faulty += 1
             if len(side.faults) < 5:
                 side.faults.append((record.file, record.line, _around(text)))
-        if length is not None and size is not None:
-            tokens = length(text.replace("\x1f", " "))
-            side.long += tokens > size
-            side.longest = max(side.longest, tokens)
         if "of" not in values:  # of one long document the end is held out
             out = name == "train" and is_valid(kept_together(values))
             (side.held if out else side.passages).add(text)

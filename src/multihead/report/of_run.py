@@ -6,7 +6,7 @@ import heapq
 import json
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from itertools import count, islice
@@ -24,7 +24,9 @@ from multihead.report.facts import Confusion, Curve, Digest, Facts, Heads, Lengt
 from multihead.run import write
 from multihead.scores import spans
 from multihead.tasks import Generate, Prediction, Scorer, Values
+from multihead.tasks.bi import Bi
 from multihead.tasks.classify import ClassScorer, named
+from multihead.tasks.ner import is_bio
 from multihead.tasks.predict import predictions
 from multihead.tasks.words import laid_out
 from multihead.train.examples import Data, Text
@@ -36,13 +38,16 @@ SAMPLED = 60
 PROMPT, AFTER = 40, 400  # characters that a language model is given, and of the text that goes on there
 MISSED = 0.9  # where nothing was found, no score says how sure the model was; it stands among the sure mistakes
 BARS = 30  # of the lengths
+TOGETHER = "belong together"  # what pairs without labels do
 LOOKED = 64  # rows on which the heads are measured
 
 
 class Collector:
-    """The worst mistakes: those that the model was surest of, or that are farthest from the truth."""
+    """The worst mistakes: those that the model was surest of, or that are farthest from the truth. labelled: from a
+    score to a label, where they are counted in other units."""
 
-    def __init__(self) -> None:
+    def __init__(self, labelled: Callable[[float], float] = float) -> None:
+        self.labelled = labelled
         self.worst: list[tuple[float, int, Mistake]] = []
         self.wrong = self.samples = 0
         self.written: list[Sample] = []
@@ -57,6 +62,8 @@ class Collector:
         if right:
             return
         self.wrong += 1
+        if "score" in prediction and "label" not in prediction and "answer" not in prediction:
+            prediction = {"score": round(self.labelled(prediction["score"]), 6)}
         mistake = mistake_of(values, prediction)
         heapq.heappush(self.worst, (badness(values, prediction, mistake), -next(self.number), mistake))
         if len(self.worst) > LISTED:
@@ -77,7 +84,12 @@ def sample_of(values: Values, prediction: Prediction) -> Sample:
 def mistake_of(values: Values, prediction: Prediction) -> Mistake:
     place = f"{Path(values['file']).name}:{values['line']}" if "file" in values else ""
     if "tags" in values:
-        _, text, places = laid_out(values)
+        words, text, places = laid_out(values)
+        if not is_bio((*values["tags"], *prediction["tags"])):
+            marked = zip(words, values["tags"], prediction["tags"], strict=True)
+            differ = [(word, right, said) for word, right, said in marked if right != said]
+            gold_tags, said_tags = (", ".join(f"{one[0]} {one[side]}" for one in differ) for side in (1, 2))
+            return Mistake(text, gold_tags, said_tags, place=place)
         gold = tuple(Span(places[a][0], places[b - 1][1], kind) for kind, a, b in spans(values["tags"], "conlleval"))
         said = tuple(Span(e["start"], e["end"], e["label"]) for e in prediction["entities"])
         sure = max((e["score"] for e in prediction["entities"]), default=None)
@@ -91,7 +103,8 @@ def mistake_of(values: Values, prediction: Prediction) -> Mistake:
     said_label = prediction.get("label", prediction.get("labels", prediction.get("score")))
     texts = (values["text"], "") if "text" in values else (values["text_a"], values["text_b"])
     sure = prediction.get("score") if "label" in prediction else None
-    return Mistake(texts[0], str(values["label"]), str(said_label), confidence=sure, place=place, beside=texts[1])
+    gold_label = str(values.get("label", TOGETHER))
+    return Mistake(texts[0], gold_label, str(said_label), confidence=sure, place=place, beside=texts[1])
 
 
 def badness(values: Values, prediction: Prediction, mistake: Mistake) -> float:
@@ -101,7 +114,17 @@ def badness(values: Values, prediction: Prediction, mistake: Mistake) -> float:
     if "labels" in prediction:  # several may be right: how sure it was of the worst of them
         gold = named(values["label"])
         return max(abs(chance - (name in gold)) for name, chance in prediction["scores"].items())
-    return abs(float(values["label"]) - prediction["score"]) if "score" in prediction else MISSED
+    if "score" not in prediction:
+        return MISSED
+    try:
+        return abs(float(values["label"]) - prediction["score"])
+    except (KeyError, ValueError):  # names, or none at all: whether two texts belong together
+        return abs(prediction["score"] - 0.5)
+
+
+def collector_of(subject: Subject) -> Collector:
+    task = subject.task
+    return Collector(task.labelled) if isinstance(task, Bi) and task.options.get("score") else Collector()
 
 
 def facts_of(

@@ -14,7 +14,7 @@ from torch import Tensor
 from multihead.data.windows import windows
 from multihead.models import Model
 from multihead.scores import Answers, Score, exact_and_f1
-from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window
+from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, TooLong, Values, Window
 
 NONE = 0  # the first token stands for "no answer here"
 
@@ -39,7 +39,7 @@ class Answer(Task):
         context = [i for i, side in enumerate(whole.sequences) if side == 1]
         room = self.size - (len(whole) - len(context))
         if room < 16:
-            raise ValueError(f"the question takes {self.size - room} of the model's {self.size} tokens; shorten it")
+            raise TooLong(f"the question takes {self.size - room} of the model's {self.size} tokens; shorten it")
         found = []
         for start, stop in windows(len(context), room, min(self.overlap, room // 2)) or [(0, 0)]:
             inside = set(context[start:stop])

@@ -145,9 +145,13 @@ class Bi(Embed):
 
     def scorer(self, replicates: int = 1000) -> Scorer:
         if self.options.get("score"):
-            low, high = self.options["score"]
-            return SimilarityScorer(replicates, lambda cosine: low + cosine * (high - low))
+            return SimilarityScorer(replicates, self.options["score"], self.labelled)
         return RetrievalScorer(self.options.get("positive"), replicates)
+
+    def labelled(self, cosine: float) -> float:
+        """A cosine as a label, where labels are scores."""
+        low, high = self.options["score"]
+        return float(low + cosine * (high - low))
 
     def _pair(self, first: Sequence[int], second: Sequence[int]) -> Window:
         tokens = np.full((2, max(len(first), len(second))), self.pad, dtype=np.int32)

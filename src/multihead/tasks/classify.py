@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -17,6 +16,8 @@ from multihead.tasks.losses import class_loss, label_loss
 from multihead.tasks.task import Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window, arrays
 from multihead.tasks.together import Together
 
+SEVERAL = "set classify.multi_label = true, or mend it"
+
 
 class Classify(Task):
     """options: multi_label; class_weights: {label: weight}. A long text is judged by its windows' mean."""
@@ -28,12 +29,15 @@ class Classify(Task):
 
     @classmethod
     def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
-        counts = Counter(label for values in rows for label in named(values["label"]))
-        return sorted(counts)
+        return sorted({label for values in rows for label in cls.golden(values, **options)})
 
     @classmethod
     def golden(cls, values: Values, **options: Any) -> Iterable[str]:
-        return named(values["label"])
+        names = named(values["label"])
+        if not options.get("multi_label") and len(names) != 1:
+            place = f"{values['file']}:{values['line']}: " if "file" in values else ""
+            raise ValueError(f"{place}{len(names) or 'no'} labels for one text; {SEVERAL}")
+        return names
 
     def encode(self, values: Values) -> list[Window]:
         found = [arrays(encoding) for encoding in self.cut(*self.texts(values))]
@@ -75,7 +79,7 @@ class Classify(Task):
         if self.options.get("multi_label"):
             return np.isin(np.arange(len(self.labels)), numbers).astype(np.float32).reshape(-1)
         if len(numbers) != 1:
-            raise ValueError(f"{len(numbers) or 'no'} labels for one text; set classify.multi_label = true, or mend it")
+            raise ValueError(f"{len(numbers) or 'no'} labels for one text; {SEVERAL}")
         return np.array(numbers[0], dtype=np.int64)
 
     def _number(self, name: str) -> int:

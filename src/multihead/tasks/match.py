@@ -37,11 +37,11 @@ class Match(Classify):
 
     @classmethod
     def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
-        return ["score"] if options.get("score") else super().learn(rows)
+        return ["score"] if options.get("score") else super().learn(rows, **options)
 
     @classmethod
     def golden(cls, values: Values, **options: Any) -> Iterable[str]:
-        return () if options.get("score") else super().golden(values)
+        return () if options.get("score") else super().golden(values, **options)
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
@@ -77,7 +77,7 @@ class Match(Classify):
 
     def scorer(self, replicates: int = 1000) -> Scorer:
         if self.options.get("score"):
-            return SimilarityScorer(replicates)
+            return SimilarityScorer(replicates, self.options["score"])
         if len(self.labels) != 2:
             return ClassScorer(self.labels, False, replicates)
         scorer = ClassScorer(self.labels, False, replicates, "f1")

@@ -199,7 +199,8 @@ class Ner(Task):
         crf = bool(self.options.get("crf"))
         path = best_path(scores, self.moves) if crf else best_legal(scores, self.rules)
         tags = [self.labels[i] for i in path]
-        found = spans(tags, "conlleval") if all(tag == "O" or tag[1:2] == "-" for tag in self.labels) else []
+        plain = not is_bio(self.labels)
+        found = [] if plain else spans(tags, "conlleval")
         # How sure: the chance of the entity's tags as a whole with a crf, the mean of its words' without.
         sequence = Chances(scores, self.moves) if crf and found else None
         entities = []
@@ -213,6 +214,8 @@ class Ner(Task):
         prediction: Prediction = {"entities": entities}
         if "tokens" in values:
             prediction["tags"] = tags
+        elif plain:
+            prediction |= {"tokens": words, "tags": tags}
         return prediction
 
     def scorer(self, replicates: int = 1000) -> Scorer:
@@ -266,12 +269,17 @@ class Ner(Task):
         return np.pad(inside, (len(head), len(tail)), constant_values=filler).astype(np.int32)
 
 
+def is_bio(tags: Iterable[str]) -> bool:
+    """Do tags tell of entities, or only of words (parts of speech)?"""
+    return all(tag == "O" or tag[1:2] == "-" for tag in tags)
+
+
 class TagScorer(Scorer):
     """Entities where tags are BIO (strict and conlleval beside each other), and every tag in any case."""
 
     def __init__(self, labels: Sequence[str], replicates: int) -> None:
         self.tags = Tags(replicates)
-        self.entities = Spans(replicates) if all(tag == "O" or tag[1:2] == "-" for tag in labels) else None
+        self.entities = Spans(replicates) if is_bio(labels) else None
         self.main = "strict.f1" if self.entities is not None else "accuracy"
         self.rows = Together(self._give)
 

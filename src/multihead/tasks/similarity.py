@@ -22,19 +22,20 @@ def share_of(label: Any, low: float, high: float) -> float:
 
 
 class SimilarityScorer(Scorer):
-    """Correlations of label and score. scale: from a score to the label's range, to tell whether a row is right: less
-    than half a unit away."""
+    """Correlations of label and score. ends: of the labels; scale: from a score to a label. A row is right that is less
+    than a tenth of the way between the ends off."""
 
     main = "spearman"
 
-    def __init__(self, replicates: int, scale: Callable[[float], float] = float) -> None:
+    def __init__(self, replicates: int, ends: tuple[float, float], scale: Callable[[float], float] = float) -> None:
         self.parts, self.scale = (Spearman(replicates=replicates), Pearson(replicates=replicates)), scale
+        self.near = (ends[1] - ends[0]) / 10
         self.rows = Together(self._give)
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
         gold, said = float(values["label"]), float(prediction["score"])
         self.rows.add(gold, said, index)
-        return abs(gold - self.scale(said)) < 0.5
+        return abs(gold - self.scale(said)) < self.near
 
     def result(self) -> dict[str, Score]:
         self.rows.flush()

@@ -20,7 +20,7 @@ from multihead.data.read import Reading
 from multihead.data.sides import kept_together
 from multihead.data.split import VALID, drawn, is_valid, last_of
 from multihead.tasks import Task, Values, Window
-from multihead.tasks.task import WHOLE
+from multihead.tasks.task import WHOLE, TooLong
 from multihead.train.loop import Order, Plan
 from multihead.train.running import Running
 
@@ -179,11 +179,8 @@ def encoded(task: Task, rows: Side, cache: Path, key: str) -> Examples:
         cut = {"rows": 0, "tokens": 0}
         used = windowed = 0
         for values in task.learnt(rows()):
-            try:
-                windows = task.encode(values)
-            except ValueError as error:
-                raise ValueError(f"{values['file']}:{values['line']}: {error}") from None
-            if reason := task.fault(windows):
+            windows, reason = windows_of(task, values)
+            if reason:
                 left.setdefault(reason, [0, f"{values.get('file', 'row')}:{values.get('line', '?')}"])[0] += 1
                 continue
             lost = sum(int(window.get("cut", 0)) for window in windows)
@@ -203,10 +200,21 @@ def encoded(task: Task, rows: Side, cache: Path, key: str) -> Examples:
     return Examples(kept, shapes, tuple(notes), told["read"], Inputs(*told["inputs"]) if "inputs" in told else None)
 
 
+def windows_of(task: Task, values: Values) -> tuple[list[Window], str]:
+    """A row as the model reads it, and why it is of no use to training ("": it is)."""
+    try:
+        windows = task.encode(values)
+        return windows, task.fault(windows)
+    except TooLong:
+        return [], f"longer than the model's {task.size} tokens allow"
+    except ValueError as error:
+        raise ValueError(f"{values['file']}:{values['line']}: {error}") from None
+
+
 def _looked(task: Task, rows: Side) -> dict[str, Any]:
     """The fields of a window, by the first one that is of use."""
-    found = (task.encode(values) for values in task.learnt(rows()))
-    first = next((windows[0] for windows in found if windows and not task.fault(windows)), None)
+    found = (windows_of(task, values) for values in task.learnt(rows()))
+    first = next((windows[0] for windows, reason in found if windows and not reason), None)
     if first is None:
         raise ValueError(f"there is nothing to train on: no row was usable\n{rows.reading}")
     return {

@@ -87,8 +87,11 @@ def refuse_unusable(side: Side, kind: type[Task], labels: Sequence[str], options
             break  # one row is enough to see that there are some
     if not rows:
         files = ", ".join(file for file, _, _ in side.reading.sources)
-        why = "the tenth that is held out for validation has no row; name data.valid" if side.side == "valid" else ""
-        raise ValueError(f"{files}: {why or 'there is no row to score on'}, or give more rows\n{side.reading}")
+        if not side.reading.used:
+            raise ValueError(f"{files}: not one row can be used\n{side.reading}")
+        raise ValueError(
+            f"{files}: the tenth that is held out for validation has no row; name data.valid, or give more rows"
+        )
 
 
 def listed(labels: Sequence[str]) -> str:
