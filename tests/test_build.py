@@ -14,9 +14,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import multihead as mh
-from multihead.build import create, join, load, save, with_readout
+from multihead.build import Loaded, create, join, load, save, with_readout
 from multihead.data.tokenizer import Tokenizer
-from multihead.models import ModelConfig
+from multihead.models import Decoder, EncoderDecoder, ModelConfig
+from multihead.models.families import own_config
+from multihead.train.scratch import with_vocabulary
 
 transformers = pytest.importorskip("transformers")
 V = 41
@@ -403,3 +405,22 @@ def test_a_model_that_scores_tokens_is_ready_as_it_comes(tmp_path: Path) -> None
     opened.generation |= {"do_sample": True, "temperature": 0.5, "num_beams": 4, "max_new_tokens": 7}
     decoding = {"sample": True, "temperature": 0.5, "beam": 1, "max_length": 7}
     assert opened.ready().options["decode"] == decoding
+
+
+@pytest.mark.parametrize(
+    ("task", "row", "message"),
+    [
+        ("translate", {"source": "a cat"}, "row 0: translate wants source and target to score on; this has: source"),
+        ("generate", {"prompt": "a cat"}, "row 0: generate wants text to score on; this has: prompt"),
+    ],
+)
+def test_rows_that_cannot_be_scored_are_named(task: str, row: dict[str, Any], message: str, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.train(["a cat", "a dog"], "bpe", 280)
+    config = ModelConfig(vocab=len(tokenizer), dim=16, layers=1, heads=2, max_length=24)
+    body = EncoderDecoder(config) if task == "translate" else Decoder(config)
+    model = with_vocabulary(body, transform=False)
+    special = tokenizer.special
+    options = {"start": special["bos"], "stop": [special["eos"]], "size": 24, "overlap": 0}
+    loaded = Loaded(model.eval(), own_config(model), tokenizer, task=task, options=options)
+    with pytest.raises(ValueError, match=message):
+        loaded.evaluate([row])

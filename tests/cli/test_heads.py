@@ -57,6 +57,7 @@ def test_rank(place: Path, multihead: Any) -> None:
     done = multihead("heads", "rank", "runs/a/model", "test.csv", *COLUMNS, cwd=place)
     assert done.returncode == 0, done.stderr
     assert "agreement of ablation and gradient" in done.stdout
+    assert all(f"encoder.{layer}.self.{head} " in done.stdout for layer in range(2) for head in range(4)), done.stdout
     told = json.loads(multihead("heads", "rank", "runs/a/model", "test.csv", *COLUMNS, "--json", cwd=place).stdout)
     assert told["metric"] == "accuracy"
     assert len(told["effects"]) == 8
@@ -150,7 +151,7 @@ def test_show(place: Path, multihead: Any) -> None:
         (("prune", "runs/a/model", "test.csv", "--out", "x"), 1, "one of them"),
         (("prune", "runs/a/model", "test.csv", "--keep", "50%"), 2, "say where to write"),
         (("rank", "runs/a/model", "test.csv", "--by", "guess"), 2, "none of ablation"),
-        (("stats", "runs/a/model", "test.csv", "review"), 2, "not of the form text=review"),
+        (("stats", "runs/a/model", "test.csv", "review"), 2, "is no file, nor of the form"),
         (("show", "runs/a/model", "fine", "--rows", "a:b"), 2, "not of the form 100:150"),
         (("undo", "runs/a/model", "--out", "x"), 1, "not a pruned model"),
         (("cut", "runs/a/model"), 2, "No such command"),

@@ -103,7 +103,7 @@ def test_good_is_0_and_a_failed_run_is_1() -> None:
     [
         (
             "raise ValueError('heads=3 does not divide\\ndim=8; use 4')",
-            "heads=3 does not divide dim=8; use 4",
+            "heads=3 does not divide\n  dim=8; use 4",
         ),
         ("open('/no/such/file')", "[Errno 2] No such file or directory: '/no/such/file'"),
         (
@@ -112,7 +112,7 @@ def test_good_is_0_and_a_failed_run_is_1() -> None:
         ),
     ],
 )
-def test_an_error_is_one_line_and_1(body: str, line: str) -> None:
+def test_an_error_is_told_in_its_lines_and_1(body: str, line: str) -> None:
     body = body.replace("\n", "\\n")
     done = fake(body)
     assert (done.returncode, done.stderr) == (1, f"multihead: {line}\n")

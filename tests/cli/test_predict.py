@@ -151,6 +151,23 @@ def test_tables_for_ner(tmp_path: Path) -> None:
     assert found[1]["error"]["message"] == "line 3: 'tokens' is a list of words; a text is called 'text'"
 
 
+def test_words_a_line_are_read_as_sentences(tmp_path: Path) -> None:
+    ner = made(tmp_path, "ner", ["O", "B-X", "I-X"])
+    (tmp_path / "new.conll").write_text("a O\nfine B-X\nfilm I-X\n\npoor O\nand O\n")
+    (tmp_path / "rows.jsonl").write_text('{"tokens": ["a", "fine", "film"]}\n{"tokens": ["poor", "and"]}\n')
+    assert run(ner, str(tmp_path / "new.conll"))[1] == run(ner, str(tmp_path / "rows.jsonl"))[1]
+
+
+def test_other_encodings_and_formats(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_bytes("text\ncafé fine\n".encode("latin-1"))
+    (tmp_path / "in.txt").write_bytes("café fine\n".encode("latin-1"))
+    (tmp_path / "in.dat").write_text("text;id\ncafé fine;1\n", encoding="utf-8")
+    _, want, _ = run(model, given="café fine".encode())
+    for name, how in (("csv", "encoding=latin-1"), ("txt", "encoding=latin-1"), ("dat", "format=csv")):
+        assert run(model, str(tmp_path / f"in.{name}"), how) == (0, want, "")
+    assert "say encoding=latin-1" in run(model, str(tmp_path / "in.txt"))[1][0]["error"]["message"]
+
+
 def test_files(model: Path, tmp_path: Path) -> None:
     lines = b'\xef\xbb\xbf{"text": "fine"}\r\n\r\n"cold"\n[1, 2]\ncold\n'
     (tmp_path / "in.jsonl").write_bytes(lines)

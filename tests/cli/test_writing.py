@@ -64,6 +64,28 @@ def test_a_translation_is_learnt_told_and_shown(place: Path, multihead: Any) -> 
     assert "'a.fr' is no file" in wrong.stderr
 
 
+def test_a_command_may_change_how_a_model_writes(place: Path, multihead: Any) -> None:
+    model, given = "runs/translate/model", "Cleo is in Bonn\n"
+    several = multihead("predict", model, "-", "decode.nbest=2", "decode.alignment=false", cwd=place, given=given)
+    answer = json.loads(several.stdout)
+    assert len(answer["nbest"]) == 2
+    assert "alignment" not in answer
+    short = multihead("evaluate", model, "a.en", "a.de", "decode.max_length=2", "--json", cwd=place)
+    assert json.loads(short.stdout)["bleu"]["value"] < 60
+    wrong = multihead("predict", model, "-", "decode.beam=0", cwd=place, given=given)
+    assert "decode.beam is 0; at least 1 is wanted" in wrong.stderr
+    beam = multihead("predict", "-i", "runs/chat/model", "-", "decode.beam=3", cwd=place, given="Bo is in Rom\n")
+    assert beam.stdout.split("> ")[1].strip() == "in Rom ist Bo", beam.stderr
+    drawn = ["decode.sample=true", "decode.temperature=3.0"]
+    seeds = [
+        multihead(
+            "predict", "-i", "runs/generate/model", "-", *drawn, f"decode.seed={n}", cwd=place, given="Ada\n"
+        ).stdout
+        for n in (0, 5, 5)
+    ]
+    assert seeds[0] != seeds[1] == seeds[2]
+
+
 def test_text_goes_on_and_streams(place: Path, multihead: Any) -> None:
     said = multihead("predict", "runs/generate/model", cwd=place, given='{"prompt": "Ada is in "}\n')
     answer = json.loads(said.stdout)
@@ -94,6 +116,9 @@ def test_a_conversation_is_learnt_told_and_gone_on_with(place: Path, multihead: 
     talk = multihead("predict", "-i", "runs/chat/model", cwd=place, given="Cleo is in Bonn\n/new\nBo is in Rom\n")
     assert [said.strip() for said in talk.stdout.split("> ")] == ["", "in Bonn ist Cleo", "", "in Rom ist Bo", ""]
     said = multihead("predict", "runs/chat/model", cwd=place, given='{"prompt": "Ada is in Oslo"}\n')
+    assert json.loads(said.stdout)["text"] == "in Oslo ist Ada"
+    whole = (place / "chats.jsonl").read_text(encoding="utf-8").splitlines()[1]  # with its answer
+    said = multihead("predict", "runs/chat/model", cwd=place, given=whole)
     assert json.loads(said.stdout)["text"] == "in Oslo ist Ada"
     page = (place / "runs/chat/report.html").read_text(encoding="utf-8")
     assert '"samples":[{"source":"Ada is in Rom","target":"in Rom ist Ada","written":"in Rom ist Ada"' in page

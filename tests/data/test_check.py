@@ -106,6 +106,14 @@ def test_imbalance() -> None:
     assert "every row has the label '好'" in one.message
 
 
+def test_labels_that_are_one_to_a_reader() -> None:
+    finding = only(
+        check(texts("train", *CLEAN, *((f"t {i}", " 好") for i in range(20))), task="classify"), "labels alike"
+    )
+    assert (finding.level, finding.line) == ("warn", 42)
+    assert "' 好', '好'" in finding.message
+
+
 def test_numbers_on_a_scale_are_no_classes() -> None:
     rows = [{"text_a": f"a{i}", "text_b": f"b{i}", "label": f"{i % 7 / 2}"} for i in range(50)]
     test = side("test", {"text_a": "x", "text_b": "y", "label": "4.75"})

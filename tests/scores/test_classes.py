@@ -202,5 +202,5 @@ def test_replicates_without_the_few_positives_say_nothing() -> None:
     assert row.interval == result["f1"].interval
     blind = Classes(["no", "yes"], replicates=50)  # and where it is undefined for all, it is 0, not nan
     blind.add([0] * 30, [0] * 30)
-    assert blind.result()["f1"] == Score(0.0, interval=Interval(0.0, 0.0))
+    assert blind.result()["f1"] == Score(0.0, interval=Interval(0.0, 0.0), signature="of yes")
     assert blind.result()["mcc"].value == 0.0

@@ -81,7 +81,7 @@ def test_what_streams_is_what_is_predicted_also_beyond_the_window(positions, sam
         if not sample:  # draws of a stream hang on its seed, those of an input on its text
             assert "".join(parts) == prediction["text"]
         assert len(parts) > task.size or not row["prompt"]
-        assert "".join(task.stream(model, row, seed=3)) == "".join(task.stream(model, row, seed=3))
+        assert "".join(task.stream(model, row, turn=3)) == "".join(task.stream(model, row, turn=3))
 
 
 def test_long_prompts_keep_their_end():

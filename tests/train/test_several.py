@@ -236,6 +236,7 @@ def test_a_language_model_beside_a_tagger(several):
     assert json.loads((run.out / "metrics.json").read_text("utf-8"))["tasks"].keys() == {"names"}
     loaded = mh.load(run.out / "model")  # a plain tagger: the other readout is gone
     assert (loaded.task, loaded.tasks) == ("ner", ())
+    assert mh.load(run.out / "model", task="names").task == mh.load(run.out / "model", task="ner").task == "ner"
     assert sums(run.out / "model").keys() == {"model.safetensors"}
     assert loaded.predict(TEXTS) == run.subjects[0].loaded.predict(TEXTS)
 

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from multihead.data.record import Options
+from multihead.data.settled import settled
 from multihead.data.tokenizer import Tokenizer
 from multihead.machine.device import device_of
 from multihead.models import Classes, Encoder, Model
@@ -35,6 +37,7 @@ class Loaded:
     generation: Json = field(default_factory=dict)  # generation_config.json
     preprocessor: Json = field(default_factory=dict)  # preprocessor_config.json: of pictures and sound
     task: str | None = None
+    name: str = ""  # of the task, where the run that trained it gave it one beside auxiliary ones
     kept: dict[str, Tensor] = field(default_factory=dict)  # harmless tensors that the model does not need
     options: Json = field(default_factory=dict)  # of the task, and the window's size and overlap
     pruned: Json = field(default_factory=dict)  # what heads/pruning.py wrote about the model that this was cut from
@@ -105,4 +108,18 @@ class Loaded:
         """Scores, with intervals, on rows that hold the task's gold columns too."""
         if isinstance(rows, str | Path):
             raise ValueError("evaluate takes rows such as {text, label}; for a file: multihead evaluate MODEL FILE")
-        return evaluate(self.model, self.ready(), rows).result()
+        task = self.ready()
+        return evaluate(self.model, task, (scorable(task, row, f"row {i}") for i, row in enumerate(rows))).result()
+
+
+def scorable(task: Task, row: Json, where: str) -> Json:
+    """A row with what is asked and what is right, by the task's columns or by those of the training data."""
+    learnt: Mapping[str, str] = task.options.get("columns", {})
+    found = settled({**row, **{role: row[name] for role, name in learnt.items() if name in row}}, Options())
+    if not isinstance(found, dict):
+        raise ValueError(f"{where}: {found[1]}")
+    wanted = () if task.name == "generate" and found.keys() & {"conversation", "messages"} else task.columns()
+    if any(name not in found for name in wanted):
+        has = ", ".join(row) or "nothing"
+        raise ValueError(f"{where}: {task.name} wants {' and '.join(wanted)} to score on; this has: {has}")
+    return found

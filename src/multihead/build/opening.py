@@ -72,6 +72,7 @@ def load(
         generation=_optional(path / "generation_config.json") or _generation(config, model),
         preprocessor=_optional(path / "preprocessor_config.json"),
         task=told.get("task"),
+        name=str(told.get("name", "")),
         kept=kept,
         options=told.get("options", {}),
         pruned=told.get("pruned", {}),
@@ -82,10 +83,10 @@ def load(
 
 def _with_task(trunk: Loaded, name: str | None, told: Json, path: Path, dtype: torch.dtype | None) -> Loaded:
     """One of several tasks; a model with one task may be asked for that one. None: as it is."""
-    if name is None or (not trunk.tasks and name == trunk.task):
+    if name is None or (not trunk.tasks and name in (trunk.task, trunk.name)):
         return trunk
     if name not in trunk.tasks:
-        known = ", ".join(trunk.tasks) or trunk.task or "none"
+        known = ", ".join(trunk.tasks) or trunk.name or trunk.task or "none"
         raise ValueError(f"{path}: no task is named {name!r}; there {'are' if trunk.tasks else 'is'}: {known}")
     file = path / manifest.MANIFEST
     try:

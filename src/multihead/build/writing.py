@@ -63,7 +63,7 @@ def save(
         one_each = several.readout_tensors({name: one.model for name, one in tasks.items()})
         files.append(directory / several.READOUTS)
         write_tensors(files[-1], one_each)
-    manifest.finish(directory, loaded.task, loaded.options, files, loaded.pruned, told)
+    manifest.finish(directory, loaded.task, loaded.options, files, loaded.pruned, told, loaded.name)
 
 
 def layout(loaded: Loaded) -> tuple[Json, dict[str, Tensor], str]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from multihead.cli.rows import reading_of, scored, tell_faults
+from multihead.cli.rows import reading_of, scored, tell_faults, writing_as
 from multihead.cli.verb import DEVICE, verb
 
 app = verb()
@@ -21,7 +21,8 @@ def evaluate(
     columns: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Columns named otherwise than for training: label=category; more files; format=pairs; scheme=IOB1"
+            help="Columns named otherwise than for training: label=category; more files; format=pairs; scheme=IOB1; "
+            "decode.beam=1"
         ),
     ] = None,
     name: Annotated[str | None, typer.Option("--task", help="Of a model with several tasks, the name of one.")] = None,
@@ -47,7 +48,7 @@ def evaluate(
     loaded = load(model, task=name).to(device)
     task = loaded.ready()
     console = Console(highlight=False, stderr=json)
-    reading = reading_of(task, data, columns or [])
+    reading = reading_of(task, data, writing_as(task, columns or []))
     rows = watched(scored(reading), f"scoring {data.name}", console)
     scorer = predict.evaluate(loaded.model, task, rows)
     if json:

@@ -184,7 +184,7 @@ def rank(
     console = Console(highlight=False, stderr=json)
     loaded = load(model, task=task)
     loaded.ready()
-    with bar(console, "heads off, one by one") as told:
+    with bar(console, "measuring heads") as told:
         found = ranked(
             loaded,
             rows_of(loaded, data, columns, limit, gold=True),

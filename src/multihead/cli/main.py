@@ -71,7 +71,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except (ValueError, OSError) as error:
         if debug:
             raise
-        _fail(" ".join(str(error).split()), code=1)
+        lines = (" ".join(line.split()) for line in str(error).splitlines())
+        _fail("\n  ".join(line for line in lines if line), code=1)
     except ModuleNotFoundError as error:
         extra = _extra_of(error.name or "")
         if debug or extra is None:

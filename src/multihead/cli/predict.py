@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from multihead.cli.rows import roles_of
+from multihead.cli.rows import SETTINGS, named_of, roles_of, writing_as
 from multihead.cli.verb import DEVICE, verb
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ def predict(
         str, typer.Argument(help="JSONL or text, one input a line, CSV, TSV or Parquet; also .gz; - is stdin.")
     ] = "-",
     columns: Annotated[
-        list[str] | None, typer.Argument(help="Columns named otherwise than for training: text=review")
+        list[str] | None,
+        typer.Argument(help="Columns named otherwise than for training: text=review; encoding=latin-1; decode.beam=1"),
     ] = None,
     interactive: Annotated[bool, typer.Option("-i", help="A prompt: one input a line, answered at once.")] = False,
     name: Annotated[str | None, typer.Option("--task", help="Of a model with several tasks, the name of one.")] = None,
@@ -51,6 +52,7 @@ def predict(
       echo "Angela Merkel visited Beijing." | multihead predict runs/ner/model
       multihead predict runs/several/model questions.txt --task trec
       multihead predict runs/classify/model reviews.csv text=review
+      multihead predict runs/translate/model new.en decode.beam=1
     """
     from rich.console import Console
 
@@ -61,18 +63,20 @@ def predict(
 
     loaded = load(model, task=name).to(device)
     task = loaded.ready()
+    columns = writing_as(task, columns or [])
     if interactive and isinstance(task, Generate):
         talk(loaded.model, task)
         return
-    named = columns_of(task, columns or [])
+    named, settings = columns_of(task, columns)
     source = Source(file, interactive)
+    rows = source.table or "format" in settings or (source.size > 0 and of_words(Path(file), task, settings))
     ahead = 1 if interactive or (file == "-" and sys.stdin.isatty()) else None
     # A bar between the lines of an answer would be in the way.
     console = Console(stderr=True, force_terminal=False if sys.stdout.isatty() else None)
     idle = source.pipe.idle if source.pipe is not None else None
     refused, first, count = 0, "", 0
     try:
-        given = table(Path(file), task, named) if source.table else inputs(source, task, named)
+        given = table(Path(file), task, named, settings) if rows else inputs(source, task, named, settings)
         answers = predictions(loaded.model, task, given, ahead=ahead, strict=False, idle=idle)
         for count, (_, answer) in enumerate(watched(answers, "predicting", console, source.share), 1):
             if "error" in answer:
@@ -103,11 +107,22 @@ def talk(model: Model, task: Generate) -> None:
             elif sys.stdout.isatty():
                 print(said, end="")
             parts = []
-            for part in task.stream(model, values, seed=turn):
+            for part in written(model, task, values, turn):
                 parts.append(part)
                 print(part, end="", flush=True)
             print(flush=True)
             messages.append({"role": "assistant", "content": "".join(parts).strip()})
+
+
+def written(model: Model, task: Generate, values: Values, turn: int) -> Iterator[str]:
+    """In pieces as they come; of a search among several texts, the best one at its end."""
+    from multihead.tasks.predict import predictions
+
+    how = task.decoding()
+    if how.beam == how.nbest == 1:
+        yield from task.stream(model, values, turn)
+    else:
+        yield from (said["text"] for _, said in predictions(model, task, [values]))
 
 
 class Source:
@@ -196,56 +211,67 @@ def prompted() -> Iterator[bytes]:
             return
 
 
-def columns_of(task: Task, columns: list[str]) -> dict[str, str]:
-    """text=review -> {text: review}, for the columns that a prediction needs."""
-    named = dict(column.split("=", 1) for column in columns if "=" in column)
+def columns_of(task: Task, columns: list[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """text=review -> {text: review}, for the columns that a prediction needs; and how the file is read."""
+    named, settings = named_of(columns)
     known = ("text", "tokens") if task.name == "ner" else task.inputs
-    odd = next((column for column in columns if column.partition("=")[0] not in known), None)
+    odd = next((column for column in columns if column.partition("=")[0] not in (*known, *SETTINGS)), None)
     if odd is not None:
         wanted = (" or " if task.name == "ner" else " and ").join(known)
         raise typer.BadParameter(f"{odd!r}: {task.name} reads {wanted}; write {known[0]}=COLUMN")
-    return named
+    return named, settings
 
 
-def roles_in(path: Path, task: Task, named: dict[str, str]) -> dict[str, str]:
+def of_words(path: Path, task: Task, settings: dict[str, str]) -> bool:
+    """Does a file hold a word a line, as taggers are given?"""
+    from multihead.data.detect import detect
+    from multihead.data.record import Options
+
+    options = Options(encoding=settings.get("encoding", "utf-8"))
+    return task.name == "ner" and (settings.get("format") or detect(path, options)) == "conll"
+
+
+def roles_in(path: Path, task: Task, named: dict[str, str], settings: dict[str, str]) -> dict[str, str]:
     """What a table's columns are called; of ner, those with lists of words if there are some, else those with text."""
     from multihead.data.read import records
 
     if task.name != "ner":
-        return roles_of(task, [path], task.inputs, named, {})
+        return roles_of(task, [path], task.inputs, named, settings)
     if not named:
         with suppress(ValueError):  # there is no such column
-            roles = roles_of(task, [path], ("tokens",), {}, {})
-            first = next(iter(records(path, columns=roles)), None)
+            roles = roles_of(task, [path], ("tokens",), {}, settings)
+            first = next(iter(records(path, columns=roles, **settings)), None)
             if first is not None and isinstance(first.values["tokens"], list):
                 return roles
-    return roles_of(task, [path], tuple(named) or ("text",), named, {})
+    return roles_of(task, [path], tuple(named) or ("text",), named, settings)
 
 
-def table(path: Path, task: Task, named: dict[str, str]) -> Iterator[Values]:
+def table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str]) -> Iterator[Values]:
     """Rows of a table by its columns; one that cannot be used is answered in its place."""
     from multihead.data.read import records
     from multihead.data.record import Record, Reject
     from multihead.tasks.predict import Refused
 
-    reading = records(path, columns=roles_in(path, task, named), task=task.name)
+    roles = None if of_words(path, task, settings) else roles_in(path, task, named, settings)
+    reading = records(path, columns=roles, task=task.name, **settings)
     for _, _, rows in reading.sources:
         for row in rows({}):
             if isinstance(row, Record):
                 try:
-                    yield {**task.checked(row.values, f"line {row.line}"), "line": row.line}
+                    yield {**task.checked(task.asked(row.values), f"line {row.line}"), "line": row.line}
                 except ValueError as error:
                     yield Refused("bad_input", str(error))
             elif isinstance(row, Reject):
                 yield Refused("bad_row", f"line {row.line}: {row.reason}")
 
 
-def inputs(source: Source, task: Task, named: dict[str, str]) -> Iterator[Values]:
+def inputs(source: Source, task: Task, named: dict[str, str], settings: dict[str, str]) -> Iterator[Values]:
     """A line that is a JSON object is taken as one, and any line of a .jsonl file is JSON; any other is the text.
     Empty lines are no inputs."""
     from multihead.data.lines import LONGEST_LINE
     from multihead.tasks.predict import Refused
 
+    encoding = settings.get("encoding", "utf-8")
     for number, line in enumerate(source, 1):
         bare = (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).rstrip(b"\r\n")
         if not bare.strip():
@@ -255,13 +281,15 @@ def inputs(source: Source, task: Task, named: dict[str, str]) -> Iterator[Values
             yield Refused("too_long", f"{where}: more than {LONGEST_LINE >> 20} MiB in one line; is this text?")
             continue
         try:
-            said = task.asked(given(bare.decode(), source.json))
+            said = task.asked(given(bare.decode(encoding), source.json))
             if isinstance(said, dict):
                 said |= {role: said[column] for role, column in named.items() if column in said}
             yield {**task.checked(said, where), "line": number}
         except UnicodeDecodeError as error:
-            message = f"{where}: byte {bare[error.start]:#04x} at {error.start + 1} is not UTF-8; convert the input"
-            yield Refused("bad_encoding", message)
+            byte = f"byte {bare[error.start]:#04x} at {error.start + 1}"
+            yield Refused(
+                "bad_encoding", f"{where}: {byte} is not {encoding.upper()}; say encoding=latin-1, or convert it"
+            )
         except Unreadable as error:
             yield Refused("bad_json", f"{where}: {error}")
         except ValueError as error:

@@ -26,6 +26,26 @@ def named_of(columns: list[str], settings: Sequence[str] = SETTINGS) -> tuple[di
     return named, {name: named.pop(name) for name in settings if name in named}
 
 
+def writing_as(task: Task, given: list[str]) -> list[str]:
+    """`decode.beam=1` … changes how the model writes, in this command alone; what else is given is given back."""
+    from multihead.run import read
+    from multihead.run.toml import toml
+    from multihead.run.writing import Decode
+    from multihead.tasks import Generate, Translate
+
+    mine = [one for one in given if one.startswith("decode.")]
+    if mine:
+        if not isinstance(task, Generate | Translate):
+            raise typer.BadParameter(f"{mine[0]!r}: {task.name} writes no text")
+        known = {"beam": 1} | {name: value for name, value in task.settings.items() if name in Decode.model_fields}
+        lines = [f"{name} = {toml(value)}" for name, value in known.items() if value is not None]
+        whole = ["from = 'here'", f"task = {toml(task.name)}", "[data]", "train = 'rows'", "[decode]", *lines, ""]
+        changed = read("\n".join(whole), mine).decode.model_dump()
+        names = [one.partition("=")[0].removeprefix("decode.").strip() for one in mine]
+        task.options["decode"] = task.settings | {name: changed[name] for name in names}
+    return [one for one in given if one not in mine]
+
+
 def reading_of(task: Task, data: Path, columns: list[str]) -> Reading:
     """The rows of files by the task's columns; SQuAD and CoNLL files know theirs."""
     from multihead.data.read import records
@@ -80,11 +100,9 @@ def rows_of(loaded: Loaded, data: Path, columns: list[str] | None, limit: int | 
     """Rows of a file, as many as wanted; gold: with the answers that the model's task learns from."""
     from multihead.data.read import records
 
-    if gold:
+    if gold or any("=" not in column for column in columns or []):  # a source and its target, as two files
         reading = reading_of(loaded.ready(), data, columns or [])
     else:
-        if wrong := next((column for column in columns or [] if "=" not in column), None):
-            raise typer.BadParameter(f"{wrong!r} is not of the form text=review")
         named, settings = named_of(columns or [])
         if loaded.options.get("columns"):
             task = loaded.ready()

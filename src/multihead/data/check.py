@@ -10,6 +10,7 @@
 | label conflicts: equal inputs, different labels | warn (a note where labels are numbers on a scale) |
 | encoding: U+FFFD, UTF-8 read as latin-1, 锟斤拷 | warn |
 | duplicates: equal input and label, more than 10 % | warn, else note |
+| labels alike: but for case and space | warn |
 | imbalance: a class of fewer than 10 rows, or 50 times rarer than the commonest | warn |
 | empty rows; tolerated slips (I- after O) | note |
 """
@@ -27,6 +28,7 @@ from multihead.data.passages import Passages
 from multihead.data.read import Reading
 from multihead.data.record import Ledger, Record
 from multihead.data.sides import ROLES, Side, survey, text_of
+from multihead.data.split import folded
 
 REJECTED, OVERLAP, DUPLICATES, PASSAGES = 0.1, 0.2, 0.1, 0.5
 FEW, RARE = 10, 50
@@ -110,7 +112,7 @@ def _alone(side: Side) -> list[Finding]:
         examples = tuple(f"{file}:{line}: {text}" for file, line, text in side.faults)[:SHOWN]
         message = f"{side.name}: {side.faulty:,} rows with broken characters; read the source with its own encoding"
         findings.append(Finding("warn", "encoding", message, file, line, examples))
-    findings += _repeated(side)
+    findings += _repeated(side) + _alike(side)
     if side.name == "train" and side.labels and not side.continuous:
         findings += _imbalance(side)
     return findings
@@ -139,6 +141,20 @@ def _repeated(side: Side) -> list[Finding]:
         level = "note" if side.continuous else "warn"
         findings.append(Finding(level, "label conflicts", message, rows=rows))
     return findings
+
+
+def _alike(side: Side) -> list[Finding]:
+    """Labels that are one to a reader: Good and good."""
+    named: dict[str, list[str]] = {}
+    for label in side.labels:
+        named.setdefault(folded(label), []).append(label)
+    alike = [sorted(labels) for labels in named.values() if len(labels) > 1]
+    if not alike:
+        return []
+    shown = "; ".join(", ".join(map(repr, labels)) for labels in alike[:SHOWN])
+    file, line = max(side.first[label] for label in alike[0])
+    message = f"{side.name}: {len(alike):,} labels are written in several ways, which are classes of their own: {shown}"
+    return [Finding("warn", "labels alike", message, file, line)]
 
 
 def _imbalance(side: Side) -> list[Finding]:

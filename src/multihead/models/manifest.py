@@ -25,12 +25,14 @@ def finish(
     files: list[Path],
     pruned: dict[str, Any] | None = None,
     tasks: dict[str, Any] | None = None,
+    name: str = "",
 ) -> None:
-    """tasks: of a trunk with several readouts, what each of them is for."""
+    """tasks: of a trunk with several readouts, what each of them is for; name: of the only task, where it has one."""
     sums = {path.relative_to(directory).as_posix(): sha256(path) for path in sorted(files)}
     cut = {"pruned": pruned} if pruned else {}
     several = {"tasks": tasks} if tasks else {}
-    write_json(directory / MANIFEST, {"task": task, "options": options, **several, **cut, "sha256": sums})
+    named = {"name": name} if name else {}
+    write_json(directory / MANIFEST, {"task": task, **named, "options": options, **several, **cut, "sha256": sums})
 
 
 def check(directory: Path) -> dict[str, Any]:

@@ -79,11 +79,11 @@ def cell(name: str, value: float) -> Text:
 
 
 def print_ranking(found: Ranking, console: Console) -> None:
-    """The most needed head first; losses in points."""
+    """The most needed head first; losses in points, of a loss in nats."""
     table = grid()
-    table.add_column("head", no_wrap=True)
+    table.add_column("head", no_wrap=True, min_width=max(len(effect.address) for effect in found.effects))
     if found.whole is not None:
-        table.add_column(f"{called(found.metric)} lost", justify="right", no_wrap=True)
+        table.add_column("lost", justify="right", no_wrap=True)
         table.add_column("interval", no_wrap=True)
         table.add_column("rows", justify="right", no_wrap=True)
     if any(effect.gradient is not None for effect in found.effects):
@@ -93,14 +93,18 @@ def print_ranking(found: Ranking, console: Console) -> None:
         if effect.loss is not None and found.whole is not None:
             sure = effect.loss.interval.low > 0
             cells += [Text(f"{points(effect.loss.value, found.whole):+.2f}", "bold" if sure else "")]
-            cells += [Text(spread(effect.loss, found.whole), "dim"), f"{effect.rows:,}"]
+            low, high = (points(end, found.whole) for end in (effect.loss.interval.low, effect.loss.interval.high))
+            cells += [Text(f"{low:+.2f} to {high:+.2f}", "dim"), f"{effect.rows:,}"]
         if effect.gradient is not None:
             cells.append(f"{effect.gradient:.4f}")
         table.add_row(*cells)
     console.print(table)
     if found.whole is not None:
+        level = next((effect.loss.interval.level for effect in found.effects if effect.loss is not None), 0.95)
+        unit = "in points" if points(1.0, found.whole) == 100 or found.whole.unit == "percent" else "as it is counted"
         console.print(
-            f"whole model: {called(found.metric)} {found.whole:.4f}; losses in points, bold: more than chance"
+            f"whole model: {called(found.metric)} {found.whole:.4f}; what is lost of it {unit}, with the interval of "
+            f"{100 * level:g} %; bold: more than chance"
         )
     if found.clear is not None and found.whole is not None:
         clear = sum(effect.settled for effect in found.effects)

@@ -92,14 +92,19 @@ class Classes:
         """accuracy, micro_f1, macro_f1, weighted_f1, mcc; ece (no interval: resampling makes it larger)
         and auc where probabilities were given. f1 of one class, where there are two."""
         results = scored(self._values(self.tally.counts), self.replicates())
-        if self.positive is not None:
-            results["f1"] = replace(results["f1"], signature=f"of {self.tally.names[self.positive]}")
+        if "f1" in results:
+            results["f1"] = replace(results["f1"], signature=f"of {self.tally.names[self._chosen]}")
         results["mcc"] = Score(results["mcc"].value, "correlation", interval=results["mcc"].interval)
         if self.reliability.counts.any():
             results["ece"] = Score(self.reliability.error(), better="lower")
             if self.curve is not None:
                 results["auc"] = self.curve.score()
         return results
+
+    @property
+    def _chosen(self) -> int:
+        """Of two classes, the one that f1 is of."""
+        return 1 if self.positive is None else self.positive
 
     def replicates(self) -> dict[str, Floats]:
         return self.tally.replicates(self._values)
@@ -108,8 +113,7 @@ class Classes:
         f1s = _f1s(counts)
         values = {"accuracy": f1s["micro_f1"], **f1s, "mcc": matthews(counts)}
         if counts.shape[-2] == 2:  # what MRPC and its kind report
-            chosen = 1 if self.positive is None else self.positive
-            correct, predicted, gold = np.moveaxis(counts[..., chosen, :], -1, 0)
+            correct, predicted, gold = np.moveaxis(counts[..., self._chosen, :], -1, 0)
             values["f1"] = ratio(2 * correct, predicted + gold, np.nan)
         return values
 

@@ -7,7 +7,7 @@ document and the beginning of the next. Or on conversations, each an example of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import chain, islice
 from typing import Any, ClassVar, cast
@@ -65,6 +65,16 @@ class Generate(Task):
         if isinstance(given, dict) and isinstance(given.get("prompt"), str):
             return self.checked(given["prompt"], where) if self.options.get("chat") else given
         raise ValueError(f"{where}: generate takes a text, {{prompt: …}} or {{messages: [{{role, content}}, …]}}")
+
+    def asked(self, given: Any) -> Any:
+        """Of a whole conversation, what the last answer answered."""
+        given = super().asked(given)
+        if isinstance(given, Mapping) and isinstance(given.get("messages"), list):
+            said = given["messages"]
+            while said and isinstance(said[-1], Mapping) and said[-1].get("role") == "assistant":
+                said = said[:-1]
+            return {**given, "messages": said or given["messages"]}
+        return given
 
     def encode(self, values: Values) -> list[Window]:
         if "text" in values:
@@ -224,8 +234,9 @@ class Generate(Task):
         ended = tokens[:-1] if tokens and tokens[-1] in self.options["stop"] else tokens
         return self.tokenizer.decode([*prompt, *ended]).removeprefix(self.tokenizer.decode(prompt))
 
-    def stream(self, model: Model, values: Values, seed: int = 0) -> Iterator[str]:
-        """What is written, in pieces, each as soon as it is there."""
+    def stream(self, model: Model, values: Values, turn: int = 0) -> Iterator[str]:
+        """What is written, in pieces, each as soon as it is there. turn: other draws for the same prompt."""
+        seed = int(self.settings.get("seed", 0)) + turn
         prompt = self.encode(values)[0]["tokens"].tolist()
         wanted, stop = int(self.settings.get("max_length") or NEW), frozenset(self.options["stop"])
         done: list[int] = []

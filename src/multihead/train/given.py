@@ -57,6 +57,8 @@ def read_one(run: RunFile, name: str = "", weight: float = 1.0, auxiliary: bool 
     labels = kind.learn(Side(readings["train"])(), **options)  # of all rows: those held out have labels too
     if labels and len(labels) < 2 and not options.get("score"):
         raise ValueError(f"{run.data.train}: every row has the label {labels[0]!r}; a classifier needs at least two")
+    if options.get("positive") and len(labels) > 2:
+        raise ValueError(f"match.positive is for two classes, and there are {len(labels)}; leave it out")
     weights = options.get("class_weights")
     if weights and (odd := next((label for label in weights if label not in labels), None)):
         raise ValueError(f"classify.class_weights: {odd!r} is no label here; there are: {listed(labels)}")
@@ -114,6 +116,11 @@ def refuse_useless(run: RunFile) -> None:
         raise ValueError("train.lora changes a trained model a little; from scratch, everything has to learn: leave it")
     if run.task == "classify" and run.classify.multi_label and run.classify.class_weights != "none":
         raise ValueError("classify.class_weights weighs one label a text, multi_label allows several; leave one out")
+    usual = type(run.match).model_fields["temperature"].default if run.task == "match" else None
+    if run.task == "match" and run.match.kind == "cross" and run.match.temperature != usual:
+        raise ValueError('match.temperature is for kind = "bi"; leave it out')
+    if run.task == "generate" and run.decode.alignment:
+        raise ValueError("decode.alignment is of a source's words, and generate reads none; leave it out")
     unsmoothed = {
         "task = answer": run.task == "answer",
         "match.target = score": run.task == "match" and run.match.target == "score",

@@ -10,7 +10,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -218,9 +218,9 @@ class Training:
     def _write(self, directory: Path) -> None:
         """The model; of several tasks, those that are not auxiliary, or the only such one as a model of its own."""
         kept = {subject.name: subject.loaded for subject in self.subjects if not subject.auxiliary}
-        first = next(iter(kept.values()))
+        name, first = next(iter(kept.items()))
         if len(kept) == 1:
-            save(first, directory)
+            save(replace(first, name=name), directory)
         else:
             save(trunk_of(first), directory, tasks=kept)
 
