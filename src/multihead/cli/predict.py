@@ -61,6 +61,8 @@ def predict(
     from multihead.tasks import Generate
     from multihead.tasks.predict import WRITTEN, predictions
 
+    if "=" in file and not Path(file).exists():  # no file: predict -i MODEL decode.beam=1
+        file, columns = "-", [file, *(columns or [])]
     loaded = load(model, task=name).to(device)
     task = loaded.ready()
     columns = writing_as(task, columns or [])
@@ -268,10 +270,12 @@ def table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str
 def inputs(source: Source, task: Task, named: dict[str, str], settings: dict[str, str]) -> Iterator[Values]:
     """A line that is a JSON object is taken as one, and any line of a .jsonl file is JSON; any other is the text.
     Empty lines are no inputs."""
-    from multihead.data.lines import LONGEST_LINE
+    from multihead.data.lines import LONGEST_LINE, wide
     from multihead.tasks.predict import Refused
 
     encoding = settings.get("encoding", "utf-8")
+    if wide(encoding):  # whose lines do not end where bytes say so
+        raise ValueError(f"lines of {encoding} are not read here; convert them to UTF-8")
     for number, line in enumerate(source, 1):
         bare = (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).rstrip(b"\r\n")
         if not bare.strip():

@@ -76,11 +76,11 @@ def head_of(path: Path, encoding: str = "utf-8") -> bytes:
 
 
 def _refuse_binary(path: Path, head: bytes, encoding: str) -> None:
-    if head.startswith(b"PAR1") or _wide(encoding):
+    if head.startswith(b"PAR1") or wide(encoding):
         return
-    for bom, wide in WIDE_BOMS.items():
+    for bom, name in WIDE_BOMS.items():
         if head.startswith(bom):
-            raise ValueError(f'{path}:1: this is {wide.upper()}, not UTF-8; pass encoding="{wide}"')
+            raise ValueError(f'{path}:1: this is {name.upper()}, not UTF-8; pass encoding="{name}"')
     for magic, what in MAGIC.items():
         if head.startswith(magic):
             raise ValueError(f"{path}:1: this is {what}")
@@ -90,7 +90,7 @@ def _refuse_binary(path: Path, head: bytes, encoding: str) -> None:
         raise ValueError(f"{path}:1: lines end with \\r only (old Mac); convert them: tr '\\r' '\\n'")
 
 
-def _wide(encoding: str) -> bool:
+def wide(encoding: str) -> bool:
     try:
         return codecs.lookup(encoding).name.startswith(("utf-16", "utf-32"))
     except LookupError:
@@ -99,7 +99,7 @@ def _wide(encoding: str) -> bool:
 
 def lines(path: Path, encoding: str = "utf-8", bare: bool = True) -> Iterator[tuple[int, str]]:
     """(number from 1, text) of every line, without a byte order mark and, if bare, without its \\n or \\r\\n."""
-    if _wide(encoding):
+    if wide(encoding):
         yield from _wide_lines(path, encoding, bare)
         return
     with opened(path) as stream:
@@ -149,7 +149,7 @@ def _broken_gzip(path: Path, number: int, error: Exception) -> ValueError:
 
 def undecodable(path: Path, number: int, offset: int, error: UnicodeDecodeError) -> ValueError:
     """What to say of line `number`, which `error.object` holds and which starts after `offset` bytes of the file."""
-    if _wide(error.encoding):
+    if wide(error.encoding):
         return ValueError(f"{path}:{number}: not {error.encoding}: {error.reason}; check the encoding")
     cure = f'; convert the file to UTF-8, or pass encoding="{_likely(error.object)}"'
     if error.encoding == "utf-8" and _mostly_utf8(error.object):
@@ -182,7 +182,7 @@ def _likely(raw: bytes) -> str:
 
 def count_lines(path: Path, encoding: str = "utf-8") -> int:
     """How many lines a file has, by its bytes unless these are halves of characters; a last line without \\n counts."""
-    if _wide(encoding):
+    if wide(encoding):
         return sum(1 for _ in lines(path, encoding))
     count, last = 0, b"\n"
     with opened(path) as stream:
