@@ -9,6 +9,7 @@ from multihead.data.tokenizer import Tokenizer
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.tasks.match import Match
 from multihead.tasks.predict import predictions
+from multihead.tasks.similarity import SimilarityScorer
 
 TOKENIZER = Tokenizer.train(["some words"], "wordpiece", 40)
 
@@ -74,3 +75,10 @@ def test_both_ways_are_learnt() -> None:
     for found, want in ((first, alone), (second, turned)):
         assert all((found[name] == want[name]).all() for name in want)
     assert (first["tokens"] != second["tokens"]).any()
+
+
+@pytest.mark.parametrize("unit", [0.2, 1.0, 20.0])
+def test_a_score_is_right_within_a_tenth_of_the_range_whatever_its_unit(unit: float):
+    scorer = SimilarityScorer(0, (0.0, 5 * unit))
+    said = [scorer.add({"label": 3.0 * unit}, {"score": (3.0 + off) * unit}, i) for i, off in enumerate((0.4, -0.6))]
+    assert said == [True, False]

@@ -50,7 +50,7 @@ def scorer_of(kind: str) -> Scorer:
     if kind == "tags":
         return TagScorer(["O", "B-X", "I-X"], 50)
     if kind == "score":
-        return SimilarityScorer(50)
+        return SimilarityScorer(50, (0.0, 5.0))
     return ClassScorer("abc", kind == "many", 50)
 
 
