@@ -47,6 +47,7 @@ def check(
     whole = run.read(file, changes or [])
     every = {block.name: whole.alone(block) for block in whole.tasks} or {"": whole}
     screen = console.is_terminal  # a line that is kept is kept whole
+    auxiliary = {block.name for block in whole.tasks if block.auxiliary}  # of which nothing is held out
     readings: dict[str, Any] = {}
     found: dict[str, list[Finding]] = {}
     with console.status("reading the data"):
@@ -54,7 +55,8 @@ def check(
             readings[name], _ = data_of(chosen)
             sides = (readings[name].get(side) for side in ("train", "valid", "test"))
             found[name] = missing(chosen)
-            found[name] += checks.check(*sides, task=str(chosen.task), hold_out=chosen.data.hold_out)
+            held_out = chosen.data.hold_out and name not in auxiliary
+            found[name] += checks.check(*sides, task=str(chosen.task), hold_out=held_out)
     if not stops(found):
         with console.status("setting up, as training would"):
             for name, more in set_up_or_refused(whole).items():

@@ -7,7 +7,7 @@ import zlib
 from dataclasses import dataclass, field
 
 WORDS = 5
-MOST = 1 << 20  # that are kept; of more, those with the lowest hashes
+MOST = 1 << 18  # that are kept, in about 20 MB; of more, those with the lowest hashes
 UNIT = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]|\\w+")  # a word, or a sign of scripts without spaces
 
 

@@ -68,9 +68,9 @@ def decoding(body: Body, generation: Json) -> Json:
     """How text is to be written, in our words; what the file leaves open is left to the task."""
     found = {ours: generation[theirs] for theirs, ours in DECODING.items() if generation.get(theirs) is not None}
     if isinstance(body, EncoderDecoder):  # of one that only writes, these count the prompt too
-        for name in ("max_length", "min_length"):
-            if generation.get(name, 0) > 1 and generation[name] != UNCHOSEN:
-                found.setdefault(name, generation[name] - 1)  # without the start token
+        for name, unchosen in (("max_length", UNCHOSEN), ("min_length", 0)):
+            if (length := generation.get(name)) not in (None, unchosen):
+                found.setdefault(name, max(length - 1, 0))  # without the start token
     if generation.get("early_stopping") is True:
         found["early"] = "full"
     words = generation.get("bad_words_ids") or []

@@ -361,6 +361,7 @@ def test_what_is_not_followed_is_said(caplog: pytest.LogCaptureFixture) -> None:
         "max_length": 20,
     }
     assert decoding(body, told) == {"beam": 2, "forbidden": (3,)}
+    assert decoding(body, {"max_length": 20, "min_length": 20}) == {"min_length": 19}
     assert "diversity_penalty, bad_words_ids of several tokens" in caplog.text
     assert "typical_p" not in caplog.text
 
