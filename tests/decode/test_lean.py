@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from multihead.decode import lean
+from multihead.decode import kept, lean
 from multihead.decode.decoding import reader_of
+from multihead.decode.kept import parts_of
 from multihead.decode.lean import Lean
-from multihead.decode.parts import PAYS, Scores, readout_of
+from multihead.decode.parts import Scores, readout_of
 from multihead.decode.steps import Prompt, Steps
 from multihead.models import Model
 from multihead.watch import watch
@@ -93,20 +94,61 @@ def test_a_source_without_a_token(translator: Callable[..., Model]) -> None:
         assert bool(reader.start().isfinite().all())
 
 
+@pytest.mark.parametrize("turned", [False, True], ids=["as it is", "turned"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @torch.inference_mode()
-def test_scores_of_the_vocabulary(translator: Callable[..., Model]) -> None:
-    """Before and after the weights are turned, with a bias, without, and with a scale."""
+def test_scores_of_the_vocabulary(translator: Callable[..., Model], turned: bool, dtype: torch.dtype) -> None:
+    """With a bias, without, and with a scale; one row and several."""
     for bias, scale in ((0.0, 1.0), (1.0, 1.0), (1.0, 0.3)):
-        readout = translator().readout
+        readout = translator().readout.to(dtype)
         readout.bias.normal_().mul_(bias)
         readout.scale = scale
-        scores = readout_of(readout)
+        scores = readout_of(readout, turned)
         assert isinstance(scores, Scores)
         assert (scores.bias is None) == (bias == 0.0)
-        for rows in (3, 3, 1, *[2] * PAYS):
-            hidden = torch.randn(rows, 24)
+        for rows in (3, 1, 2, 40):
+            hidden = torch.randn(rows, 24, dtype=dtype)
             torch.testing.assert_close(scores(hidden), readout(hidden))
-        assert scores.weight.is_contiguous()
-        assert torch.equal(scores.weight, readout.weight.t())
     readout.register_forward_hook(lambda *given: None)
-    assert readout_of(readout) is readout
+    assert readout_of(readout, turned) is readout
+
+
+def test_parts_are_kept_until_a_weight_changes(translator: Callable[..., Model]) -> None:
+    model = translator()
+    attention = model.body.decoder.stack.blocks[1].attention
+
+    def agree() -> None:
+        for _ in range(2):  # kept from the first to the second
+            ours, plain = (made(prompts(model, True, False)) for made in (Lean, Steps))
+            with torch.inference_mode():
+                torch.testing.assert_close(ours.start(), plain.start())
+                torch.testing.assert_close(ours.step(torch.full((3, 1), 7)), plain.step(torch.full((3, 1), 7)))
+        assert parts_of(prompts(model, True, False)) is parts_of(prompts(model, True, False))
+
+    agree()
+    before = parts_of(prompts(model, True, False))
+    with torch.no_grad():
+        attention.k.weight[3] += 1.0
+    agree()
+    attention.v.weight.data[5] = 0.0  # torch counts no such write
+    agree()
+    model.readout.weight.data.mul_(2.0)
+    agree()
+    attention.scale *= 2.0
+    agree()
+    attention.q.weight = nn.Parameter(torch.randn_like(attention.q.weight))
+    agree()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+    model.body.decoder(SOURCE, memory=model.body.encoder(SOURCE)).sum().backward()
+    optimizer.step()
+    agree()
+    assert parts_of(prompts(model, True, False)) is not before
+
+
+def test_large_ones_are_not_kept(translator: Callable[..., Model], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = translator()
+    monkeypatch.setattr(kept, "LARGEST", 1000)
+    one = parts_of(prompts(model, True, False))
+    assert parts_of(prompts(model, True, False)) is not one
+    assert isinstance(one.readout, Scores)
+    assert not one.readout.turned

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from multihead.attention import Cache, MultiHeadAttention, Position
-from multihead.decode.parts import layer_of, norm_of, readout_of
+from multihead.decode.kept import parts_of
+from multihead.decode.parts import norm_of
 from multihead.decode.steps import Prompt
 
 ROOM = 32  # new tokens that fit before the pool must grow or be tidied
@@ -28,17 +29,16 @@ class Lean:
 
     def __init__(self, prompt: Prompt) -> None:
         decoder, self.prompt = prompt.decoder, prompt
-        self.readout, self.stem, self.position = readout_of(prompt.readout), decoder.stem, decoder.stack.position
-        self.window, self.norm = decoder.stack.window, norm_of(decoder.stack.norm)
+        self.parts, self.stem, self.position = parts_of(prompt), decoder.stem, decoder.stack.position
+        self.layers, self.readout, self.norm = self.parts.layers, self.parts.readout, self.parts.norm
+        self.window = decoder.stack.window
         stem: Any = decoder.stem
         self.table, self.stem_norm = stem.embedding.weight, norm_of(stem.norm)
         self.types = None if stem.types is None else stem.types.weight[0]
         self.positions, self.offset = None, 0
         if stem.positions is not None:
             self.positions, self.offset = stem.positions.table, stem.positions.offset
-        blocks: list[Any] = list(decoder.stack.blocks)
-        self.layers = [layer_of(block) for block in blocks]
-        one: MultiHeadAttention = blocks[0].attention
+        one: MultiHeadAttention = next(iter(decoder.stack.blocks)).attention  # type: ignore[assignment]
         self.G, self.R, self.K = one.kv_heads, one.heads // one.kv_heads, one.key_dims[0]
         self.B, self.n = prompt.tokens.shape[0], 1
         self.column, self.used = 0, 0  # tokens read; keys in the pool
@@ -84,13 +84,12 @@ class Lean:
         return logits
 
     def _remember(self, memory: Tensor, keep: Tensor | None) -> None:
-        """The memory's keys [L, B*G, K, S] and values [L, B*G, S, K], and what is seen of it."""
-        keys, values = [], []
-        for block in self.prompt.decoder.stack.blocks:
-            cross: Any = block.cross
-            shape = (self.B, memory.shape[1], self.G, self.K)
-            keys.append(cross.k(memory).view(shape).permute(0, 2, 3, 1).reshape(self.B * self.G, self.K, -1))
-            values.append(cross.v(memory).view(shape).transpose(1, 2).reshape(self.B * self.G, -1, self.K))
+        """Of every layer the memory's keys [B*G, K, S] and values [B*G, S, K], and what is seen of it."""
+        assert self.parts.recalls is not None
+        B, S, G, K = self.B, memory.shape[1], self.G, self.K
+        flat = self.parts.recalls(memory.flatten(0, 1)).view(B, S, -1, 2, G, K)
+        keys = flat[:, :, :, 0].permute(2, 0, 3, 4, 1).reshape(-1, B * G, K, S)
+        values = flat[:, :, :, 1].permute(2, 0, 3, 1, 4).reshape(-1, B * G, S, K)
         self.crossing = list(zip(keys, values, strict=True))
         if keep is not None:
             self.memory_seen = memory.new_zeros(keep.shape).masked_fill_(~keep, float("-inf"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,8 +14,8 @@ from multihead.attention import MultiHeadAttention
 from multihead.decode.steps import Prompt
 from multihead.models import Block, Decoder, FeedForward, Stack, TokenStem, Vocabulary
 
-LARGEST = 2**22  # weights of a readout of which a second copy may be made
-PAYS = 12  # steps after which that copy is worth its time: turned, a product of one row takes half as long
+_DNN: Any = torch.ops.mkldnn
+_PACKS = torch.backends.mkldnn.is_available() and hasattr(_DNN, "_linear_pointwise")
 
 Function = Callable[[Tensor], Tensor]
 
@@ -51,7 +52,7 @@ def fits(prompt: Prompt) -> bool:
         and len({(a.heads, a.kv_heads, a.key_dims, a.value_dims, a.scale) for a in attentions}) == 1
         and all(_plain(attention) for attention in attentions)
         and all((block.cross is None) == (prompt.memory is None) for block in blocks)
-        and all(_unobserved(module) for module in _tree(decoder))
+        and all(unobserved(module) for module in tree(decoder))
     )
 
 
@@ -77,15 +78,15 @@ def _linear(*parts: nn.Module) -> bool:
     return all(type(part) is nn.Linear for part in parts)
 
 
-def _tree(module: nn.Module) -> Iterator[nn.Module]:
+def tree(module: nn.Module) -> Iterator[nn.Module]:
     """It and all its parts; `modules()` takes three times as long, for names that nobody asks for."""
     yield module
     for part in module._modules.values():
         if part is not None:
-            yield from _tree(part)
+            yield from tree(part)
 
 
-def _unobserved(module: nn.Module) -> bool:
+def unobserved(module: nn.Module) -> bool:
     return not module._forward_hooks and not module._forward_pre_hooks
 
 
@@ -93,18 +94,18 @@ def layer_of(block: Any) -> Layer:
     attention, cross = block.attention, block.cross
     return Layer(
         block.norm_first,
-        _affine(attention.q, attention.k, attention.v, scale=attention.scale),
-        _affine(attention.out),
+        affine(attention.q, attention.k, attention.v, scale=attention.scale),
+        affine(attention.out),
         norm_of(block.attention_norm),
-        None if cross is None else _affine(cross.q, scale=cross.scale),
-        same if cross is None else _affine(cross.out),
+        None if cross is None else affine(cross.q, scale=cross.scale),
+        same if cross is None else affine(cross.out),
         same if cross is None else norm_of(block.cross_norm),
         _feed(block.feed_forward),
         norm_of(block.feed_forward_norm),
     )
 
 
-def _affine(*linears: nn.Linear, scale: float = 1.0) -> Function:
+def affine(*linears: nn.Linear, scale: float = 1.0) -> Function:
     """x [N, D] -> one product for all of them, side by side; the first one times `scale`."""
     weights: list[Tensor] = [linear.weight for linear in linears]
     biases: list[Tensor | None] = [linear.bias for linear in linears]
@@ -124,39 +125,49 @@ def _affine(*linears: nn.Linear, scale: float = 1.0) -> Function:
 class Scores:
     """A readout over the vocabulary, hidden [N, D] -> logits [N, V]: most of a step's time in a small model.
 
-    A bias of zeros (Marian's) is left out. Products are up to twice as fast with the weights turned, [D, V]; turning
-    them takes as long as some steps, so a short text does without. The logits are valid until the next call.
+    A bias of zeros (Marian's) is left out. `turned`: the readout is read again and again, so a second copy of its
+    weights pays, in the order that suits the product: [D, V] for one row (half the time), as oneDNN wants it for more
+    (from a third to three quarters).
     """
 
-    def __init__(self, readout: Vocabulary) -> None:
-        self.weight, self.steps, self.scale = readout.weight.t(), 0, readout.scale
+    def __init__(self, readout: Vocabulary, turned: bool) -> None:
+        self.weight, self.scale, self.turned = readout.weight, readout.scale, turned
+        self.packs = _PACKS and self.weight.dtype == torch.float32 and self.weight.device.type == "cpu"
         self.bias = readout.bias if readout.bias is not None and bool(readout.bias.any()) else None
-        self.out = self.weight.new_empty(0)  # every step's logits stand in the same place: large blocks are dear to get
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        self.steps += 1
-        if self.steps == PAYS and self.weight.numel() <= LARGEST and hidden.device.type == "cpu":
-            self.weight = self.weight.contiguous()
         if self.scale != 1.0:
             hidden = hidden * self.scale
-        if len(self.out) != len(hidden):
-            self.out = hidden.new_empty(len(hidden), self.weight.shape[1])
-        torch.mm(hidden, self.weight, out=self.out)
-        return self.out if self.bias is None else self.out.add_(self.bias)
+        if not self.turned:
+            logits = torch.mm(hidden, self.weight.t())
+        elif len(hidden) == 1 or not self.packs:
+            logits = torch.mm(hidden, self.columns)
+        else:
+            logits = _DNN._linear_pointwise(hidden, self.packed, None, "none", [], "")
+        return logits if self.bias is None else logits.add_(self.bias)
+
+    @cached_property
+    def columns(self) -> Tensor:
+        return self.weight.t().contiguous()
+
+    @cached_property
+    def packed(self) -> Tensor:
+        found: Tensor = _DNN._reorder_linear_weight(self.weight.detach(), None)
+        return found
 
 
-def readout_of(readout: nn.Module) -> Function:
-    if type(readout) is Vocabulary and readout.transform is None and _unobserved(readout):
-        return Scores(readout)
+def readout_of(readout: nn.Module, turned: bool) -> Function:
+    if type(readout) is Vocabulary and readout.transform is None and unobserved(readout):
+        return Scores(readout, turned)
     return readout
 
 
 def _feed(forward: FeedForward) -> Function:
-    up, down = _affine(forward.up), _affine(forward.down)
+    up, down = affine(forward.up), affine(forward.down)
     act: Any = torch.relu_ if isinstance(forward.activation, nn.ReLU) else forward.activation
     if forward.gate is None:
         return lambda x: down(act(up(x)))
-    gate = _affine(forward.gate)
+    gate = affine(forward.gate)
     return lambda x: down(act(gate(x)).mul_(up(x)))
 
 
