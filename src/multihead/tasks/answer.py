@@ -14,9 +14,10 @@ from torch import Tensor
 from multihead.data.windows import windows
 from multihead.models import Model
 from multihead.scores import Answers, Score, exact_and_f1
-from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, TooLong, Values, Window
+from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window
 
 NONE = 0  # the first token stands for "no answer here"
+LEAST = 16  # tokens of the context that must fit beside a question
 
 
 class Answer(Task):
@@ -36,14 +37,19 @@ class Answer(Task):
 
     def encode(self, values: Values) -> list[Window]:
         whole = self.tokenizer.encode(values["question"], values["context"])
-        context = [i for i, side in enumerate(whole.sequences) if side == 1]
+        question, context = ([i for i, side in enumerate(whole.sequences) if side == which] for which in (0, 1))
         room = self.size - (len(whole) - len(context))
-        if room < 16:
-            raise TooLong(f"the question takes {self.size - room} of the model's {self.size} tokens; shorten it")
-        found = []
+        lost: list[int] = []
+        if room < min(
+            LEAST, self.size // 2
+        ):  # the question is cut, so that half of the model's tokens are left for the context
+            lost = question[room - self.size // 2 :]
+            room += len(lost)
+        cut = set(lost)
+        found: list[Window] = []
         for start, stop in windows(len(context), room, min(self.overlap, room // 2)) or [(0, 0)]:
             inside = set(context[start:stop])
-            chosen = [i for i, side in enumerate(whole.sequences) if side != 1 or i in inside]
+            chosen = [i for i, side in enumerate(whole.sequences) if (side != 1 or i in inside) and i not in cut]
             window = {
                 "tokens": np.array([whole.ids[i] for i in chosen], dtype=np.int32),
                 "types": np.array([whole.types[i] for i in chosen], dtype=np.int32),
@@ -51,6 +57,7 @@ class Answer(Task):
                 "offsets": np.array(
                     [whole.offsets[i] if whole.sequences[i] == 1 else (-1, -1) for i in chosen], dtype=np.int32
                 ),
+                "cut": np.array(0 if found else len(lost), dtype=np.int32),
             }
             if "answers" in values:
                 window["span"] = np.array(self._span(values["answers"], window["offsets"]), dtype=np.int64)

@@ -55,10 +55,6 @@ class Scorer(ABC):
         return []
 
 
-class TooLong(ValueError):
-    """An input that cannot be read in windows either."""
-
-
 class Task(ABC):
     """One way of using a model; made with a tokenizer, the labels and the longest input the model takes."""
 

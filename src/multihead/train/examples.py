@@ -20,7 +20,7 @@ from multihead.data.read import Reading
 from multihead.data.sides import kept_together
 from multihead.data.split import VALID, drawn, is_valid, last_of
 from multihead.tasks import Task, Values, Window
-from multihead.tasks.task import WHOLE, TooLong
+from multihead.tasks.task import WHOLE
 from multihead.train.loop import Order, Plan
 from multihead.train.running import Running
 
@@ -205,8 +205,6 @@ def windows_of(task: Task, values: Values) -> tuple[list[Window], str]:
     try:
         windows = task.encode(values)
         return windows, task.fault(windows)
-    except TooLong:
-        return [], f"longer than the model's {task.size} tokens allow"
     except ValueError as error:
         raise ValueError(f"{values['file']}:{values['line']}: {error}") from None
 
