@@ -306,3 +306,32 @@ def test_the_label_of_pairs_that_belong_together_can_be_named(tmp_path: Path) ->
     assert named.task.scorer(0).one.positive == named.task.labels.index("right") == 0
     with pytest.raises(ValueError, match=r"Name it.*right, wrong"):
         Training(read(text, ["match.positive=left"]), fresh=True)
+
+
+def test_pieces_of_the_same_texts_on_both_sides_are_told(tmp_path: Path) -> None:
+    words = [[f"w{text}x{place}" for place in range(30)] for text in range(60)]
+    pieces = [f"{' '.join(text[at : at + 10])},{at % 4 // 2}" for text in words for at in range(0, 20, 2)]
+    whole = [f"{' '.join(text)},{i % 2}" for i, text in enumerate(words)]
+    others = [f"{' '.join(reversed(text))},{i % 2}" for i, text in enumerate(words)]
+    train, test, new = (
+        csv(tmp_path / name, "text,label", rows)
+        for name, rows in (("train.csv", pieces), ("test.csv", whole), ("new.csv", others))
+    )
+
+    def told(data: str) -> list[str]:
+        (found,) = read_all(read(made(tmp_path, 'task = "classify"', f'train = "{train}"\n{data}')))
+        return sorted(warning.partition(":")[0] for warning in found.flattered())
+
+    assert told("") == ["valid"]
+    assert told(f'test = "{test}"') == ["test", "valid"]
+    assert told(f'valid = "{new}"\ntest = "{new}"') == []
+
+
+def test_a_run_that_only_writes_otherwise_names_the_way(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("".join(f"one {i}\teins {i}\n" for i in range(200)))
+    text = made(tmp_path, 'task = "translate"', f'train = "{tmp_path / "a.tsv"}"')
+    Training(read(text))
+    with pytest.raises(ValueError, match=r"decode\.beam: 5 -> 2.*evaluate and predict take decode\.\*"):
+        Training(read(text, ["decode.beam=2"]))
+    with pytest.raises(ValueError, match=r"--fresh$"):
+        Training(read(text, ["decode.beam=2", "train.lr=0.5"]))

@@ -117,6 +117,8 @@ def announce(training: Training, console: object) -> None:
                 say(f"{subject.called(side)}: {reading}")
         for note in data.notes:
             say(f"{train}: {note}")
+        for warning in subject.flattered():
+            say(f"{f'{subject.name}/' if subject.name else ''}{warning}", style="yellow")
         told = f"{about(part.task)}, {len(data.sizes):,} windows, {data.sizes.sum():,} tokens"
         if subject.name:
             say(f"{subject.name}: {told}{', auxiliary' if subject.auxiliary else ''}")

@@ -30,9 +30,8 @@ from multihead.data.record import Ledger, Record
 from multihead.data.sides import ROLES, Side, survey, text_of
 from multihead.data.split import folded
 
-REJECTED, OVERLAP, DUPLICATES, PASSAGES = 0.1, 0.2, 0.1, 0.5
+REJECTED, OVERLAP, DUPLICATES = 0.1, 0.2, 0.1
 FEW, RARE = 10, 50
-ENOUGH = 50  # runs of words, for a share of them to mean something
 SHOWN = 3
 LEVELS = ("stop", "warn", "note")
 TAG_CODES = ("broken tag sequence", "unknown tag prefix", "I- opens an entity", "empty tag", "empty token")
@@ -204,14 +203,8 @@ def _overlap(known: Side, side: Side) -> list[Finding]:
 
 
 def _passages(side: Passages, name: str, *known: Passages) -> list[Finding]:
-    share = side.shared(*known)
-    if share <= PASSAGES or len(side.hashes) < ENOUGH:
-        return []
-    message = (
-        f"{name}: {share:.0%} of its runs of five words also stand in train: pieces of the same texts lie on both "
-        "sides, and scores on them flatter; name files of other texts"
-    )
-    return [Finding("warn", "shared passages", message)]
+    message = side.warning(name, *known)
+    return [Finding("warn", "shared passages", message)] if message else []
 
 
 def _with_examples(findings: list[Finding], given: dict[str, Iterable[Record]], task: str) -> list[Finding]:

@@ -99,9 +99,11 @@ class Training:
         self.out.mkdir(parents=True, exist_ok=True)
         written = self.out / "run.toml"
         if not fresh and written.exists() and (changed := difference(read(written), self.run)):
+            written_otherwise = all(one.startswith("decode.") for one in changed)
             raise ValueError(
                 f"{self.out} holds a run with other settings ({'; '.join(changed)}); "
                 "choose another out, or start over with --fresh"
+                + ("; evaluate and predict take decode.* for a trained model" if written_otherwise else "")
             )
 
     def _clear(self) -> None:
