@@ -133,3 +133,20 @@ def test_n_best_are_told():
     ((_, said),) = predictions(model, task, [{"prompt": "To"}])
     assert len(said["nbest"]) == 3
     assert said["nbest"][0]["text"] == said["text"]
+
+
+def test_what_ended_a_text_is_told():
+    for settings, ends in (
+        ({"max_length": 40}, {"stop", "length"}),  # on through the windows
+        ({"max_length": 3, "beam": 2, "nbest": 2}, {"stop", "length"}),
+        ({"max_length": 40, "beam": 2, "nbest": 2, "forbidden": (1, 2)}, {"window"}),
+    ):
+        model, task = made(decode=settings)
+        task.options["stop"] = [2]
+        ((_, said),) = predictions(model, task, [{"prompt": "To"}])
+        assert said["ended"] in ends
+        assert {one["ended"] for one in said.get("nbest", [])} <= ends
+    model, task = made(decode={"max_length": 40})
+    task.options["stop"] = list(range(len(task.tokenizer)))
+    ((_, said),) = predictions(model, task, [{"prompt": "To"}])
+    assert (said["ended"], said["tokens"]) == ("stop", 1)

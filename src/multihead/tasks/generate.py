@@ -180,7 +180,7 @@ class Generate(Task):
         text goes on from there."""
         lengths = batch["keep"].sum(1).tolist()
         prompts = [row[:length].tolist() for row, length in zip(batch["tokens"], lengths, strict=True)]
-        wanted = int(self.settings.get("max_length") or NEW)
+        wanted = self.wanted
         rows = [crc32(np.array(prompt, np.int32).tobytes()) for prompt in prompts]
         found = self._decoded(model, prompts, [min(wanted, self.size - length) for length in lengths], rows)
         while self.decoding().nbest == 1:
@@ -222,12 +222,19 @@ class Generate(Task):
         ((prompt, several),) = said
         texts = [self.text(prompt, one.tokens) for one in several]
         texts = [text.strip() for text in texts] if "messages" in values else texts
-        prediction: Prediction = {"text": texts[0], "tokens": len(several[0].tokens)}
+        prediction: Prediction = {"text": texts[0], "tokens": len(several[0].tokens), "ended": self.ended(several[0])}
         if len(several) > 1:
             prediction["nbest"] = [
-                {"text": text, "score": round(one.score, 6)} for text, one in zip(texts, several, strict=True)
+                {"text": text, "score": round(one.score, 6), "ended": self.ended(one)}
+                for text, one in zip(texts, several, strict=True)
             ]
         return prediction
+
+    def ended(self, written: Hypothesis) -> str:
+        """What ended a text: a stop token, the length that was asked for, or (of n-best only) the model's window."""
+        if written.tokens and written.tokens[-1] in self.options["stop"]:
+            return "stop"
+        return "length" if len(written.tokens) >= self.wanted else "window"
 
     def text(self, prompt: Sequence[int], tokens: Sequence[int]) -> str:
         """What new tokens add behind the prompt."""
@@ -238,7 +245,7 @@ class Generate(Task):
         """What is written, in pieces, each as soon as it is there. turn: other draws for the same prompt."""
         seed = int(self.settings.get("seed", 0)) + turn
         prompt = self.encode(values)[0]["tokens"].tolist()
-        wanted, stop = int(self.settings.get("max_length") or NEW), frozenset(self.options["stop"])
+        wanted, stop = self.wanted, frozenset(self.options["stop"])
         done: list[int] = []
         text = shown = ""
         while not done or self._goes_on(done, wanted):
@@ -260,6 +267,10 @@ class Generate(Task):
         warm = 0.8 if self.tokenizer.template is None else 0.2
         found: dict[str, Any] = self.options.get("decode") or {"sample": True, "temperature": warm, "top_p": 0.9}
         return found
+
+    @property
+    def wanted(self) -> int:
+        return int(self.settings.get("max_length") or NEW)
 
     def decoding(self) -> Decoding:
         known = {field.name for field in fields(Decoding)}
