@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from multihead.attention import Alibi, Mask, Sight, attend, explicit, fused, kernel, kernels
+from multihead.attention.short import suits
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2])
@@ -147,3 +148,43 @@ def test_small_products_are_kept_from_onednn(monkeypatch, case, mask):
     for one, other in zip(found, true, strict=True):
         assert one.dtype == dtype
         torch.testing.assert_close(one.double(), other.double(), **tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("mask", [None, Mask.causal(), Mask.lengths([3, 5]), Mask.causal() & Mask.lengths([3, 4])])
+@pytest.mark.parametrize(("kv_heads", "width"), [(4, 6), (2, 9), (1, 3)])
+def test_short_texts_by_products(monkeypatch, dtype, mask, kv_heads, width):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    torch.manual_seed(0)
+    given = [torch.randn(2, h, 7, w, dtype=dtype) for h, w in ((4, 6), (kv_heads, 6), (kv_heads, width))]
+    ours, exact = ([x.to(kind).requires_grad_() for x in given] for kind in (dtype, torch.float64))
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
+        mixed, lse = attend(*ours, mask, scale=0.4, tell=False)
+    want, _ = explicit(*exact, Sight(mask, 7, 7, exact[0]), scale=0.4)
+    assert lse is None
+    assert mixed.dtype == dtype
+    close = {torch.float32: 3e-6, torch.float64: 1e-12, torch.bfloat16: 3e-2}[dtype]
+    torch.testing.assert_close(mixed.double(), want, rtol=close, atol=close)
+    found = torch.autograd.grad(mixed.double().square().sum(), ours)
+    true = torch.autograd.grad(want.square().sum(), exact)
+    for one, other in zip(found, true, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=2 * close, atol=2 * close * float(other.abs().max()))
+
+
+def test_who_sees_nothing_is_left_to_the_kernel(monkeypatch):
+    """A softmax over nothing is not a number."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    q, k, v = (torch.randn(2, 2, 4, 3) for _ in range(3))
+    for mask in (Mask.lengths([0, 4]), Mask.causal() & Mask.keep(torch.tensor([[False, True, True, True]] * 2))):
+        assert bool(attend(q, k, v, mask, tell=False)[0].isfinite().all())
+        assert not suits(q, k, Sight(mask, 4, 4, q))
+    assert suits(q, k, Sight(Mask.lengths([1, 4]), 4, 4, q))
+
+
+def test_some_heads_have_a_sight_of_their_own(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    q, k, v = (torch.randn(1, 4, 5, 3) for _ in range(3))
+    sight = Sight(Mask.causal(), 5, 5, q, Alibi(4))
+    whole, _ = attend(q, k, v, sight, tell=False)
+    some, _ = attend(q[:, 2:], k[:, 2:], v[:, 2:], sight.of((2, 3)), tell=False)
+    torch.testing.assert_close(some, whole[:, 2:])

@@ -203,8 +203,16 @@ def off(a: Tensor, b: Tensor) -> float:
     return float((a.double() - b.double()).abs().max() / b.double().abs().max().clamp(min=1e-3))
 
 
+@pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("seed", range(CASES))
-def test_output_and_gradients_equal_the_reference(seed, monkeypatch):
+def test_output_and_gradients_equal_the_reference(seed, threads, monkeypatch):
     case = make(seed)
     module, position, x, memory = build(case)
     mask, table = masks(case)
@@ -218,9 +226,11 @@ def test_output_and_gradients_equal_the_reference(seed, monkeypatch):
             y = module(*inputs, mask=mask, position=position)
     learned = case.position == "relative"  # the one case without a fused gradient: the bias itself learns
     expected = "explicit" if learned else "fused"
-    assert (ran.flash > 0) == (expected == "fused"), f"{case}: {expected} was to run"
     sight = Sight(mask, case.T, case.S, x, position, crossing=case.cross)
     assert kernel(sight) == expected
+    if not case.cached:  # whose steps see less
+        by_products = threads > 1 and not sight.by_rows and not sight.blind
+        assert (ran.flash > 0) == (expected == "fused" and not by_products), f"{case}: {expected} was to run"
 
     weight = torch.randn_like(y)
     gradients = torch.autograd.grad((y * weight).sum(), [*inputs, *module.parameters()], allow_unused=True)
@@ -235,7 +245,7 @@ def test_output_and_gradients_equal_the_reference(seed, monkeypatch):
     )
     assert off(y, want) < 1e-5, case
     if not case.cached:
-        monkeypatch.setattr("multihead.attention.multihead.attend", explicit)
+        monkeypatch.setattr("multihead.attention.multihead.attend", lambda *given, tell, **how: explicit(*given, **how))
         with torch.no_grad():
             # 1e-6, not 1e-12: the rotary table and the scales of ragged heads were made in float32
             assert off(exact(*exact_inputs, mask=mask, position=position), want) < 1e-6, case

@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from multihead.attention.dropout import dropout as dropped
 from multihead.attention.mask import Mask
+from multihead.attention.short import short, suits
 from multihead.attention.sight import LARGEST_TABLE, Sight
 
 # torch's own CPU flash kernel, called by name: the public function hides the log-sum-exp and refuses a causal
@@ -41,13 +42,17 @@ def attend(
     *,
     scale: float | None = None,
     dropout: float = 0.0,
+    tell: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
-    """Mix the values that each query looks at; see the module for shapes. The lse is None where torch hides it."""
+    """Mix the values that each query looks at; see the module for shapes. The lse is None where torch hides it, and may
+    be where nobody wants to be told."""
     if not isinstance(sight, Sight):
         sight = Sight(sight, q.shape[2], k.shape[2], q)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if kernel(sight, dropout) == "explicit":
         return explicit(q, k, v, sight, scale=scale, dropout=dropout)
+    if not tell and suits(q, k, sight):
+        return short(q, k, v, sight.whole, scale), None
     return fused(q, k, v, sight, scale=scale)
 
 

@@ -114,7 +114,7 @@ class MultiHeadAttention(nn.Module):
         if not isinstance(mask, Sight):
             mask = Sight(mask, q.shape[2], k.shape[2], q, position, crossing=memory is not None)
         dropout = self.dropout if self.training else 0.0
-        mixed, lse = attend(q, k, v, mask, scale=self.scale, dropout=dropout)  # [B, H, T, W]
+        mixed, lse = attend(q, k, v, mask, scale=self.scale, dropout=dropout, tell=bool(self.taps))  # [B, H, T, W]
         for tap in self.taps:
             mixed = tap(Attended(q, k, v, mixed, lse, mask, self.scale))
         return self.out(merge(mixed, self.value_dims))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from functools import cached_property
 from typing import TypeGuard
 
 import torch
@@ -69,11 +70,23 @@ class Sight:
         some.position = None if self.position is None else Some(self.position, heads)
         some.rules = [Keep(r.table[:, chosen], r.first) if _by_head(r) else r for r in self.rules]
         some.add = None if self.add is None else self.add[:, chosen]
+        for kept in ("whole", "blind"):
+            some.__dict__.pop(kept, None)
         return some
 
     def table(self) -> Tensor | None:
         """Everything that is added to the scores, [B|1, H|1, T|1, S]."""
         return self.rows(0, self.queries) if self.causal or self.by_rows else self.add
+
+    @cached_property
+    def whole(self) -> Tensor | None:
+        """The table, kept: all layers of a pass ask for it."""
+        return self.table()
+
+    @cached_property
+    def blind(self) -> bool:
+        """Does a query see nothing at all?"""
+        return self.whole is not None and bool((self.whole.amax(-1) == float("-inf")).any())
 
     def kept(self) -> Tensor | None:
         """Which keys of each row are real, [B, S], as far as the mask says it by key; None: all."""
