@@ -188,3 +188,15 @@ def test_some_heads_have_a_sight_of_their_own(monkeypatch):
     whole, _ = attend(q, k, v, sight, tell=False)
     some, _ = attend(q[:, 2:], k[:, 2:], v[:, 2:], sight.of((2, 3)), tell=False)
     torch.testing.assert_close(some, whole[:, 2:])
+
+
+@pytest.mark.parametrize(
+    ("k", "v"), [((1, 2, 5), (1, 2, 5)), ((2, 2, 5), (1, 2, 5)), ((2, 2, 5), (2, 2, 4)), ((2, 3, 5), (2, 3, 5))]
+)
+def test_shapes_that_do_not_fit_are_refused(k, v):
+    """torch's kernel would read what lies behind them."""
+    q = torch.randn(2, 4, 6, 8)
+    with pytest.raises(ValueError, match="do not fit"):
+        attend(q, torch.randn(*k, 8), torch.randn(*v, 8))
+    with pytest.raises(ValueError, match="do not fit"):
+        attend(q, torch.randn(2, 4, 5, 7), torch.randn(2, 4, 5, 8))

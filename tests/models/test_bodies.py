@@ -202,3 +202,12 @@ def test_config_refuses_what_cannot_be():
         ModelConfig(dim=30, heads=4)
     with pytest.raises(ValueError, match="at least 1"):
         ModelConfig(heads=0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"positions": "rotry"}, {"norm": "rmss"}, {"activation": "gelo"}, {"attention_bias": "xyz"}, {"dropout": 1.5}],
+)
+def test_shapes_that_do_not_exist_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        ModelConfig(**wrong)

@@ -46,6 +46,7 @@ def attend(
 ) -> tuple[Tensor, Tensor | None]:
     """Mix the values that each query looks at; see the module for shapes. The lse is None where torch hides it, and may
     be where nobody wants to be told."""
+    _check(q, k, v)
     if not isinstance(sight, Sight):
         sight = Sight(sight, q.shape[2], k.shape[2], q)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -54,6 +55,16 @@ def attend(
     if not tell and suits(q, k, sight):
         return short(q, k, v, sight.whole, scale), None
     return fused(q, k, v, sight, scale=scale)
+
+
+def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """torch's kernel believes the shapes that it is given, and reads past their ends."""
+    (B, H, _, K), (rows, G, _, width) = q.shape, k.shape
+    if rows != B or v.shape[:3] != k.shape[:3] or width != K or not G or H % G:
+        raise ValueError(
+            f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} do not fit: [B, H, T, K], [B, G, S, K] and "
+            "[B, G, S, W] are wanted, H a multiple of G; a batch of 1 is spread with expand"
+        )
 
 
 def explicit(

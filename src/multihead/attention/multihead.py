@@ -65,6 +65,8 @@ class MultiHeadAttention(nn.Module):
         self.key_dims = head_widths("key_dim", key_dim, dim, heads, self.kv_heads)
         self.value_dims = head_widths("value_dim", value_dim or key_dim, dim, heads, self.kv_heads)
         biased = bias if isinstance(bias, str) else "qkvo" * bias
+        if {*biased} - {*"qkvo"}:
+            raise ValueError(f"bias={bias!r}: True, False, or letters of 'qkvo'")
         self.q = nn.Linear(dim, sum(self.key_dims), "q" in biased)
         self.k = nn.Linear(self.memory_dim, sum(self.key_dims[: self.kv_heads]), "k" in biased)
         self.v = nn.Linear(self.memory_dim, sum(self.value_dims[: self.kv_heads]), "v" in biased)
@@ -99,6 +101,8 @@ class MultiHeadAttention(nn.Module):
         check("x", x, self.dim)
         if memory is not None:
             check("memory", memory, self.memory_dim, position)
+            if len(memory) != len(x):
+                raise ValueError(f"memory has {len(memory)} rows, x has {len(x)}: one for each; expand a single one")
         q = self.q_norm(split(self.q(x), self.key_dims))  # [B, H, T, K]
         if memory is not None:
             k, v = self._keys_values(memory) if cache is None else cache.once(lambda: self._keys_values(memory))

@@ -5,6 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+CHOICES: dict[str, tuple[str | None, ...]] = {
+    "stem": ("tokens", "patches", "audio"),
+    "activation": ("relu", "gelu", "gelu_tanh", "silu"),
+    "norm": ("layer", "rms"),
+    "qk_norm": ("rms", "layer", None),
+    "positions": ("none", "sinusoidal", "learned", "rotary", "alibi", "relative"),
+}
 LEFT = ("kept", "cross_kept", "widths", "cross_widths", "inners")  # fields that say what pruning left
 
 
@@ -65,6 +72,15 @@ class ModelConfig:
     memory_dim: int | None = None  # decoder: width of the encoder's output, None: no cross-attention
 
     def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                known = ", ".join(repr(one) for one in choices)
+                raise ValueError(f"{name}={getattr(self, name)!r} is not known; one of {known}")
+        if {*self.attention_bias} - {*"qkvo"}:
+            raise ValueError(f"attention_bias={self.attention_bias!r}: letters of 'qkvo', or '' for none")
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
         for name in ("vocab", "dim", "layers", "heads", "max_length"):
             if getattr(self, name) < (0 if name == "layers" else 1):
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
