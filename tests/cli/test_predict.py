@@ -289,3 +289,16 @@ def test_memory_does_not_grow_with_the_set(model: Path, tmp_path: Path) -> None:
     for verb, (few, many) in ((verb, tuple(found.values())) for verb, found in peaks.items()):
         print(f"{verb}: {few / 2**20:.1f} MiB at 20,000 rows, {many / 2**20:.1f} MiB at 200,000")
         assert many - few < 30 * 2**20
+
+
+def test_tables_with_empty_lines_wide_letters_and_no_names(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").write_text("text,id\nfine film,1\nbad film,2\n\n")
+    (tmp_path / "wide.csv").write_text("text,id\nfine film,1\nbad film,2\n", encoding="utf-16")
+    (tmp_path / "bare.csv").write_text("fine film\nbad film\n")
+    code, want, _ = run(model, str(tmp_path / "empty.csv"))
+    assert (code, len(want)) == (0, 2)
+    code, found, said = run(model, str(tmp_path / "wide.csv"), "encoding=utf-16")
+    assert (code, found) == (0, want), said
+    code, found, said = run(model, str(tmp_path / "bare.csv"), "text=1")
+    assert (code, found) == (0, want[1:])
+    assert "bare.csv:1: taken as names of columns" in said

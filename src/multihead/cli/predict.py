@@ -70,7 +70,7 @@ def predict(
         talk(loaded.model, task)
         return
     named, settings = columns_of(task, columns)
-    source = Source(file, interactive)
+    source = Source(file, interactive, settings.get("encoding", "utf-8"))
     rows = source.table or "format" in settings or (source.size > 0 and of_words(Path(file), task, settings))
     ahead = 1 if interactive or (file == "-" and sys.stdin.isatty()) else None
     # A bar between the lines of an answer would be in the way.
@@ -130,7 +130,7 @@ def written(model: Model, task: Generate, values: Values, turn: int) -> Iterator
 class Source:
     """The lines of a file, of stdin or of a prompt, as bytes, and how far they have been read."""
 
-    def __init__(self, file: str, interactive: bool = False) -> None:
+    def __init__(self, file: str, interactive: bool = False, encoding: str = "utf-8") -> None:
         self.file, self.interactive = file, interactive
         ending = Path(file.removesuffix(".gz")).suffix.lower()
         self.json, self.table = ending in JSON_ENDINGS, ending in TABLES and not interactive
@@ -140,16 +140,16 @@ class Source:
         if file == "-" and not interactive and not sys.stdin.isatty() and os.name == "posix":  # others have no select
             self.pipe = Pipe(sys.stdin.fileno())
         if file != "-" and not interactive:
-            self.size = self._checked(Path(file))
+            self.size = self._checked(Path(file), encoding)
             if not file.endswith(".gz") and not self.table:  # how much is left of packed data nobody knows
                 self.share = lambda: self.read / max(self.size, 1)
 
     @staticmethod
-    def _checked(path: Path) -> int:
+    def _checked(path: Path, encoding: str) -> int:
         from multihead.data.lines import head_of
 
         if not path.is_file() or path.stat().st_size:  # an empty file has no inputs, and that is no fault
-            head_of(path)
+            head_of(path, encoding)
         return path.stat().st_size
 
     def __iter__(self) -> Iterator[bytes]:
@@ -250,8 +250,9 @@ def roles_in(path: Path, task: Task, named: dict[str, str], settings: dict[str, 
 
 def table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str]) -> Iterator[Values]:
     """Rows of a table by its columns; one that cannot be used is answered in its place."""
+    from multihead.data.delimited import HEADER
     from multihead.data.read import records
-    from multihead.data.record import Record, Reject
+    from multihead.data.record import Record, Reject, Repair
     from multihead.tasks.predict import Refused
 
     roles = None if of_words(path, task, settings) else roles_in(path, task, named, settings)
@@ -263,8 +264,10 @@ def table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str
                     yield {**task.checked(task.asked(row.values), f"line {row.line}"), "line": row.line}
                 except ValueError as error:
                     yield Refused("bad_input", str(error))
-            elif isinstance(row, Reject):
+            elif isinstance(row, Reject) and row.code != "empty line":  # which is no input
                 yield Refused("bad_row", f"line {row.line}: {row.reason}")
+            elif isinstance(row, Repair) and row.code == HEADER:
+                print(f"multihead: {row}", file=sys.stderr)  # else answers would be one row off without a word
 
 
 def inputs(source: Source, task: Task, named: dict[str, str], settings: dict[str, str]) -> Iterator[Values]:

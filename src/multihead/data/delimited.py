@@ -19,6 +19,7 @@ from multihead.data.quoted import Broken, quoted_rows
 from multihead.data.record import Found, Options, Record, Reject, Repair, Row
 from multihead.data.settled import settled
 
+HEADER = "first row taken as the header"
 DELIMITERS = ("\t", ",", ";", "|")
 NAMES = {"comma": ",", "tab": "\t", "semicolon": ";", "bar": "|"}
 SAID = re.compile(r"sep=(\W)", re.IGNORECASE)  # Excel's first line, which names the delimiter
@@ -71,7 +72,7 @@ def delimited(path: Path, options: Options, found: Found) -> Iterator[Row]:
             header = False
             if shape.guessed:
                 reason = "taken as names of columns; if it is a row, write a line of names above it"
-                yield Repair(str(path), line, reason, "first row taken as the header")
+                yield Repair(str(path), line, reason, HEADER)
             continue
         if len(cells) not in shape.widths or len(cells) < least:
             wanted = " or ".join(str(n) for n in sorted(shape.widths))
