@@ -267,3 +267,22 @@ def test_wrong_run_files_are_one_line(place: Path, multihead: Any) -> None:
     missing = multihead("train", "run.toml", "data.train=nothing.csv", "out=runs/none", cwd=place)
     assert missing.returncode == 1
     assert "nothing.csv" in missing.stderr
+
+
+def test_check_tells_of_questions_without_an_answer(tmp_path: Path, multihead: Any) -> None:
+    rows = [
+        {
+            "question": f"where is {i}",
+            "context": "in Paris",
+            "answers": [{"text": "Paris", "start": 3}] if i % 3 else [],
+        }
+        for i in range(60)
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "b.jsonl").write_text(json.dumps({**rows[1], "question": "who", "context": "a, Paris"}) + "\n")
+    (tmp_path / "run.toml").write_text(
+        'task = "answer"\nout = "out"\n[data]\ntrain = "a.jsonl"\nvalid = "b.jsonl"\n[model]\ndim = 16\nheads = 2\n'
+    )
+    told = multihead("check", "run.toml", cwd=tmp_path).stdout
+    assert re.search(r"train: 20 of 60 inputs \(33\.3%\) have no answer.* answer\.no_answer = true", told)
+    assert "no answer" not in multihead("check", "run.toml", "answer.no_answer=true", cwd=tmp_path).stdout

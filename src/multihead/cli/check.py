@@ -105,16 +105,20 @@ def long_inputs(subject: Subject) -> list[Finding]:
 
     task, found = subject.task, []
     for name, rows in {} if task.running else subject.sides.items():
-        count = windowed = 0
+        count = windowed = without = 0
         left: Counter[str] = Counter()
         for values in islice(task.learnt(rows()) if name == "train" else task.prepare(rows()), LOOKED):
             windows, reason = windows_of(task, values)
             count, windowed = count + 1, windowed + (len(windows) > task.readings)
+            without += task.name == "answer" and not values["answers"]
             left.update([reason] if reason and name == "train" else [])
         of = f"{name}: {{:,}} of {'the first ' if count == LOOKED else ''}{count:,} inputs ({{:.1%}})"
         if windowed:
             what = f"{of.format(windowed, windowed / count)} are longer than {task.size} tokens and read in windows"
             found.append(Finding("warn" if windowed > LONG * count else "note", "long inputs", what))
+        if without and not task.options.get("no_answer"):
+            fix = "have no answer, and the model could never say so: set answer.no_answer = true"
+            found.append(Finding("warn", "no answer", f"{of.format(without, without / count)} {fix}"))
         for reason, times in left.items():
             what = f"{of.format(times, times / count)} are not learnt from: {reason}"
             found.append(Finding("warn", "left out", what))
