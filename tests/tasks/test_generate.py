@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -150,3 +151,31 @@ def test_what_ended_a_text_is_told():
     task.options["stop"] = list(range(len(task.tokenizer)))
     ((_, said),) = predictions(model, task, [{"prompt": "To"}])
     assert (said["ended"], said["tokens"]) == ("stop", 1)
+
+
+def test_a_text_that_may_not_go_on_ends():
+    """Every token was written once, and none may come twice: there is nothing left to write."""
+    model, task = made("char", size=64, decode={"max_length": 300, "no_repeat_ngram": 1})
+    ((_, said),) = predictions(model, task, [{"prompt": "To"}])
+    assert said["tokens"] < 300
+    assert len("".join(task.stream(model, {"prompt": "To"}))) < 300
+
+
+def test_the_shortest_length_counts_from_the_beginning():
+    model, task = made(decode={"max_length": 60, "min_length": 10})
+    every = set(range(len(task.tokenizer)))
+    task.options["stop"] = sorted(every - {5, 6})
+    ((_, said),) = predictions(model, task, [{"prompt": "To"}])
+    prompt = len(task.prompt({"prompt": "To"}))
+    assert task.size - prompt <= 14  # so the text goes on in a second window
+    assert said["tokens"] <= task.size - prompt + 1, "in the second window it may end at once"
+
+
+def test_rows_of_the_table_that_are_no_tokens_are_never_written():
+    model, task = made(decode={"max_length": 8})
+    wide = LanguageModel(replace(model.body.config, vocab=len(task.tokenizer) + 9)).eval()
+    with torch.no_grad():
+        wide.body.stem.embedding.weight[-9:] *= 500.0
+    ((_, said),) = predictions(wide, task, [{"prompt": "To"}])
+    assert said["tokens"] > 0
+    assert "".join(task.stream(wide, {"prompt": "To"}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 
@@ -38,6 +38,11 @@ class Decoding:
     no_repeat_ngram: int = 0  # no run of so many tokens occurs twice in prompt and text; 0: off
     min_length: int = 0  # so many tokens at least come before a stop token
     forbidden: tuple[int, ...] = ()  # tokens that are never written
+
+    def among(self, known: int, vocab: int) -> Decoding:
+        """The same for a model whose table has more rows than there are tokens (T5, Qwen): those are never written."""
+        beyond = range(known, vocab)
+        return replace(self, forbidden=(*self.forbidden, *beyond)) if beyond else self
 
     def __post_init__(self) -> None:
         for name in ("beam", "nbest"):

@@ -8,7 +8,7 @@ document and the beginning of the next. Or on conversations, each an example of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import chain, islice
 from typing import Any, ClassVar, cast
 from zlib import crc32
@@ -183,31 +183,34 @@ class Generate(Task):
         wanted = self.wanted
         rows = [crc32(np.array(prompt, np.int32).tobytes()) for prompt in prompts]
         found = self._decoded(model, prompts, [min(wanted, self.size - length) for length in lengths], rows)
-        while self.decoding().nbest == 1:
-            open_ = [i for i, several in enumerate(found) if self._goes_on(several[0].tokens, wanted)]
-            if not open_:
-                break
+        open_ = list(range(len(prompts))) if self.decoding().nbest == 1 else []
+        while open_ := [i for i in open_ if self._goes_on(found[i][0].tokens, wanted)]:
             wholes = [[*prompts[i], *found[i][0].tokens][-max(1, self.size // 2) :] for i in open_]
             rooms = [min(wanted - len(found[i][0].tokens), self.size - len(wholes[k])) for k, i in enumerate(open_)]
-            more = self._decoded(model, wholes, rooms, [rows[i] + len(found[i][0].tokens) for i in open_])
+            written = min(len(found[i][0].tokens) for i in open_)
+            more = self._decoded(model, wholes, rooms, [rows[i] + len(found[i][0].tokens) for i in open_], written)
             for i, several in zip(open_, more, strict=True):
                 found[i] = [Hypothesis([*found[i][0].tokens, *several[0].tokens], several[0].score)]
+            open_ = [i for i, several in zip(open_, more, strict=True) if several[0].tokens]  # others may not go on
         return list(zip(prompts, found, strict=True))
 
-    def _decoded(self, model: Model, prompts: list[list[int]], limits: list[int], rows: list[int]) -> list[Any]:
-        """All together; where positions are counted in a table, only prompts of one length: padding would take room."""
+    def _decoded(
+        self, model: Model, prompts: list[list[int]], limits: list[int], rows: list[int], written: int = 0
+    ) -> list[Any]:
+        """All together; where positions are counted in a table, only prompts of one length: padding would take room.
+        written: tokens of each text that were there before, and count for its shortest length."""
         if len({len(prompt) for prompt in prompts}) > 1 and cast(Decoder, model.body).stem.positions is not None:
             found: dict[int, Any] = {}
             for length in {len(prompt) for prompt in prompts}:
                 mine = [i for i, prompt in enumerate(prompts) if len(prompt) == length]
-                parts = ([column[i] for i in mine] for column in (prompts, limits, rows))
-                found.update(zip(mine, self._decoded(model, *parts), strict=True))  # type: ignore[arg-type]
+                some, most, numbers = ([column[i] for i in mine] for column in (prompts, limits, rows))
+                found.update(zip(mine, self._decoded(model, some, most, numbers, written), strict=True))  # type: ignore[arg-type]
             return [found[i] for i in range(len(prompts))]
         batch = self.collate([{"tokens": np.array(prompt, dtype=np.int32)} for prompt in prompts])
         return decode(
             model,
             batch["tokens"],
-            self.decoding(),
+            self._settled(model, written),
             keep=None if bool(batch["keep"].all()) else batch["keep"],
             limit=limits,
             stop=frozenset(self.options["stop"]),
@@ -215,8 +218,12 @@ class Generate(Task):
             rows=rows,
         )
 
+    def _settled(self, model: Model, written: int) -> Decoding:
+        how = self.decoding().among(len(self.tokenizer), cast(Vocabulary, model.readout).weight.shape[0])
+        return replace(how, min_length=max(0, how.min_length - written))
+
     def _goes_on(self, tokens: Sequence[int], wanted: int) -> bool:
-        return len(tokens) < wanted and tokens[-1] not in self.options["stop"]
+        return len(tokens) < wanted and not (tokens and tokens[-1] in self.options["stop"])
 
     def answer(self, values: Values, windows: Sequence[Window], said: Sequence[Any]) -> Prediction:
         ((prompt, several),) = said
@@ -248,11 +255,14 @@ class Generate(Task):
         wanted, stop = self.wanted, frozenset(self.options["stop"])
         done: list[int] = []
         text = shown = ""
-        while not done or self._goes_on(done, wanted):
+        before = -1  # tokens that were there when the window was read; a text that may not go on ends
+        while len(done) > before and self._goes_on(done, wanted):
+            before = len(done)
             whole = [*prompt, *done] if not done else [*prompt, *done][-max(1, self.size // 2) :]
             room = min(wanted - len(done), self.size - len(whole))
             tokens = torch.tensor([whole]).to(self.device)
-            for token in stream(model, tokens, self.decoding(), limit=room, stop=stop, seed=seed, row=len(done)):
+            how = self._settled(model, len(done))
+            for token in stream(model, tokens, how, limit=room, stop=stop, seed=seed, row=len(done)):
                 done.append(token)
                 text = self.text(prompt, done)
                 if len(text) > len(shown) and not text.endswith("\ufffd"):  # a character that is not whole yet

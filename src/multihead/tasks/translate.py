@@ -131,12 +131,12 @@ class Translate(Task):
 
     def read(self, model: Model, batch: Batch) -> list[Written]:
         memory, keep = self.remember(model, batch)
-        options, decoding = self.options, self.decoding()
+        options, vocab = self.options, cast(Vocabulary, model.readout).weight.shape[0]
         lengths = batch["keep"].sum(1).tolist()
         texts = decode(
             model,
             torch.full((len(lengths), 1), options["start"], dtype=torch.long, device=memory.device),
-            decoding,
+            self.decoding().among(len(self.tokenizer.target), vocab),
             memory=memory,
             memory_keep=keep,
             limit=[self.limit(length) for length in lengths],
