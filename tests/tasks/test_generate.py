@@ -155,20 +155,23 @@ def test_what_ended_a_text_is_told():
 
 def test_a_text_that_may_not_go_on_ends():
     """Every token was written once, and none may come twice: there is nothing left to write."""
-    model, task = made("char", size=64, decode={"max_length": 300, "no_repeat_ngram": 1})
+    model, task = made("char", size=96)
+    task.options["decode"] = {"max_length": 300, "no_repeat_ngram": 1, "forbidden": tuple(task.options["stop"])}
+    assert len(task.tokenizer) < 48  # so that half a window holds them all
     ((_, said),) = predictions(model, task, [{"prompt": "To"}])
-    assert said["tokens"] < 300
+    assert said["tokens"] < 48
+    assert said["ended"] == "rules"
     assert len("".join(task.stream(model, {"prompt": "To"}))) < 300
 
 
 def test_the_shortest_length_counts_from_the_beginning():
     model, task = made(decode={"max_length": 60, "min_length": 10})
-    every = set(range(len(task.tokenizer)))
-    task.options["stop"] = sorted(every - {5, 6})
-    ((_, said),) = predictions(model, task, [{"prompt": "To"}])
-    prompt = len(task.prompt({"prompt": "To"}))
-    assert task.size - prompt <= 14  # so the text goes on in a second window
-    assert said["tokens"] <= task.size - prompt + 1, "in the second window it may end at once"
+    task.options["stop"] = sorted(
+        {*range(len(task.tokenizer))} - {5, 6}
+    )  # it ends as soon as it may
+    prompt = next(TEXT[:end] for end in range(len(TEXT)) if len(task.prompt({"prompt": TEXT[:end]})) == task.size // 2)
+    ((_, said),) = predictions(model, task, [{"prompt": prompt}])
+    assert 10 < said["tokens"] < 20, "its first window has room for 8: in the second, 2 more are wanted, not 10"
 
 
 def test_rows_of_the_table_that_are_no_tokens_are_never_written():

@@ -99,7 +99,7 @@ def set_up_or_refused(run: RunFile) -> dict[str, list[Finding]]:
 
 
 def long_inputs(subject: Subject) -> list[Finding]:
-    """Of the first rows: those that are read in windows, and those that are left out."""
+    """Of the first rows: those that are read in windows, those that are left out, and those without an answer."""
     from multihead.data.check import Finding
     from multihead.train.examples import windows_of
 

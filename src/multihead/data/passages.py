@@ -6,11 +6,12 @@ import re
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 WORDS = 5
 FLATTERS = 0.5  # of a side's runs of words, that stand in train too
 ENOUGH = 50  # runs of words, for a share of them to mean something
-GLANCE = 1 << 19  # runs of words of a side, read in half a second
+GLANCE, ROWS = 1 << 19, 1 << 17  # runs of words and texts of a side that are looked at before training begins
 MOST = 1 << 18  # that are kept, in about 20 MB; of more, those with the lowest hashes
 UNIT = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]|\\w+")  # a word, or a sign of scripts without spaces
 
@@ -55,7 +56,7 @@ class Passages:
 def glanced(texts: Iterable[str]) -> Passages:
     """Those of the first texts: what they share with others is at most too low."""
     found = Passages()
-    for text in texts:
+    for text in islice(texts, ROWS):
         found.add(text)
         if found.read > GLANCE:
             break

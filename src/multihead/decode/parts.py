@@ -127,7 +127,7 @@ class Scores:
 
     A bias of zeros (Marian's) is left out. `turned`: the readout is read again and again, so a second copy of its
     weights pays, in the order that suits the product: [D, V] for one row (half the time), as oneDNN wants it for more
-    (from a third to three quarters).
+    (0.4 to 0.8 of the time).
     """
 
     def __init__(self, readout: Vocabulary, turned: bool) -> None:

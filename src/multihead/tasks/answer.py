@@ -40,9 +40,7 @@ class Answer(Task):
         question, context = ([i for i, side in enumerate(whole.sequences) if side == which] for which in (0, 1))
         room = self.size - (len(whole) - len(context))
         lost: list[int] = []
-        if room < min(
-            LEAST, self.size // 2
-        ):  # the question is cut, so that half of the model's tokens are left for the context
+        if room < min(LEAST, self.size // 2):  # the question is cut: half of the model's tokens are for the context
             lost = question[room - self.size // 2 :]
             room += len(lost)
         cut = set(lost)

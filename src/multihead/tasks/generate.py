@@ -238,10 +238,13 @@ class Generate(Task):
         return prediction
 
     def ended(self, written: Hypothesis) -> str:
-        """What ended a text: a stop token, the length that was asked for, or (of n-best only) the model's window."""
+        """What ended a text: a stop token, the length that was asked for, rules (nothing may follow), or, of n-best,
+        the model's window."""
         if written.tokens and written.tokens[-1] in self.options["stop"]:
             return "stop"
-        return "length" if len(written.tokens) >= self.wanted else "window"
+        if len(written.tokens) >= self.wanted:
+            return "length"
+        return "rules" if self.decoding().nbest == 1 else "window"
 
     def text(self, prompt: Sequence[int], tokens: Sequence[int]) -> str:
         """What new tokens add behind the prompt."""

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 from multihead.data.passages import glanced
@@ -39,13 +39,17 @@ class Read:
     def flattered(self) -> list[str]:
         """Sides whose texts are pieces of train's, as far as a glance tells: their scores will flatter."""
         inputs = ROLES[self.kind.name][0]
-        # Of one long document, the end is held out.
         seen = {
-            name: glanced(text_of(values, inputs) for values in side() if "of" not in values)
+            name: glanced(text_of(values, inputs) for values in takewhile(_whole, side()))
             for name, side in self.sides.items()
         }
         train = seen.pop("train")
         return [warning for name, side in seen.items() if (warning := side.warning(name, train))]
+
+
+def _whole(values: Values) -> bool:
+    """Is a row a text of its own? Of one long document, which may be larger than memory, the end is held out."""
+    return "of" not in values
 
 
 def read_all(run: RunFile) -> list[Read]:
