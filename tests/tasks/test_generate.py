@@ -166,9 +166,7 @@ def test_a_text_that_may_not_go_on_ends():
 
 def test_the_shortest_length_counts_from_the_beginning():
     model, task = made(decode={"max_length": 60, "min_length": 10})
-    task.options["stop"] = sorted(
-        {*range(len(task.tokenizer))} - {5, 6}
-    )  # it ends as soon as it may
+    task.options["stop"] = sorted({*range(len(task.tokenizer))} - {5, 6})  # it ends as soon as it may
     prompt = next(TEXT[:end] for end in range(len(TEXT)) if len(task.prompt({"prompt": TEXT[:end]})) == task.size // 2)
     ((_, said),) = predictions(model, task, [{"prompt": prompt}])
     assert 10 < said["tokens"] < 20, "its first window has room for 8: in the second, 2 more are wanted, not 10"
