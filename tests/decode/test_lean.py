@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from multihead.decode import kept, lean
+from multihead.decode import kept, lean, parts
 from multihead.decode.decoding import reader_of
 from multihead.decode.kept import parts_of
 from multihead.decode.lean import Lean
@@ -94,28 +94,39 @@ def test_a_source_without_a_token(translator: Callable[..., Model]) -> None:
         assert bool(reader.start().isfinite().all())
 
 
-@pytest.mark.parametrize("turned", [False, True], ids=["as it is", "turned"])
+@pytest.fixture(params=["packed", "as they are"])
+def packing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Weights as oneDNN wants them, where torch has it, whatever their size; or none of them."""
+    packs = request.param == "packed" and parts._PACKS
+    monkeypatch.setattr(parts, "_PACKS", packs)
+    monkeypatch.setattr(parts, "LARGE", 1)
+    monkeypatch.setattr(parts, "DEAR", 1)
+    return packs
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @torch.inference_mode()
-def test_scores_of_the_vocabulary(translator: Callable[..., Model], turned: bool, dtype: torch.dtype) -> None:
+def test_scores_of_the_vocabulary(translator: Callable[..., Model], packing: bool, dtype: torch.dtype) -> None:
     """With a bias, without, and with a scale; one row and several."""
     for bias, scale in ((0.0, 1.0), (1.0, 1.0), (1.0, 0.3)):
         readout = translator().readout.to(dtype)
         readout.bias.normal_().mul_(bias)
         readout.scale = scale
-        scores = readout_of(readout, turned)
+        scores = readout_of(readout, kept=True)
         assert isinstance(scores, Scores)
         assert (scores.bias is None) == (bias == 0.0)
         for rows in (3, 1, 2, 40):
             hidden = torch.randn(rows, 24, dtype=dtype)
             torch.testing.assert_close(scores(hidden), readout(hidden))
+        assert ("packed" in vars(scores)) == (packing and dtype == torch.float32)
     readout.register_forward_hook(lambda *given: None)
-    assert readout_of(readout, turned) is readout
+    assert readout_of(readout, kept=True) is readout
 
 
+@pytest.mark.usefixtures("packing")
 def test_parts_are_kept_until_a_weight_changes(translator: Callable[..., Model]) -> None:
     model = translator()
-    attention = model.body.decoder.stack.blocks[1].attention
+    attention, feed = model.body.decoder.stack.blocks[1].attention, model.body.decoder.stack.blocks[0].feed_forward
 
     def agree() -> None:
         for _ in range(2):  # kept from the first to the second
@@ -134,6 +145,10 @@ def test_parts_are_kept_until_a_weight_changes(translator: Callable[..., Model])
     agree()
     model.readout.weight.data.mul_(2.0)
     agree()
+    feed.down.weight.data.mul_(2.0)
+    agree()
+    model.readout.bias.data[3] = 1.0
+    agree()
     attention.scale *= 2.0
     agree()
     attention.q.weight = nn.Parameter(torch.randn_like(attention.q.weight))
@@ -147,8 +162,8 @@ def test_parts_are_kept_until_a_weight_changes(translator: Callable[..., Model])
 
 def test_large_ones_are_not_kept(translator: Callable[..., Model], monkeypatch: pytest.MonkeyPatch) -> None:
     model = translator()
-    monkeypatch.setattr(kept, "LARGEST", 1000)
+    monkeypatch.setattr(kept, "_most", lambda: 1000)
     one = parts_of(prompts(model, True, False))
     assert parts_of(prompts(model, True, False)) is not one
     assert isinstance(one.readout, Scores)
-    assert not one.readout.turned
+    assert not one.readout.kept

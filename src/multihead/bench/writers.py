@@ -21,8 +21,9 @@ from multihead.decode import Decoding, decode, greedy
 from multihead.models import EncoderDecoder, Model
 
 THEIRS, CT2, CT2_INT8 = "transformers", "CTranslate2", "CTranslate2 int8"
-SOURCES = 32
-LIMIT, LONGEST = 24, 24  # tokens written and read at most
+SOURCES, LINES = 32, 256  # random ones; of a text
+LIMIT, LONGEST = 24, 24  # tokens written and read at most, where they are random
+ENOUGH = 128  # tokens written at most, where a text is read: models of their own know when to stop
 VOCAB, EOS = 8000, 0
 
 Texts = list[list[int]]
@@ -75,7 +76,7 @@ def _read(data: Path, tokenizer: Tokenizer | None) -> list[list[int]]:
     """The first lines of a text, as the model's tokenizer cuts them."""
     if tokenizer is None:
         raise ValueError(f"{data}: this model has no tokenizer to read it with; leave --data out")
-    lines = [line for line in data.read_text(encoding="utf-8").split("\n") if line.strip()][:SOURCES]
+    lines = [line for line in data.read_text(encoding="utf-8").split("\n") if line.strip()][:LINES]
     return [list(tokenizer.encode(line).ids) for line in lines]
 
 
@@ -89,11 +90,12 @@ def writers(directory: Path, data: Path | None = None) -> tuple[dict[str, Write]
         )
     pad, eos, vocab = int(config["pad_token_id"]), int(config["eos_token_id"]), int(config["vocab_size"])
     start = int(config["decoder_start_token_id"])
-    found = {OURS: _ours(loaded.model, pad, eos, start), THEIRS: _theirs(directory, pad, eos)}
+    limit = LIMIT if data is None else ENOUGH
+    found = {OURS: _ours(loaded.model, pad, eos, start, limit), THEIRS: _theirs(directory, pad, eos, limit)}
     # CTranslate2's converter takes Marian's last token for padding, with which every text begins.
     if find_spec("ctranslate2") is not None and config["model_type"] == "marian" and pad == start == vocab - 1:
         for name, kind in ((CT2, "float32"), (CT2_INT8, "int8")):
-            found[name] = _ctranslate2(directory, kind, _names(vocab, pad, eos))
+            found[name] = _ctranslate2(directory, kind, _names(vocab, pad, eos), limit)
     return found, _sources(vocab, eos) if data is None else _read(data, loaded.tokenizer)
 
 
@@ -107,14 +109,14 @@ def _cut(text: Sequence[int], eos: int) -> list[int]:
     return list(text[: text.index(eos)]) if eos in text else list(text)
 
 
-def _ours(model: Model, pad: int, eos: int, first: int) -> Write:
+def _ours(model: Model, pad: int, eos: int, first: int, limit: int) -> Write:
     body: Any = model.eval().body
 
     @torch.inference_mode()
     def write(sources: list[list[int]], beam: int) -> Texts:
         tokens, keep = padded(sources, pad)
         mask = None if bool(keep.all()) else keep
-        given = {"memory": body.encoder(tokens, mask), "memory_keep": mask, "limit": LIMIT, "stop": frozenset((eos,))}
+        given = {"memory": body.encoder(tokens, mask), "memory_keep": mask, "limit": limit, "stop": frozenset((eos,))}
         start = torch.full((len(sources), 1), first)
         if beam == 1:
             return [_cut(text, eos) for text in greedy(model, start, **given)]
@@ -124,7 +126,7 @@ def _ours(model: Model, pad: int, eos: int, first: int) -> Write:
     return write
 
 
-def _theirs(directory: Path, pad: int, eos: int) -> Write:
+def _theirs(directory: Path, pad: int, eos: int, limit: int) -> Write:
     from transformers import AutoModelForSeq2SeqLM, logging
 
     logging.set_verbosity_error()
@@ -138,7 +140,7 @@ def _theirs(directory: Path, pad: int, eos: int) -> Write:
             attention_mask=keep.long(),
             num_beams=beam,
             do_sample=False,
-            max_new_tokens=LIMIT,
+            max_new_tokens=limit,
             early_stopping=beam > 1,
             length_penalty=1.0,
             bad_words_ids=None,
@@ -157,7 +159,7 @@ def _names(vocab: int, pad: int, eos: int) -> list[str]:
     return [special.get(number, str(number)) for number in range(vocab)]
 
 
-def _ctranslate2(directory: Path, kind: str, names: list[str]) -> Write:
+def _ctranslate2(directory: Path, kind: str, names: list[str], limit: int) -> Write:
     # Its threads would go on turning for 200 ms after every call, and take the cores from whoever runs next.
     os.environ.setdefault("KMP_BLOCKTIME", "0")
     import ctranslate2
@@ -190,14 +192,14 @@ def _ctranslate2(directory: Path, kind: str, names: list[str]) -> Write:
         text = [[names[number] for number in range(2, 22)]]
         began = time.perf_counter()
         for _ in range(3):
-            translator.translate_batch(text, beam_size=1, max_decoding_length=LIMIT)
+            translator.translate_batch(text, beam_size=1, max_decoding_length=limit)
         return time.perf_counter() - began
 
     translator = min(every, key=seconds)  # a small model is quicker on one thread
 
     def write(sources: list[list[int]], beam: int) -> Texts:
         found = translator.translate_batch(
-            [[names[token] for token in row] for row in sources], beam_size=beam, max_decoding_length=LIMIT
+            [[names[token] for token in row] for row in sources], beam_size=beam, max_decoding_length=limit
         )
         return [[numbers[name] for name in one.hypotheses[0]] for one in found]
 

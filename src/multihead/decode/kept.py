@@ -1,24 +1,26 @@
 """The parts of a decoder, made ready for decoding, and kept for the next texts as long as its weights are the same.
 
-To make them takes as long as some steps (weights are joined and copied), and most texts are short. Large models are
-not kept: a second copy of them is dear, and of their time it saves little.
+To make them takes as long as some steps (weights are joined and copied), and most texts are short. Models of which a
+second copy would take more than an eighth of the memory are not kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 
-from multihead.decode.parts import Function, Layer, affine, layer_of, norm_of, readout_of, tree, unobserved
+from multihead.decode.parts import Function, Layer, affine, layer_of, norm_of, packable, readout_of, tree, unobserved
 from multihead.decode.steps import Prompt
+from multihead.machine import memory
 from multihead.models import Decoder
 
-LARGEST = 2**24  # weights of a decoder that is kept
+SHARE = 8  # of the memory, one part
 
 Stamp = tuple[Any, ...]
 
@@ -49,10 +51,10 @@ def _made(prompt: Prompt, kept: bool) -> Parts:
     blocks: list[Any] = list(stack.blocks)
     crossing = [linear for block in blocks if block.cross is not None for linear in (block.cross.k, block.cross.v)]
     return Parts(
-        [layer_of(block) for block in blocks],
-        affine(*crossing) if crossing else None,
+        [layer_of(block, kept) for block in blocks],
+        affine(*crossing, kept=kept) if crossing else None,
         norm_of(stack.norm),
-        readout_of(prompt.readout, turned=kept),
+        readout_of(prompt.readout, kept),
     )
 
 
@@ -64,7 +66,7 @@ def _stamp(prompt: Prompt) -> Stamp | None:
     """
     modules = [*tree(prompt.decoder), *tree(prompt.readout)]
     weights = _weights(modules)
-    if not all(weight.is_cpu for weight in weights) or sum(weight.numel() for weight in weights) > LARGEST:
+    if not all(weight.is_cpu for weight in weights) or sum(weight.nbytes for weight in weights) > _most():
         return None
     copied = _weights(_copied(prompt))
     if any(weight.is_inference() for weight in copied):
@@ -75,12 +77,18 @@ def _stamp(prompt: Prompt) -> Stamp | None:
     return unobserved(prompt.readout), scales, [weight.data_ptr() for weight in weights], sums
 
 
+@cache
+def _most() -> int:
+    """Bytes of a decoder that is kept."""
+    return memory.limit() // SHARE
+
+
 def _copied(prompt: Prompt) -> Iterator[nn.Module]:
     yield prompt.readout
     for block in prompt.decoder.stack.blocks:
-        for attention in (block.attention, block.cross):
-            if attention is not None:
-                yield from (attention.q, attention.k, attention.v)  # type: ignore[misc, union-attr]
+        joined = [(part.q, part.k, part.v) for part in (block.attention, block.cross) if part is not None]  # type: ignore[union-attr]
+        some = {linear for linears in joined for linear in linears}
+        yield from (one for one in tree(block) if one in some or (isinstance(one, nn.Linear) and packable(one.weight)))
 
 
 def _weights(modules: Iterable[nn.Module]) -> list[nn.Parameter]:

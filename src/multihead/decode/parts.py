@@ -16,6 +16,8 @@ from multihead.models import Block, Decoder, FeedForward, Stack, TokenStem, Voca
 
 _DNN: Any = torch.ops.mkldnn
 _PACKS = torch.backends.mkldnn.is_available() and hasattr(_DNN, "_linear_pointwise")
+LARGE = 2**17  # weights of one product, for a second copy
+DEAR = 2**18  # multiplications, for its use: below, oneDNN takes longer to begin
 
 Function = Callable[[Tensor], Tensor]
 
@@ -90,65 +92,33 @@ def unobserved(module: nn.Module) -> bool:
     return not module._forward_hooks and not module._forward_pre_hooks
 
 
-def layer_of(block: Any) -> Layer:
+def layer_of(block: Any, kept: bool) -> Layer:
     attention, cross = block.attention, block.cross
     return Layer(
         block.norm_first,
-        affine(attention.q, attention.k, attention.v, scale=attention.scale),
-        affine(attention.out),
+        affine(attention.q, attention.k, attention.v, kept=kept, scale=attention.scale),
+        affine(attention.out, kept=kept),
         norm_of(block.attention_norm),
-        None if cross is None else affine(cross.q, scale=cross.scale),
-        same if cross is None else affine(cross.out),
+        None if cross is None else affine(cross.q, kept=kept, scale=cross.scale),
+        same if cross is None else affine(cross.out, kept=kept),
         same if cross is None else norm_of(block.cross_norm),
-        _feed(block.feed_forward),
+        _feed(block.feed_forward, kept),
         norm_of(block.feed_forward_norm),
     )
 
 
-def affine(*linears: nn.Linear, scale: float = 1.0) -> Function:
-    """x [N, D] -> one product for all of them, side by side; the first one times `scale`."""
-    weights: list[Tensor] = [linear.weight for linear in linears]
-    biases: list[Tensor | None] = [linear.bias for linear in linears]
-    if any(bias is not None for bias in biases):
-        biases = [w.new_zeros(len(w)) if b is None else b for w, b in zip(weights, biases, strict=True)]
-    if scale != 1.0:
-        first = biases[0]
-        weights[0], biases[0] = weights[0] * scale, None if first is None else first * scale
-    weight = (weights[0] if len(weights) == 1 else torch.cat(weights)).t()
-    given = [bias for bias in biases if bias is not None]
-    if not given:
-        return lambda x: torch.mm(x, weight)
-    bias = given[0] if len(given) == 1 else torch.cat(given)
-    return lambda x: torch.addmm(bias, x, weight)
+class Affine:
+    """x [N, D] -> x W' + b [N, O]. Weights of a model that is kept are read again and again, so of larger ones a second
+    copy pays, as oneDNN wants them: the usual product (MKL) takes 1.2 to 6 times as long for a few rows."""
 
+    def __init__(self, weight: Tensor, bias: Tensor | None, kept: bool) -> None:
+        self.weight, self.columns, self.bias, self.kept = weight, weight.t(), bias, kept
 
-class Scores:
-    """A readout over the vocabulary, hidden [N, D] -> logits [N, V]: most of a step's time in a small model.
-
-    A bias of zeros (Marian's) is left out. `turned`: the readout is read again and again, so a second copy of its
-    weights pays, in the order that suits the product: [D, V] for one row (half the time), as oneDNN wants it for more
-    (0.4 to 0.8 of the time).
-    """
-
-    def __init__(self, readout: Vocabulary, turned: bool) -> None:
-        self.weight, self.scale, self.turned = readout.weight, readout.scale, turned
-        self.packs = _PACKS and self.weight.dtype == torch.float32 and self.weight.device.type == "cpu"
-        self.bias = readout.bias if readout.bias is not None and bool(readout.bias.any()) else None
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        if self.scale != 1.0:
-            hidden = hidden * self.scale
-        if not self.turned:
-            logits = torch.mm(hidden, self.weight.t())
-        elif len(hidden) == 1 or not self.packs:
-            logits = torch.mm(hidden, self.columns)
-        else:
-            logits = _DNN._linear_pointwise(hidden, self.packed, None, "none", [], "")
-        return logits if self.bias is None else logits.add_(self.bias)
-
-    @cached_property
-    def columns(self) -> Tensor:
-        return self.weight.t().contiguous()
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.kept and packable(self.weight) and len(x) * self.weight.numel() >= DEAR:
+            found: Tensor = _DNN._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+            return found
+        return torch.mm(x, self.columns) if self.bias is None else torch.addmm(self.bias, x, self.columns)
 
     @cached_property
     def packed(self) -> Tensor:
@@ -156,18 +126,50 @@ class Scores:
         return found
 
 
-def readout_of(readout: nn.Module, turned: bool) -> Function:
+def packable(weight: Tensor) -> bool:
+    return _PACKS and weight.numel() >= LARGE and weight.dtype == torch.float32 and weight.is_cpu
+
+
+def affine(*linears: nn.Linear, kept: bool, scale: float = 1.0) -> Affine:
+    """One product for all of them, side by side; the first one times `scale`."""
+    weights: list[Tensor] = [linear.weight for linear in linears]
+    biases: list[Tensor | None] = [linear.bias for linear in linears]
+    if any(bias is not None for bias in biases):
+        biases = [w.new_zeros(len(w)) if b is None else b for w, b in zip(weights, biases, strict=True)]
+    if scale != 1.0:
+        first = biases[0]
+        weights[0], biases[0] = weights[0] * scale, None if first is None else first * scale
+    given = [bias for bias in biases if bias is not None]
+    weight, bias = (None if not some else some[0] if len(some) == 1 else torch.cat(some) for some in (weights, given))
+    assert weight is not None
+    return Affine(weight, bias, kept)
+
+
+class Scores(Affine):
+    """A readout over the vocabulary, hidden [N, D] -> logits [N, V]: most of a step's time in a small model.
+    A bias of zeros (Marian's) is left out."""
+
+    def __init__(self, readout: Vocabulary, kept: bool) -> None:
+        bias = readout.bias if readout.bias is not None and bool(readout.bias.any()) else None
+        super().__init__(readout.weight, bias, kept)
+        self.scale = readout.scale
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        return super().__call__(hidden if self.scale == 1.0 else hidden * self.scale)
+
+
+def readout_of(readout: nn.Module, kept: bool) -> Function:
     if type(readout) is Vocabulary and readout.transform is None and unobserved(readout):
-        return Scores(readout, turned)
+        return Scores(readout, kept)
     return readout
 
 
-def _feed(forward: FeedForward) -> Function:
-    up, down = affine(forward.up), affine(forward.down)
+def _feed(forward: FeedForward, kept: bool) -> Function:
+    up, down = affine(forward.up, kept=kept), affine(forward.down, kept=kept)
     act: Any = torch.relu_ if isinstance(forward.activation, nn.ReLU) else forward.activation
     if forward.gate is None:
         return lambda x: down(act(up(x)))
-    gate = affine(forward.gate)
+    gate = affine(forward.gate, kept=kept)
     return lambda x: down(act(gate(x)).mul_(up(x)))
 
 
