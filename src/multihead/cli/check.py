@@ -93,17 +93,19 @@ def set_up_or_refused(run: RunFile) -> dict[str, list[Finding]]:
         if str(run.from_).startswith(PREFIX):  # which would be fetched
             read_all(run)
             return {}
-        return {subject.name: long_inputs(subject) for subject in set_up(run)[0]}
+        return {subject.name: first_rows(subject) for subject in set_up(run)[0]}
     except ValueError as error:
         return {first: [Finding("stop", "refused", str(error))]}
 
 
-def long_inputs(subject: Subject) -> list[Finding]:
-    """Of the first rows: those that are read in windows, those that are left out, and those without an answer."""
+def first_rows(subject: Subject) -> list[Finding]:
+    """Of the first rows: what the vocabulary cannot spell, those that are read in windows, those that are left out, and
+    those without an answer."""
     from multihead.data.check import Finding
     from multihead.train.examples import windows_of
 
-    task, found = subject.task, []
+    task = subject.task
+    found = [Finding("warn", "unknown words", warning) for warning in subject.unspelt()]
     for name, rows in {} if task.running else subject.sides.items():
         count = windowed = without = 0
         left: Counter[str] = Counter()
