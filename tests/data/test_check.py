@@ -114,6 +114,15 @@ def test_labels_that_are_one_to_a_reader() -> None:
     assert "' 好', '好'" in finding.message
 
 
+def test_labels_that_may_mean_none() -> None:
+    odd = [(f"odd {i}", "NaN" if i % 2 else "N/A") for i in range(40)]
+    finding = only(check(texts("train", *CLEAN, *odd), task="classify"), "labels missing")
+    assert (finding.level, finding.line) == ("warn", 42)
+    assert "'N/A' (20 rows), 'NaN' (20 rows)" in finding.message
+    named = [(text, {"NaN": "none", "N/A": "Nancy"}[label]) for text, label in odd]
+    assert check(texts("train", *CLEAN, *named), task="classify") == []
+
+
 def test_numbers_on_a_scale_are_no_classes() -> None:
     rows = [{"text_a": f"a{i}", "text_b": f"b{i}", "label": f"{i % 7 / 2}"} for i in range(50)]
     test = side("test", {"text_a": "x", "text_b": "y", "label": "4.75"})

@@ -13,7 +13,8 @@
 | unknown tag prefix, a tag without type, an entity of BILOU/BMES not opened or not closed | sentence rejected |
 | a conversation without an answer, a message that is empty or of an unknown role | conversation rejected |
 | SQuAD: no answer and not impossible, impossible with answers, no answer in its place | question rejected |
-| I- after O in a BIO file (read as B-, as conlleval does) | used, told in `repaired` |
+| an object, bytes or a list in a list as a label, or an empty one in a list | row rejected |
+| I- after O in a BIO file (read as B-, as conlleval does); white space around a label | used, told in `repaired` |
 | a quoted row over several lines; one of several SQuAD answers out of place (dropped) | used, told in `repaired` |
 | byte order mark, CRLF, U+2028, U+0085, form feed, no \\n at the end | used |
 
