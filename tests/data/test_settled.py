@@ -117,3 +117,27 @@ def test_one_class_has_one_spelling(tmp_path: Path) -> None:
     assert [record.values for record in reading] == [{"text": " one", "label": "pos"}, {"text": "two", "label": "pos"}]
     assert str(reading.repaired[0]).endswith("rows.csv:2: white space around the label ' pos'")
     assert reading.rejected.reasons == {"empty label": 1}
+
+
+@pytest.mark.parametrize(
+    ("row", "fix"),
+    [
+        ({"id": 1, "tokens": WORDS, "ner_tags": ["B-PER", "O", "B-LOC"]}, 'say data.tags = "ner_tags"'),
+        ({"id": 1, "tokens": WORDS, "ner_tags": [1, 0, 5]}, 'say data.tags = "ner_tags"'),
+        (
+            {"pos_tags": ["N", "V", "N"], "words": WORDS, "spans": ["U-PER", "O", "U-LOC"]},
+            'say data.tokens = "words" and data.tags = "spans"',
+        ),
+        ({"text": TEXT, "label": "a"}, "name another file, or another task; of a word and its tag a line, data.format"),
+    ],
+)
+def test_tags_in_another_column_are_named(tmp_path: Path, row: dict[str, Any], fix: str) -> None:
+    with pytest.raises(ValueError, match=rf"rows\.jsonl:1: tokens and tags are wanted, .*; {fix}"):
+        read(tmp_path / "rows.jsonl", [row], task="ner")
+
+
+def test_schemes_of_lists_are_named(tmp_path: Path) -> None:
+    row = {"tokens": WORDS, "tags": ["S-PER", "O", "S-LOC"]}
+    assert read(tmp_path / "rows.jsonl", [row], task="ner", scheme="bioes")[0][0]["tags"] == ["B-PER", "O", "B-LOC"]
+    with pytest.raises(ValueError, match="there is no scheme 'other'; use IOB1, BIO, BILOU, BMES, plain"):
+        read(tmp_path / "rows.jsonl", [row], task="ner", scheme="other")

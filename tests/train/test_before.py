@@ -357,3 +357,12 @@ def test_a_vocabulary_that_cannot_spell_the_data_is_told(runs, tmp_path: Path) -
     assert set_up_or_refused(read(runs.text("en", start=start))) == {"": []}
     small = read(runs.text("new"), [f"data.train={data}", "tokenizer.kind=char", "tokenizer.vocab=20"])
     assert "a larger tokenizer.vocab" in set_up_or_refused(small)[""][0].message
+
+
+@pytest.mark.parametrize(("other", "codes"), [(["b"], ["one label"]), (["a", "b"], []), ([], [])])
+def test_several_labels_that_are_always_one_are_told(tmp_path: Path, other: list[str], codes: list[str]) -> None:
+    rows = [{"text": f"word {i}", "label": [["a"], ["b"], other][i % 3]} for i in range(60)]
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run_file = read(made(tmp_path, "task = 'classify'", f"train = '{data}'\n[classify]\nmulti_label = true"))
+    assert [finding.code for finding in set_up_or_refused(run_file)[""]] == codes

@@ -293,7 +293,7 @@ def inputs(source: Source, task: Task, named: dict[str, str], settings: dict[str
     """A line that is a JSON object is taken as one, and any line of a .jsonl file is JSON; any other is the text.
     Empty lines are no inputs."""
     from multihead.data.columns import missing
-    from multihead.data.lines import LONGEST_LINE, wide
+    from multihead.data.lines import LONGEST_LINE, likely, wide
     from multihead.tasks.predict import Refused
 
     encoding = settings.get("encoding", "utf-8")
@@ -318,7 +318,7 @@ def inputs(source: Source, task: Task, named: dict[str, str], settings: dict[str
         except UnicodeDecodeError as error:
             byte = f"byte {bare[error.start]:#04x} at {error.start + 1}"
             yield Refused(
-                "bad_encoding", f"{where}: {byte} is not {encoding.upper()}; say encoding=latin-1, or convert it"
+                "bad_encoding", f"{where}: {byte} is not {encoding.upper()}; say encoding={likely(bare)}, or convert it"
             )
         except Unreadable as error:
             yield Refused("bad_json", f"{where}: {error}")
