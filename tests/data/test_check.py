@@ -131,6 +131,16 @@ def test_numbers_on_a_scale_are_no_classes() -> None:
     assert finding.level == "note"
 
 
+def test_whether_numbers_are_classes_can_be_said() -> None:
+    pairs = [{"text_a": f"one {i}", "text_b": f"other {i}", "label": 1 if i < 30 else i % 6} for i in range(60)]
+    train, test = side("train", *pairs), side("test", {"text_a": "new", "text_b": "newer", "label": 7})
+    assert check(train, None, test, task="match", scores=True) == []
+    assert {one.code for one in check(train, None, test, task="match")} == {"imbalance", "unseen labels"}
+    halves = [{**pair, "label": f"{pair['label']}.0"} for pair in pairs]
+    assert check(side("train", *halves), task="match") == []
+    assert only(check(side("train", *halves), task="match", scores=False), "imbalance")
+
+
 def test_what_the_reader_rejected_and_tolerated(tmp_path: Path) -> None:
     path = tmp_path / "train.conll"
     good = "".join(f"w{i}\tB-X\nv{i}\tI-X\n\n" for i in range(40))

@@ -56,7 +56,8 @@ def check(
             sides = (readings[name].get(side) for side in ("train", "valid", "test"))
             found[name] = missing(chosen)
             held_out = chosen.data.hold_out and name not in auxiliary
-            found[name] += checks.check(*sides, task=str(chosen.task), hold_out=held_out)
+            scores = chosen.task == "match" and chosen.match.target == "score"
+            found[name] += checks.check(*sides, task=str(chosen.task), hold_out=held_out, scores=scores)
     if not stops(found):
         with console.status("setting up, as training would"):
             for name, more in set_up_or_refused(whole).items():

@@ -61,14 +61,18 @@ def check(
     *,
     task: str,
     hold_out: bool = True,
+    scores: bool | None = None,
 ) -> list[Finding]:
-    """Findings, the gravest first. Each side is read once, and once more where examples are to be shown."""
+    """Findings, the gravest first. Each side is read once, and once more where examples are to be shown.
+
+    scores: labels are numbers on a scale, or classes; None: as they look.
+    """
     if task not in ROLES:
         raise ValueError(f"there is no task {task!r} to check; there are: {', '.join(ROLES)}")
     given = {name: rows for name, rows in (("train", train), ("valid", valid), ("test", test)) if rows is not None}
     sides, findings = {}, []
     for name, rows in given.items():
-        sides[name] = survey(name, rows, task)
+        sides[name] = survey(name, rows, task, scores)
         findings += _reading(sides[name], rows) + _alone(sides[name])
     for name in ("valid", "test"):
         if name in sides:
