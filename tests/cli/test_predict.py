@@ -16,8 +16,8 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from multihead.build import Loaded, save
-from multihead.cli.predict import Pipe
+from multihead.build import Loaded, load, save
+from multihead.cli.predict import Pipe, Source, inputs, of_rows, table
 from multihead.data.tokenizer import Tokenizer
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.models.families import own_config
@@ -72,7 +72,8 @@ BAD = [
     (b'{"text": NaN}', "bad_json"),
     (b'{"text": "a", "text": "b"}', "bad_json"),
     (b'{"text": "\\ud83d"}', "bad_json"),
-    (b"{" * 5000, "bad_json"),
+    (b'{"a":' * 5000, "bad_json"),
+    (b"{'text': 'fine'}", "bad_json"),
     (b'{"text": 3}', "bad_input"),
     (b'{"text": null}', "bad_input"),
     (b'{"words": "fine"}', "bad_input"),
@@ -302,3 +303,46 @@ def test_tables_with_empty_lines_wide_letters_and_no_names(model: Path, tmp_path
     code, found, said = run(model, str(tmp_path / "bare.csv"), "text=1")
     assert (code, found) == (0, want[1:])
     assert "bare.csv:1: taken as names of columns" in said
+
+
+def rows(model: Path, file: Path, **named: str) -> list[str]:
+    """What `predict` reads of a file: the texts, or why there is none."""
+    task = load(str(model)).ready()
+    source = Source(str(file))
+    found = (
+        table(file, task, named, {})
+        if source.table or of_rows(file, task, {})
+        else inputs(source, task, dict(named), {})
+    )
+    return [row["error"]["message"] if "error" in row else row["text"] for row in found]
+
+
+def test_a_column_that_is_not_there_is_told(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "fine", "review": "cold"}\n{"text": "fine"}\n')
+    first, second = rows(model, tmp_path / "in.jsonl", text="review")
+    assert first == "cold"
+    assert "line 2: there is no column 'review' for text; the file has: text" in second
+
+
+def test_a_text_may_begin_with_a_brace(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text('{fine} film\n{"text": "cold"}\n{\n')
+    text, of_object, broken = rows(model, tmp_path / "in.txt")
+    assert (text, of_object) == ("{fine} film", "cold")
+    assert "not JSON" in broken
+
+
+def test_what_training_reads_is_predicted(model: Path, tmp_path: Path) -> None:
+    """Tables without names, by the columns of the training data; arrays of JSON."""
+    given = [("fine film", "good"), ("poor film", "bad"), ("a fine film", "good")]
+    for name, mark in (("tsv", "\t"), ("csv", ",")):
+        (tmp_path / f"in.{name}").write_text("".join(f"{mark.join(row)}\n" for row in given))
+    (tmp_path / "in.json").write_text(json.dumps([{"text": text, "label": label} for text, label in given], indent=1))
+    with gzip.open(tmp_path / "in.json.gz", "wb") as packed:
+        packed.write((tmp_path / "in.json").read_bytes())
+    (tmp_path / "lines.json").write_text("".join(json.dumps({"text": text}) + "\n" for text, _ in given))
+    for name in ("in.tsv", "in.csv", "in.json", "in.json.gz", "lines.json"):
+        assert rows(model, tmp_path / name) == [text for text, _ in given], name
+    (tmp_path / "more.tsv").write_text("".join(f"{text}\t{label}\t1\n" for text, label in given))
+    with pytest.raises(ValueError, match=r"no column 'text' for text; .* or its number from 1"):
+        rows(model, tmp_path / "more.tsv")
+    assert rows(model, tmp_path / "more.tsv", text="1") == [text for text, _ in given]

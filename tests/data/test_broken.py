@@ -59,6 +59,8 @@ STOPS = [
     Case("latin.tsv", "good\t1\ncafé\t0\n".encode("latin-1"), 2, 'encoding="latin-1"', columns=TEXT_LABEL),
     Case("windows.csv", "text,label\na,1\nit’s,0\n".encode("cp1252"), 3, 'encoding="cp1252"'),
     Case("chinese.tsv", "不错\t1\n".encode() + "房间很小，早餐一般\t0\n".encode("gb18030"), 2, 'encoding="gb18030"'),
+    Case("one_line.tsv", "café\t1\n".encode("latin-1") + "房间很小\t0\n".encode() * 9, 1, 'encoding="latin-1"'),
+    Case("chinese.conll", ("王 B-PER\n在 O\n北 B-LOC\n京 I-LOC\n\n" * 9).encode("gb18030"), 1, 'encoding="gb18030"'),
     Case("latin.conll", "EU\tB-ORG\n\nZür\tO\n".encode("latin-1"), 3, 'encoding="latin-1"'),
     Case("latin.jsonl", b'{"text": "a"}\n{"text": "\xe9"}\n', 2, 'encoding="latin-1"'),
     Case("chinese.json", '[{"text": "a"},\n{"text": "房间很小，早餐一般"}]'.encode("gb18030"), 2, 'encoding="gb18030"'),
@@ -311,6 +313,10 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("text,label\na,b\n")
     with pytest.raises(ValueError, match=r"trian\.csv: no such file; did you mean 'train\.csv'"):
         records(tmp_path / "trian.csv")
+    with pytest.raises(ValueError, match=r'patterns are not expanded, list the files: \["train\.csv"\]'):
+        records(tmp_path / "tr*.csv")
+    with pytest.raises(ValueError, match="no such file; nor does one match it"):
+        records(tmp_path / "va*.csv")
     with pytest.raises(ValueError, match=r"a directory, not a file; give a file of it: train\.csv"):
         records(tmp_path)
     with pytest.raises(ValueError, match="did you mean 'conll'"):

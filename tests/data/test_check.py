@@ -114,12 +114,31 @@ def test_labels_that_are_one_to_a_reader() -> None:
     assert "' 好', '好'" in finding.message
 
 
+def test_labels_that_may_mean_none() -> None:
+    odd = [(f"odd {i}", "NaN" if i % 2 else "N/A") for i in range(40)]
+    finding = only(check(texts("train", *CLEAN, *odd), task="classify"), "labels missing")
+    assert (finding.level, finding.line) == ("warn", 42)
+    assert "'N/A' (20 rows), 'NaN' (20 rows)" in finding.message
+    named = [(text, {"NaN": "none", "N/A": "Nancy"}[label]) for text, label in odd]
+    assert check(texts("train", *CLEAN, *named), task="classify") == []
+
+
 def test_numbers_on_a_scale_are_no_classes() -> None:
     rows = [{"text_a": f"a{i}", "text_b": f"b{i}", "label": f"{i % 7 / 2}"} for i in range(50)]
     test = side("test", {"text_a": "x", "text_b": "y", "label": "4.75"})
     again = {"text_a": "a3", "text_b": "b3", "label": "0.1"}
     finding = only(check(side("train", *rows, again), None, test, task="match"), "label conflicts")
     assert finding.level == "note"
+
+
+def test_whether_numbers_are_classes_can_be_said() -> None:
+    pairs = [{"text_a": f"one {i}", "text_b": f"other {i}", "label": 1 if i < 30 else i % 6} for i in range(60)]
+    train, test = side("train", *pairs), side("test", {"text_a": "new", "text_b": "newer", "label": 7})
+    assert check(train, None, test, task="match", scores=True) == []
+    assert {one.code for one in check(train, None, test, task="match")} == {"imbalance", "unseen labels"}
+    halves = [{**pair, "label": f"{pair['label']}.0"} for pair in pairs]
+    assert check(side("train", *halves), task="match") == []
+    assert only(check(side("train", *halves), task="match", scores=False), "imbalance")
 
 
 def test_what_the_reader_rejected_and_tolerated(tmp_path: Path) -> None:

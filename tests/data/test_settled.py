@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from multihead.data.read import records
@@ -79,3 +81,63 @@ def test_cells_of_tables_hold_no_lists(tmp_path: Path) -> None:
         reading = records(tmp_path / f"{name}.csv", columns={column: column for column in columns})
         assert list(reading) == []
         assert "cells of tables hold no lists: give JSONL or Parquet" in reading.rejected[0].reason
+
+
+@pytest.mark.parametrize(
+    ("label", "reason"),
+    [
+        ({"a": 1}, "label is an object; a string or a number is wanted, or a list of them"),
+        (["a", ["b"]], "label is a list with a list"),
+        (["a", None], "label is a list with an empty label"),
+        ([" "], "label is a list with an empty label"),
+        (None, "empty label"),
+    ],
+)
+def test_what_is_no_class_is_no_label(tmp_path: Path, label: Any, reason: str) -> None:
+    used, rejected = read(tmp_path / "rows.jsonl", [{"text": TEXT, "label": "a"}, {"text": TEXT, "label": label}])
+    assert [row["label"] for row in used] == ["a"]
+    assert (rejected[0].line, rejected[0].reason.startswith(reason)) == (2, True)
+
+
+def test_bytes_are_no_label(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["a", "b"], "label": [b"good", None]}), tmp_path / "rows.parquet")
+    reading = records(tmp_path / "rows.parquet", columns={"text": "text", "label": "label"})
+    assert list(reading) == []
+    assert [(fault.line, fault.reason[:14]) for fault in reading.rejected] == [
+        (1, "label is bytes"),
+        (2, "empty label"),
+    ]
+
+
+def test_one_class_has_one_spelling(tmp_path: Path) -> None:
+    numbers, _ = read(tmp_path / "rows.jsonl", [{"text": TEXT, "label": label} for label in (1, 1.0, 1.5, [2.0], True)])
+    assert [str(row["label"]) for row in numbers] == ["1", "1", "1.5", "[2]", "True"]
+    (tmp_path / "rows.csv").write_text("text, label\n one, pos\ntwo,pos\nthree,\n")
+    reading = records(tmp_path / "rows.csv", columns={"text": "text", "label": "label"})
+    assert [record.values for record in reading] == [{"text": " one", "label": "pos"}, {"text": "two", "label": "pos"}]
+    assert str(reading.repaired[0]).endswith("rows.csv:2: white space around the label ' pos'")
+    assert reading.rejected.reasons == {"empty label": 1}
+
+
+@pytest.mark.parametrize(
+    ("row", "fix"),
+    [
+        ({"id": 1, "tokens": WORDS, "ner_tags": ["B-PER", "O", "B-LOC"]}, 'say data.tags = "ner_tags"'),
+        ({"id": 1, "tokens": WORDS, "ner_tags": [1, 0, 5]}, 'say data.tags = "ner_tags"'),
+        (
+            {"pos_tags": ["N", "V", "N"], "words": WORDS, "spans": ["U-PER", "O", "U-LOC"]},
+            'say data.tokens = "words" and data.tags = "spans"',
+        ),
+        ({"text": TEXT, "label": "a"}, "name another file, or another task; of a word and its tag a line, data.format"),
+    ],
+)
+def test_tags_in_another_column_are_named(tmp_path: Path, row: dict[str, Any], fix: str) -> None:
+    with pytest.raises(ValueError, match=rf"rows\.jsonl:1: tokens and tags are wanted, .*; {fix}"):
+        read(tmp_path / "rows.jsonl", [row], task="ner")
+
+
+def test_schemes_of_lists_are_named(tmp_path: Path) -> None:
+    row = {"tokens": WORDS, "tags": ["S-PER", "O", "S-LOC"]}
+    assert read(tmp_path / "rows.jsonl", [row], task="ner", scheme="bioes")[0][0]["tags"] == ["B-PER", "O", "B-LOC"]
+    with pytest.raises(ValueError, match="there is no scheme 'other'; use IOB1, BIO, BILOU, BMES, plain"):
+        read(tmp_path / "rows.jsonl", [row], task="ner", scheme="other")

@@ -180,3 +180,11 @@ def test_rows_of_the_table_that_are_no_tokens_are_never_written():
     ((_, said),) = predictions(wide, task, [{"prompt": "To"}])
     assert said["tokens"] > 0
     assert "".join(task.stream(wide, {"prompt": "To"}))
+
+
+def test_rows_of_training_data_are_texts_to_go_on_with():
+    _, task = made(columns={"text": "line"})
+    for row in ({"line": "to be", "text": "other"}, {"text": "to be"}, {"prompt": "to be", "text": "other"}):
+        assert task.checked(task.asked(row), "input 0")["prompt"] == "to be"
+    talk = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
+    assert task.asked({"conversation": talk}) == {"messages": talk[:1]}

@@ -82,3 +82,12 @@ def test_a_score_is_right_within_a_tenth_of_the_range_whatever_its_unit(unit: fl
     scorer = SimilarityScorer(0, (0.0, 5 * unit))
     said = [scorer.add({"label": 3.0 * unit}, {"score": (3.0 + off) * unit}, i) for i, off in enumerate((0.4, -0.6))]
     assert said == [True, False]
+
+
+@pytest.mark.parametrize("label", ["nan", "x", float("inf")])
+def test_a_score_that_is_no_number_is_told_with_its_place(label: str | float) -> None:
+    task = Match(TOKENIZER, ["score"], 32, 4, score=(0.0, 5.0))
+    model = Model(Encoder(ModelConfig(vocab=len(TOKENIZER), dim=8, layers=1, heads=2)), Classes(8, 1, "mean"))
+    row = {"text_a": "a", "text_b": "b", "label": label, "file": "test.csv", "line": 9}
+    with pytest.raises(ValueError, match=r"test\.csv:9: the score .* is no number"):
+        list(predictions(model, task, [row]))

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from multihead.cli.check import set_up_or_refused
+from multihead.cli.train import announce
 from multihead.data.read import records
 from multihead.run import read
 from multihead.scores import Score
@@ -335,3 +340,29 @@ def test_a_run_that_only_writes_otherwise_names_the_way(tmp_path: Path) -> None:
         Training(read(text, ["decode.beam=2"]))
     with pytest.raises(ValueError, match=r"--fresh$"):
         Training(read(text, ["decode.beam=2", "train.lr=0.5"]))
+
+
+def test_a_vocabulary_that_cannot_spell_the_data_is_told(runs, tmp_path: Path) -> None:
+    start = runs.bert()
+    rows = [f"film plot {chr(0x5000 + i) * 4},{['bad', 'good'][i % 2]}" for i in range(60)]
+    data = csv(tmp_path / "zh.csv", "text,label", rows)
+    changes = [f"data.train={data}", f"data.test={runs.data}", "train.steps=1"]
+    training = Training(read(runs.text("zh", start=start), changes))
+    screen = StringIO()
+    announce(training, Console(file=screen, width=1000))
+    told = re.findall(r"(\w+): (\d+)% of the text is not in the vocabulary .* with a \[tokenizer\]", screen.getvalue())
+    assert told == [("train", "33")]  # neither what is held out of it, nor the test, which it can spell
+    found = set_up_or_refused(training.run)[""]
+    assert [(one.level, one.code) for one in found] == [("warn", "unknown words")]
+    assert set_up_or_refused(read(runs.text("en", start=start))) == {"": []}
+    small = read(runs.text("new"), [f"data.train={data}", "tokenizer.kind=char", "tokenizer.vocab=20"])
+    assert "a larger tokenizer.vocab" in set_up_or_refused(small)[""][0].message
+
+
+@pytest.mark.parametrize(("other", "codes"), [(["b"], ["one label"]), (["a", "b"], []), ([], [])])
+def test_several_labels_that_are_always_one_are_told(tmp_path: Path, other: list[str], codes: list[str]) -> None:
+    rows = [{"text": f"word {i}", "label": [["a"], ["b"], other][i % 3]} for i in range(60)]
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run_file = read(made(tmp_path, "task = 'classify'", f"train = '{data}'\n[classify]\nmulti_label = true"))
+    assert [finding.code for finding in set_up_or_refused(run_file)[""]] == codes

@@ -56,7 +56,8 @@ def check(
             sides = (readings[name].get(side) for side in ("train", "valid", "test"))
             found[name] = missing(chosen)
             held_out = chosen.data.hold_out and name not in auxiliary
-            found[name] += checks.check(*sides, task=str(chosen.task), hold_out=held_out)
+            scores = chosen.task == "match" and chosen.match.target == "score"
+            found[name] += checks.check(*sides, task=str(chosen.task), hold_out=held_out, scores=scores)
     if not stops(found):
         with console.status("setting up, as training would"):
             for name, more in set_up_or_refused(whole).items():
@@ -93,24 +94,28 @@ def set_up_or_refused(run: RunFile) -> dict[str, list[Finding]]:
         if str(run.from_).startswith(PREFIX):  # which would be fetched
             read_all(run)
             return {}
-        return {subject.name: long_inputs(subject) for subject in set_up(run)[0]}
+        return {subject.name: first_rows(subject) for subject in set_up(run)[0]}
     except ValueError as error:
         return {first: [Finding("stop", "refused", str(error))]}
 
 
-def long_inputs(subject: Subject) -> list[Finding]:
-    """Of the first rows: those that are read in windows, those that are left out, and those without an answer."""
+def first_rows(subject: Subject) -> list[Finding]:
+    """Of the first rows: what the vocabulary cannot spell, those that are read in windows, those that are left out, and
+    those without an answer."""
     from multihead.data.check import Finding
+    from multihead.tasks.classify import named
     from multihead.train.examples import windows_of
 
-    task, found = subject.task, []
+    task = subject.task
+    found = [Finding("warn", "unknown words", warning) for warning in subject.unspelt()]
     for name, rows in {} if task.running else subject.sides.items():
-        count = windowed = without = 0
+        count = windowed = without = single = 0
         left: Counter[str] = Counter()
         for values in islice(task.learnt(rows()) if name == "train" else task.prepare(rows()), LOOKED):
             windows, reason = windows_of(task, values)
             count, windowed = count + 1, windowed + (len(windows) > task.readings)
             without += task.name == "answer" and not values["answers"]
+            single += bool(task.options.get("multi_label")) and len(named(values["label"])) == 1
             left.update([reason] if reason and name == "train" else [])
         of = f"{name}: {{:,}} of {'the first ' if count == LOOKED else ''}{count:,} inputs ({{:.1%}})"
         if windowed:
@@ -119,6 +124,9 @@ def long_inputs(subject: Subject) -> list[Finding]:
         if without and not task.options.get("no_answer"):
             fix = "have no answer, and the model could never say so: set answer.no_answer = true"
             found.append(Finding("warn", "no answer", f"{of.format(without, without / count)} {fix}"))
+        if single and single == count and name == "train":
+            fix = 'have one label: several are a list, ["a", "b"]; if none has more, leave classify.multi_label out'
+            found.append(Finding("warn", "one label", f"{of.format(single, 1)} {fix}"))
         for reason, times in left.items():
             what = f"{of.format(times, times / count)} are not learnt from: {reason}"
             found.append(Finding("warn", "left out", what))

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 app = verb()
 JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 TABLES = (".csv", ".tsv", ".parquet")
+KNOWING = ("conll", "squad")  # formats that say themselves what their columns are
 LINE = re.compile(rb"\s*\S[^\n]*\n")  # empty ones are no inputs
+OBJECT = re.compile(r"\s*\{\s*([\"'}]|$)")  # JSON, or meant to be; {so} a text may begin
 CHUNK = 1 << 16  # bytes
 
 
@@ -33,7 +35,7 @@ CHUNK = 1 << 16  # bytes
 def predict(
     model: Annotated[str, typer.Argument(help="A model directory, or hub:owner/name.")],
     file: Annotated[
-        str, typer.Argument(help="JSONL or text, one input a line, CSV, TSV or Parquet; also .gz; - is stdin.")
+        str, typer.Argument(help="JSONL or text, one input a line, JSON, CSV, TSV or Parquet; also .gz; - is stdin.")
     ] = "-",
     columns: Annotated[
         list[str] | None,
@@ -71,7 +73,7 @@ def predict(
         return
     named, settings = columns_of(task, columns)
     source = Source(file, interactive, settings.get("encoding", "utf-8"))
-    rows = source.table or "format" in settings or (source.size > 0 and of_words(Path(file), task, settings))
+    rows = source.table or "format" in settings or (source.size > 0 and of_rows(Path(file), task, settings))
     ahead = 1 if interactive or (file == "-" and sys.stdin.isatty()) else None
     # A bar between the lines of an answer would be in the way.
     console = Console(stderr=True, force_terminal=False if sys.stdout.isatty() else None)
@@ -224,28 +226,46 @@ def columns_of(task: Task, columns: list[str]) -> tuple[dict[str, str], dict[str
     return named, settings
 
 
-def of_words(path: Path, task: Task, settings: dict[str, str]) -> bool:
-    """Does a file hold a word a line, as taggers are given?"""
+def of_rows(path: Path, task: Task, settings: dict[str, str]) -> bool:
+    """Does a file hold something else than an input a line: words with an empty line after each sentence, as taggers
+    are given, or one JSON text?"""
     from multihead.data.detect import detect
     from multihead.data.record import Options
 
-    options = Options(encoding=settings.get("encoding", "utf-8"))
-    return task.name == "ner" and (settings.get("format") or detect(path, options)) == "conll"
+    json = path.name.removesuffix(".gz").endswith(".json")
+    if task.name != "ner" and not json:
+        return False
+    found = detect(path, Options(encoding=settings.get("encoding", "utf-8")))
+    return found in KNOWING or (json and found == "json")
 
 
-def roles_in(path: Path, task: Task, named: dict[str, str], settings: dict[str, str]) -> dict[str, str]:
-    """What a table's columns are called; of ner, those with lists of words if there are some, else those with text."""
+def roles_in(path: Path, task: Task, named: dict[str, str], settings: dict[str, str]) -> dict[str, str] | None:
+    """What a table's columns are called; None: the format says it. Of ner, those with lists of words if there are some,
+    else those with text. A table that only reads with the columns of the training data is read with them."""
+    from multihead.data.detect import detect
     from multihead.data.read import records
+    from multihead.data.record import Options
 
-    if task.name != "ner":
-        return roles_of(task, [path], task.inputs, named, settings)
-    if not named:
+    if (settings.get("format") or detect(path, Options(encoding=settings.get("encoding", "utf-8")))) in KNOWING:
+        return None
+    if task.name == "ner" and not named:
         with suppress(ValueError):  # there is no such column
             roles = roles_of(task, [path], ("tokens",), {}, settings)
             first = next(iter(records(path, columns=roles, **settings)), None)
             if first is not None and isinstance(first.values["tokens"], list):
                 return roles
-    return roles_of(task, [path], tuple(named) or ("text",), named, settings)
+    wanted = (tuple(named) or ("text",)) if task.name == "ner" else task.inputs
+    roles = roles_of(task, [path], wanted, named, settings)
+    if named or task.name == "ner":
+        return roles
+    try:
+        next(iter(records(path, columns=roles, **settings)), None)
+    except ValueError:
+        with suppress(ValueError):
+            whole = roles_of(task, [path], task.columns(), {}, settings)
+            next(iter(records(path, columns=whole, **settings)), None)
+            return whole
+    return roles
 
 
 def table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str]) -> Iterator[Values]:
@@ -255,8 +275,7 @@ def table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str
     from multihead.data.record import Record, Reject, Repair
     from multihead.tasks.predict import Refused
 
-    roles = None if of_words(path, task, settings) else roles_in(path, task, named, settings)
-    reading = records(path, columns=roles, task=task.name, **settings)
+    reading = records(path, columns=roles_in(path, task, named, settings), task=task.name, **settings)
     for _, _, rows in reading.sources:
         for row in rows({}):
             if isinstance(row, Record):
@@ -273,7 +292,8 @@ def table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str
 def inputs(source: Source, task: Task, named: dict[str, str], settings: dict[str, str]) -> Iterator[Values]:
     """A line that is a JSON object is taken as one, and any line of a .jsonl file is JSON; any other is the text.
     Empty lines are no inputs."""
-    from multihead.data.lines import LONGEST_LINE, wide
+    from multihead.data.columns import missing
+    from multihead.data.lines import LONGEST_LINE, likely, wide
     from multihead.tasks.predict import Refused
 
     encoding = settings.get("encoding", "utf-8")
@@ -288,14 +308,17 @@ def inputs(source: Source, task: Task, named: dict[str, str], settings: dict[str
             yield Refused("too_long", f"{where}: more than {LONGEST_LINE >> 20} MiB in one line; is this text?")
             continue
         try:
-            said = task.asked(given(bare.decode(encoding), source.json))
-            if isinstance(said, dict):
-                said |= {role: said[column] for role, column in named.items() if column in said}
+            row = given(bare.decode(encoding), source.json)
+            said = task.asked(row)
+            for role, column in named.items() if isinstance(row, dict) else ():
+                if column not in row:
+                    raise ValueError(missing(role, column, list(row), where, numbered=False))
+                said[role] = row[column]
             yield {**task.checked(said, where), "line": number}
         except UnicodeDecodeError as error:
             byte = f"byte {bare[error.start]:#04x} at {error.start + 1}"
             yield Refused(
-                "bad_encoding", f"{where}: {byte} is not {encoding.upper()}; say encoding=latin-1, or convert it"
+                "bad_encoding", f"{where}: {byte} is not {encoding.upper()}; say encoding={likely(bare)}, or convert it"
             )
         except Unreadable as error:
             yield Refused("bad_json", f"{where}: {error}")
@@ -307,10 +330,10 @@ class Unreadable(ValueError):
     """A line that is not the JSON it should be."""
 
 
-def given(text: str, json: bool) -> object:
+def given(text: str, json: bool) -> Any:
     from multihead.data.jsons import parse
 
-    if not json and not text.lstrip().startswith("{"):
+    if not json and not OBJECT.match(text):
         return text
     try:
         return parse(text)

@@ -6,6 +6,7 @@ import json as jsons
 import shlex
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, cast
@@ -108,7 +109,7 @@ def announce(training: Training, console: object) -> None:
     from multihead.train import checkpoints
     from multihead.train.estimate import seconds_left
 
-    say = console.print  # type: ignore[attr-defined]
+    say = partial(console.print, markup=False)  # type: ignore[attr-defined]  # the [tokenizer] of a message is no style
     for subject, part in zip(training.subjects, training.parts, strict=True):
         train, data = subject.called("train"), cast("Data", part.data)
         say(f"{train}: {data.read or subject.readings['train']}")
@@ -117,7 +118,7 @@ def announce(training: Training, console: object) -> None:
                 say(f"{subject.called(side)}: {reading}")
         for note in data.notes:
             say(f"{train}: {note}")
-        for warning in subject.flattered():
+        for warning in subject.flattered() + subject.unspelt():
             say(f"{f'{subject.name}/' if subject.name else ''}{warning}", style="yellow")
         told = f"{about(part.task)}, {len(data.sizes):,} windows, {data.sizes.sum():,} tokens"
         if subject.name:

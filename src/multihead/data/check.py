@@ -11,12 +11,14 @@
 | encoding: U+FFFD, UTF-8 read as latin-1, 锟斤拷 | warn |
 | duplicates: equal input and label, more than 10 % | warn, else note |
 | labels alike: but for case and space | warn |
+| labels missing: classes that are called NaN, N/A, null and the like | warn |
 | imbalance: a class of fewer than 10 rows, or 50 times rarer than the commonest | warn |
 | empty rows; tolerated slips (I- after O) | note |
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -34,6 +36,8 @@ REJECTED, OVERLAP, DUPLICATES = 0.1, 0.2, 0.1
 FEW, RARE = 10, 50
 SHOWN = 3
 LEVELS = ("stop", "warn", "note")
+# What tables and programs write for no value; "none" in small letters is more often a class.
+MISSING = re.compile("nan|n/a|#n/a|<na>|null|(?-i:None|NA)", re.IGNORECASE)
 TAG_CODES = ("broken tag sequence", "unknown tag prefix", "I- opens an entity", "empty tag", "empty token")
 
 
@@ -57,14 +61,18 @@ def check(
     *,
     task: str,
     hold_out: bool = True,
+    scores: bool | None = None,
 ) -> list[Finding]:
-    """Findings, the gravest first. Each side is read once, and once more where examples are to be shown."""
+    """Findings, the gravest first. Each side is read once, and once more where examples are to be shown.
+
+    scores: labels are numbers on a scale, or classes; None: as they look.
+    """
     if task not in ROLES:
         raise ValueError(f"there is no task {task!r} to check; there are: {', '.join(ROLES)}")
     given = {name: rows for name, rows in (("train", train), ("valid", valid), ("test", test)) if rows is not None}
     sides, findings = {}, []
     for name, rows in given.items():
-        sides[name] = survey(name, rows, task)
+        sides[name] = survey(name, rows, task, scores)
         findings += _reading(sides[name], rows) + _alone(sides[name])
     for name in ("valid", "test"):
         if name in sides:
@@ -111,7 +119,7 @@ def _alone(side: Side) -> list[Finding]:
         examples = tuple(f"{file}:{line}: {text}" for file, line, text in side.faults)[:SHOWN]
         message = f"{side.name}: {side.faulty:,} rows with broken characters; read the source with its own encoding"
         findings.append(Finding("warn", "encoding", message, file, line, examples))
-    findings += _repeated(side) + _alike(side)
+    findings += _repeated(side) + _alike(side) + _missing(side)
     if side.name == "train" and side.labels and not side.continuous:
         findings += _imbalance(side)
     return findings
@@ -154,6 +162,17 @@ def _alike(side: Side) -> list[Finding]:
     file, line = max(side.first[label] for label in alike[0])
     message = f"{side.name}: {len(alike):,} labels are written in several ways, which are classes of their own: {shown}"
     return [Finding("warn", "labels alike", message, file, line)]
+
+
+def _missing(side: Side) -> list[Finding]:
+    """Labels that may stand for none; a class can truly be called so, and the rows are used."""
+    named = {label: n for label, n in side.labels.items() if MISSING.fullmatch(label)} if side.task != "ner" else {}
+    if not named:
+        return []
+    file, line = side.first[next(iter(named))]
+    shown = ", ".join(f"{label!r} ({count:,} rows)" for label, count in named.items())
+    message = f"{side.name}: {shown} may mean that a row has no label, and is learnt as a class; take such rows out"
+    return [Finding("warn", "labels missing", message, file, line)]
 
 
 def _imbalance(side: Side) -> list[Finding]:

@@ -65,6 +65,19 @@ def _fault_of_other(role: str, value: Any) -> Fault | None:
         return f"{role} is not text", f"{role} is {kind_of(value)}, a string is wanted"
     if role in WRITTEN and not strings(value):
         return f"{role} is not text", f"{role} is {kind_of(value)}, a string or a list of strings is wanted"
+    return _fault_of_label(value) if role == "label" else None
+
+
+def _fault_of_label(value: Any) -> Fault | None:
+    """A class is a string or a number; several are a list of them."""
+    several = isinstance(value, list | tuple)
+    for one in value if several else (value,):
+        empty = (
+            one is None or (isinstance(one, float) and math.isnan(one)) or (isinstance(one, str) and not one.strip())
+        )
+        if empty or isinstance(one, Mapping | bytes | list | tuple):
+            what = "a list with " + ("an empty label" if empty else kind_of(one)) if several else kind_of(one)
+            return "label is no class", f"label is {what}; a string or a number is wanted, or a list of them"
     return None
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from multihead.data.lines import lines
 from multihead.data.record import Found, Options, Record, Reject, Repair, Row
-from multihead.data.tags import SCHEMES, Survey, is_span_tag, scheme_of, to_bio
+from multihead.data.tags import Survey, is_span_tag, scheme_of, to_bio
 
 COMMON = 0.01  # share of lines that makes a number of columns a shape of the file (UNER's train file has 3 and 5)
 SURVEYED = 1_000  # lines that choose the delimiter
@@ -40,25 +40,17 @@ class Sentence:
 
 def conll(path: Path, options: Options, found: Found) -> Iterator[Row]:
     """Sentences as {tokens, tags (BIO), document}."""
-    given = _given(options.scheme)
     shape = look(path, options)
     survey = Survey()
     for sentence in sentences(path, options.encoding, shape):
         survey.add((line, cells[shape.tag]) for line, cells in sentence.cells if len(cells) > shape.tag)
-    scheme = given or scheme_of(survey, str(path))
+    scheme = options.scheme or scheme_of(survey, str(path))
     found.update(
         delimiter=shape.delimiter, token_column=shape.token + 1, tag_column=shape.tag + 1, scheme=scheme,
         letters=dict(survey.letters),
     )  # fmt: skip
     for sentence in sentences(path, options.encoding, shape):
         yield from _rows(sentence, shape, scheme, str(path))
-
-
-def _given(scheme: str | None) -> str | None:
-    names = {name.casefold(): name for name in SCHEMES} | {"iob2": "BIO", "bioes": "BILOU", "iobes": "BILOU"}
-    if scheme is not None and scheme.casefold() not in names:
-        raise ValueError(f"there is no scheme {scheme!r}; use {', '.join(SCHEMES)}")
-    return names[scheme.casefold()] if scheme is not None else None
 
 
 def _rows(sentence: Sentence, shape: Shape, scheme: str, file: str) -> Iterator[Row]:

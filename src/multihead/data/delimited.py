@@ -13,11 +13,11 @@ from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 
-from multihead.data.columns import pick
+from multihead.data.columns import FILLED, pick
 from multihead.data.lines import lines
 from multihead.data.quoted import Broken, quoted_rows
-from multihead.data.record import Found, Options, Record, Reject, Repair, Row
-from multihead.data.settled import settled
+from multihead.data.record import Found, Options, Reject, Repair, Row
+from multihead.data.settled import rows_of
 
 HEADER = "first row taken as the header"
 DELIMITERS = ("\t", ",", ";", "|")
@@ -83,13 +83,10 @@ def delimited(path: Path, options: Options, found: Found) -> Iterator[Row]:
             values = {shape.names[i] if i < len(shape.names) else str(i + 1): cell for i, cell in enumerate(cells)}
         else:
             values = {role: cells[i] for role, i in numbers.items()}
-        kept = settled(values, options)
-        if not isinstance(kept, dict):
-            yield Reject(str(path), line, kept[1], kept[0])
-        elif not any(cell.strip() for cell in cells):
+        if not FILLED.intersection(values) and not any(cell.strip() for cell in cells):
             yield Reject(str(path), line, "every field is empty", "empty line")
         else:
-            yield Record(kept, str(path), line)
+            yield from rows_of(values, options, str(path), line)
 
 
 def cells_of(path: Path, shape: Shape, encoding: str) -> Iterator[tuple[int, list[str]] | Reject | Repair]:

@@ -14,8 +14,8 @@ from typing import Any
 
 from multihead.data.columns import missing
 from multihead.data.lines import BROKEN_GZIP, lines, opened, undecodable
-from multihead.data.record import Found, Options, Record, Reject, Row
-from multihead.data.settled import settled
+from multihead.data.record import Found, Options, Reject, Row
+from multihead.data.settled import rows_of
 
 LONGEST_VALUE = 1 << 28  # characters of one element of an array
 SEEN = 100  # rows that are asked for a column before it is called missing
@@ -122,21 +122,19 @@ def objects(rows: Iterator[tuple[int, Any] | Reject], path: Path, options: Optio
             yield row
             continue
         line, value = row
-        yield _record(value, columns, options, (str(path), line))
+        yield from _rows(value, columns, options, (str(path), line))
 
 
-def _record(value: Any, columns: dict[str, str] | None, options: Options, place: tuple[str, int]) -> Row:
+def _rows(value: Any, columns: dict[str, str] | None, options: Options, place: tuple[str, int]) -> Iterator[Row]:
     file, line = place
     if not isinstance(value, dict):
-        return Reject(file, line, f"a JSON {type(value).__name__}, an object {{…}} is wanted", "not an object")
-    if columns is None:
-        values = value
+        yield Reject(file, line, f"a JSON {type(value).__name__}, an object {{…}} is wanted", "not an object")
+    elif columns is None:
+        yield from rows_of(value, options, file, line)
     elif lost := next((column for column in columns.values() if column not in value), None):
-        return Reject(file, line, f"no key {lost!r}; the row has: {', '.join(value) or 'none'}", "missing key")
+        yield Reject(file, line, f"no key {lost!r}; the row has: {', '.join(value) or 'none'}", "missing key")
     else:
-        values = {role: value[column] for role, column in columns.items()}
-    found = settled(values, options)
-    return Record(found, file, line) if isinstance(found, dict) else Reject(file, line, found[1], found[0])
+        yield from rows_of({role: value[column] for role, column in columns.items()}, options, file, line)
 
 
 class Stream:

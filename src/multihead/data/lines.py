@@ -11,7 +11,7 @@ import io
 import re
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -58,6 +58,10 @@ def head_of(path: Path, encoding: str = "utf-8") -> bytes:
             get_close_matches(path.name, [p.name for p in path.parent.glob("*")], n=1) if path.parent.is_dir() else []
         )
         hint = f"; did you mean {near[0]!r}?" if near else "; check the path"
+        if "*" in path.name or "?" in path.name:
+            found = sorted(one.name for one in path.parent.glob(path.name)) if path.parent.is_dir() else []
+            shown = ", ".join(f'"{name}"' for name in found[:3]) + (", …" if len(found) > 3 else "")
+            hint = f"; patterns are not expanded, list the files: [{shown}]" if found else "; nor does one match it"
         raise ValueError(f"{path}: no such file{hint}")
     if path.is_dir():
         inside = sorted(p.name for p in path.iterdir())[:5]
@@ -151,11 +155,20 @@ def undecodable(path: Path, number: int, offset: int, error: UnicodeDecodeError)
     """What to say of line `number`, which `error.object` holds and which starts after `offset` bytes of the file."""
     if wide(error.encoding):
         return ValueError(f"{path}:{number}: not {error.encoding}: {error.reason}; check the encoding")
-    cure = f'; convert the file to UTF-8, or pass encoding="{_likely(error.object)}"'
+    cure = f'; convert the file to UTF-8, or pass encoding="{likely(_from(path, offset) or error.object)}"'
     if error.encoding == "utf-8" and _mostly_utf8(error.object):
         cure = ", but the rest of its line is: a damaged character; mend it, or fetch the file again"
     byte, place = error.object[error.start], f"number {offset + error.start + 1:,} of the file"
     return ValueError(f"{path}:{number}: byte {byte:#04x} ({place}) is not {error.encoding}{cure}")
+
+
+def _from(path: Path, offset: int) -> bytes:
+    """The line with what follows in the file, where that is no UTF-8 either: one of CoNLL is too short to tell."""
+    with suppress(OSError, *BROKEN_GZIP), opened(path) as stream:
+        stream.seek(offset)
+        sample = stream.read(HEAD)
+        return b"" if _mostly_utf8(sample.partition(b"\n")[2]) else sample
+    return b""
 
 
 def _mostly_utf8(raw: bytes) -> bool:
@@ -165,8 +178,8 @@ def _mostly_utf8(raw: bytes) -> bool:
     return sum(sign > "\x7f" for sign in text) - damaged > 2 * damaged
 
 
-def _likely(raw: bytes) -> str:
-    """The encoding to propose for a line that is not UTF-8: a proposal in a message, never taken silently."""
+def likely(raw: bytes) -> str:
+    """The encoding to propose for bytes that are not UTF-8: a proposal in a message, never taken silently."""
     try:  # a long line may come cut off, so not to its very end
         high = [c for c in codecs.getincrementaldecoder("gb18030")().decode(raw) if ord(c) > 127]
     except UnicodeDecodeError:

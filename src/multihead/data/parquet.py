@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from multihead.data.columns import pick
-from multihead.data.record import Found, Options, Record, Reject, Row
-from multihead.data.settled import settled
+from multihead.data.columns import FILLED, pick
+from multihead.data.record import Found, Options, Reject, Row
+from multihead.data.settled import rows_of
 
 ROWS = 1024
 
@@ -36,12 +36,12 @@ def parquet(path: Path, options: Options, found: Found) -> Iterator[Row]:
                 raise ValueError(f"{path}:{row + 1}: broken Parquet data ({_short(error)}); fetch it again") from None
             if batch is None:
                 return
-            for cells in _rows(batch):
+            for cells in _cells(batch):
                 row += 1
-                yield _record(cells, roles, options, (str(path), row))
+                yield from _rows(cells, roles, options, (str(path), row))
 
 
-def _rows(batch: Any) -> Iterator[dict[str, Any] | UnicodeDecodeError]:
+def _cells(batch: Any) -> Iterator[dict[str, Any] | UnicodeDecodeError]:
     try:
         yield from batch.to_pylist()
     except UnicodeDecodeError:  # before the first row: to_pylist is a list; so find the rows that are not UTF-8
@@ -52,20 +52,19 @@ def _rows(batch: Any) -> Iterator[dict[str, Any] | UnicodeDecodeError]:
                 yield error
 
 
-def _record(
+def _rows(
     cells: dict[str, Any] | UnicodeDecodeError, roles: dict[str, str], options: Options, place: tuple[str, int]
-) -> Row:
+) -> Iterator[Row]:
     file, row = place
     if isinstance(cells, UnicodeDecodeError):
         byte = cells.object[cells.start]
-        return Reject(file, row, f"byte {byte:#04x} at {cells.start} is not UTF-8; write it as UTF-8", "not UTF-8")
+        yield Reject(file, row, f"byte {byte:#04x} at {cells.start} is not UTF-8; write it as UTF-8", "not UTF-8")
+        return
     values = {role: cells[name] for role, name in roles.items()}
-    found = settled(values, options)
-    if not isinstance(found, dict):
-        return Reject(file, row, found[1], found[0])
-    if all(value is None for value in found.values()):
-        return Reject(file, row, "every field is empty", "empty line")
-    return Record(found, file, row)
+    if not FILLED.intersection(values) and all(value is None for value in values.values()):
+        yield Reject(file, row, "every field is empty", "empty line")
+    else:
+        yield from rows_of(values, options, file, row)
 
 
 def _short(error: BaseException) -> str:

@@ -13,7 +13,8 @@
 | unknown tag prefix, a tag without type, an entity of BILOU/BMES not opened or not closed | sentence rejected |
 | a conversation without an answer, a message that is empty or of an unknown role | conversation rejected |
 | SQuAD: no answer and not impossible, impossible with answers, no answer in its place | question rejected |
-| I- after O in a BIO file (read as B-, as conlleval does) | used, told in `repaired` |
+| an object, bytes or a list in a list as a label, or an empty one in a list | row rejected |
+| I- after O in a BIO file (read as B-, as conlleval does); white space around a label | used, told in `repaired` |
 | a quoted row over several lines; one of several SQuAD answers out of place (dropped) | used, told in `repaired` |
 | byte order mark, CRLF, U+2028, U+0085, form feed, no \\n at the end | used |
 
@@ -30,6 +31,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from multihead.data.columns import strings
 from multihead.data.conll import conll
 from multihead.data.conversations import conversations, converses
 from multihead.data.delimited import delimited
@@ -41,7 +43,7 @@ from multihead.data.parquet import parquet
 from multihead.data.plain import label_first, labelled, pairs, parallel, plain
 from multihead.data.record import Found, Ledger, Options, Record, Reject, Row
 from multihead.data.squad import squad
-from multihead.data.tags import Survey, scheme_of
+from multihead.data.tags import Survey, is_span_tag, named_scheme, scheme_of
 
 Reader = Callable[[Path, Options, Found], Iterator[Row]]
 FORMATS: dict[str, Reader] = {
@@ -120,8 +122,24 @@ def refuse_other(row: Record, wanted: Sequence[str]) -> None:
     if any(role not in row.values for role in wanted):
         has = ", ".join(name for name in row.values if name != "document")
         place, fix = f"{row.file}:{row.line}", "name another file, or another task"
-        fix += '; of a word and its tag a line, data.format = "conll"' if "tags" in wanted else ""
+        if "tags" in wanted:
+            likely = " and ".join(f'data.{role} = "{name}"' for role, name in _tagged(row.values).items())
+            fix = f"say {likely}" if likely else f'{fix}; of a word and its tag a line, data.format = "conll"'
         raise ValueError(f"{place}: {' and '.join(wanted)} are wanted, and this has {has}; {fix}")
+
+
+def _tagged(values: Mapping[str, Any]) -> dict[str, str]:
+    """The columns that seem to hold tags, and words where these are called otherwise too: lists of one length."""
+    lists = {name: value for name, value in values.items() if isinstance(value, list) and value}
+    spans = [name for name, value in lists.items() if all(isinstance(tag, str) and is_span_tag(tag) for tag in value)]
+    named = [name for name in lists if "tag" in name.casefold() or "label" in name.casefold()]
+    best = [*(name for name in named if "ner" in name.casefold()), *spans, *named]
+    if not best:
+        return {}
+    tags = best[0]
+    alike = [name for name in lists if name not in (*spans, *named) and len(lists[name]) == len(lists[tags])]
+    words = "tokens" if "tokens" in lists else next((name for name in alike if strings(lists[name])), "tokens")
+    return {role: name for role, name in (("tokens", words), ("tags", tags)) if role != name}
 
 
 def records(
@@ -144,6 +162,8 @@ def records(
         near = get_close_matches(unknown, Options.__slots__, n=1)
         raise ValueError(f"there is no option {unknown!r}{f'; did you mean {near[0]!r}?' if near else ''}")
     settings = Options(columns, **options)
+    if settings.scheme is not None:
+        settings = replace(settings, scheme=named_scheme(settings.scheme))
     files = [Path(path)] if isinstance(path, str | Path) else [Path(p) for p in path]
     if not files:
         raise ValueError("no file was given")

@@ -1,12 +1,13 @@
-"""Rows of files whose values hang together: words with their tags, a context with its answers."""
+"""Rows as their tasks read them: labels in one spelling, words that hang together with their tags, a context with its
+answers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from multihead.data.columns import Fault, fault_of, kind_of, strings
-from multihead.data.record import Options
+from multihead.data.record import Options, Record, Reject, Repair, Row
 from multihead.data.tags import to_bio
 
 LISTS = "cells of tables hold no lists: give JSONL or Parquet, or the task's own format (CoNLL, SQuAD)"
@@ -21,7 +22,28 @@ def settled(values: Mapping[str, Any], options: Options) -> dict[str, Any] | Fau
         found = _tagged(values, options.scheme)
     if "answers" in values and isinstance(values.get("context"), str):
         found = _answered(values)
+    if isinstance(found, dict) and "label" in found:
+        label = found["label"]
+        found["label"] = [_class(one) for one in label] if isinstance(label, list | tuple) else _class(label)
     return found
+
+
+def rows_of(values: Mapping[str, Any], options: Options, file: str, line: int) -> Iterator[Row]:
+    """A row as `settled` gives it, with what was tolerated; or why it is not used."""
+    found = settled(values, options)
+    if not isinstance(found, dict):
+        yield Reject(file, line, found[1], found[0])
+        return
+    if "label" in found and found["label"] != values["label"]:
+        yield Repair(file, line, f"white space around the label {values['label']!r}", "white space around a label")
+    yield Record(found, file, line)
+
+
+def _class(label: Any) -> Any:
+    """Without white space around it; 1.0 is 1, as JSON has but one kind of number."""
+    if isinstance(label, str):
+        return label.strip()
+    return int(label) if isinstance(label, float) and label.is_integer() else label
 
 
 def _tagged(values: Mapping[str, Any], scheme: str | None) -> dict[str, Any] | Fault:

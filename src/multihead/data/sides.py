@@ -73,6 +73,7 @@ class Side:
 
     name: str
     task: str
+    scores: bool | None = None  # are labels numbers on a scale? None: nobody says, so they are looked at
     rows: int = 0
     exact: array[int] = field(default_factory=lambda: array("Q"))
     loose: array[int] = field(default_factory=lambda: array("Q"))  # of the folded text
@@ -91,14 +92,16 @@ class Side:
     @property
     def continuous(self) -> bool:
         """Are the labels numbers on a scale rather than classes? Only of pairs can they be."""
+        if self.scores is not None:
+            return self.scores
         numbers = self.task == "match" and all(NUMBER.fullmatch(label) for label in self.labels)
         return numbers and (self.many or len(self.labels) > 20 or any("." in label for label in self.labels))
 
 
-def survey(name: str, rows: Iterable[Record], task: str) -> Side:
+def survey(name: str, rows: Iterable[Record], task: str, scores: bool | None = None) -> Side:
     """Read one side once."""
     inputs, label_role = ROLES[task]
-    side = Side(name, task)
+    side = Side(name, task, scores)
     for record in rows:
         values = record.values
         text = text_of(values, inputs)

@@ -26,6 +26,14 @@ RARE = 0.05  # of all entity starts: fewer than this written the other way are s
 COVERED = 0.99  # of the tags, by the letters of one scheme
 
 
+def named_scheme(name: str) -> str:
+    """A scheme by one of its names, in small or capital letters."""
+    names = {one.casefold(): one for one in SCHEMES} | {"iob2": "BIO", "bioes": "BILOU", "iobes": "BILOU"}
+    if name.casefold() not in names:
+        raise ValueError(f"there is no scheme {name!r}; use {', '.join(SCHEMES)}")
+    return names[name.casefold()]
+
+
 @lru_cache(1 << 16)
 def cut(tag: str) -> tuple[str, str]:
     """B-LOC -> (B, LOC); O -> (O, ''); B, I, M … alone (word segmentation) -> (B, '')."""

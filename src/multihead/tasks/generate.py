@@ -67,8 +67,14 @@ class Generate(Task):
         raise ValueError(f"{where}: generate takes a text, {{prompt: …}} or {{messages: [{{role, content}}, …]}}")
 
     def asked(self, given: Any) -> Any:
-        """Of a whole conversation, what the last answer answered."""
-        given = super().asked(given)
+        """Of a whole conversation, what the last answer answered; a row of training data is a text to go on with."""
+        row, given = given, super().asked(given)
+        if isinstance(row, Mapping) and "conversation" in row:  # as files of conversations are read
+            given = {"messages": row["conversation"]}
+        elif isinstance(row, Mapping) and not given.keys() & {"prompt", "messages"}:
+            learnt = self.options.get("columns", {}).get("text", "text")
+            if (text := row.get(learnt, row.get("text"))) is not None:
+                return {**given, "prompt": text}
         if isinstance(given, Mapping) and isinstance(given.get("messages"), list):
             said = given["messages"]
             while said and isinstance(said[-1], Mapping) and said[-1].get("role") == "assistant":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from multihead.scores import Pearson, Score, Spearman
@@ -15,10 +17,10 @@ def share_of(label: Any, low: float, high: float) -> float:
     nothing is learnt from: there, the label itself is scored, not its share.)"""
     if low == high:
         raise ValueError(f"every row of the training data has the score {low}; nothing can be learnt from that")
-    try:
-        return min(max((float(label) - low) / (high - low), 0.0), 1.0)
-    except (ValueError, TypeError):
-        raise ValueError(f"the score {label!r} is no number") from None
+    with suppress(ValueError, TypeError):
+        if math.isfinite(score := float(label)):
+            return min(max((score - low) / (high - low), 0.0), 1.0)
+    raise ValueError(f"the score {label!r} is no number")
 
 
 class SimilarityScorer(Scorer):

@@ -14,6 +14,7 @@ from itertools import islice
 import torch
 
 from multihead.build import Loaded, load, with_readout
+from multihead.data.unspelt import unspelt
 from multihead.machine.device import device_of
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, Vocabulary
 from multihead.models.families import FAMILIES, own_config
@@ -23,8 +24,9 @@ from multihead.tasks.conversation import give_template
 from multihead.tasks.ready import borders, longest
 from multihead.train.frozen import limit
 from multihead.train.given import Read, number, read_all
-from multihead.train.scratch import scratch, with_vocabulary
+from multihead.train.scratch import scratch, texts_of, with_vocabulary
 
+UNSPELT = 0.05  # of the characters, for a warning; BERT's Chinese vocabulary has no curly quotes, which are 2 %
 BODIES = {"encoder": Encoder, "decoder": Decoder, "pair": EncoderDecoder}
 WANTED = {
     "encoder": "writes; {task} wants a model that reads, such as BERT",
@@ -43,6 +45,25 @@ class Subject(Read):
     def called(self, what: str) -> str:
         """What is one of several tasks', by its name: sst2/valid."""
         return f"{self.name}/{what}" if self.name else what
+
+    def unspelt(self) -> list[str]:
+        """Sides that the vocabulary cannot spell, by their first rows: all such words are one to the model."""
+        reads = self.task.tokenizer
+        columns = {"source": reads, "target": reads.target} if self.kind.gold == ("target",) else {"text": reads}
+        fix = "name another model in from, or train from scratch with a [tokenizer] of its own"
+        if self.run.from_ is None:
+            fix = 'set tokenizer.kind = "bpe", or a larger tokenizer.vocab'
+        found = []
+        for name, side in self.sides.items():
+            if side.side == "valid":  # held out of train, which is told
+                continue
+            for column, tokenizer in columns.items():
+                names = None if column == "text" else (column,)
+                share = unspelt(tokenizer, (text for values in side() for text in texts_of(values, names)))
+                if share > UNSPELT:
+                    unknown = f"is not in the vocabulary and read as {tokenizer.named['unk']}"
+                    found.append(f"{name}: {share:.0%} of the {column} {unknown}; {fix}")
+        return found
 
 
 def set_up(run: RunFile) -> tuple[list[Subject], Model]:
