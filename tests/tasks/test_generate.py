@@ -153,6 +153,23 @@ def test_what_ended_a_text_is_told():
     assert (said["ended"], said["tokens"]) == ("stop", 1)
 
 
+def test_a_length_that_counts_the_prompt():
+    """As max_length in the generation_config.json of a model that only writes; one for new tokens goes before it."""
+    model, task = made(decode={"with_prompt": 24, "beam": 1})
+    task.options["stop"] = [-1]
+    for prompt in ("To", "To be, or not"):
+        room = 24 - len(task.prompt({"prompt": prompt}))
+        ((_, said),) = predictions(model, task, [{"prompt": prompt}])
+        assert (said["tokens"], said["ended"]) == (room, "length")
+        assert "".join(task.stream(model, {"prompt": prompt})) == said["text"]
+    assert task.wanted(len(task.encode({"prompt": TEXT})[0]["tokens"])) == 256, "a prompt that was cut"
+    task.options["decode"]["max_length"] = 5
+    ((_, said),) = predictions(model, task, [{"prompt": "To"}])
+    assert (said["tokens"], said["ended"]) == (5, "length")
+    task.options["decode"] = {"with_prompt": 24}
+    assert task.decoding().sample, "how much is to be written says nothing of how"
+
+
 def test_a_text_that_may_not_go_on_ends():
     """Every token was written once, and none may come twice: there is nothing left to write."""
     model, task = made("char", size=96)
