@@ -18,9 +18,11 @@ from pyarrow import parquet
 
 from multihead.build import Loaded, save
 from multihead.cli.predict import Pipe
+from multihead.cli.rows import writing_as
 from multihead.data.tokenizer import Tokenizer
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.models.families import own_config
+from multihead.tasks import Translate
 from multihead.tasks.predict import AHEAD
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
@@ -302,3 +304,11 @@ def test_tables_with_empty_lines_wide_letters_and_no_names(model: Path, tmp_path
     code, found, said = run(model, str(tmp_path / "bare.csv"), "text=1")
     assert (code, found) == (0, want[1:])
     assert "bare.csv:1: taken as names of columns" in said
+
+
+def test_what_a_hub_model_says_of_writing_can_be_changed():
+    """Whatever stands in its generation_config.json, where it is sound there."""
+    settings = {"beam": 3, "length_penalty": -0.7, "early": "full", "forbidden": (5,)}
+    task = Translate(Tokenizer.train(["a fine film"], "bpe", 270), [], 32, 0, decode=dict(settings))
+    assert writing_as(task, ["decode.nbest=2", "text=source"]) == ["text=source"]
+    assert task.settings == {**settings, "nbest": 2}

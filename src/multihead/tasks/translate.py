@@ -188,7 +188,7 @@ class Translate(Task):
         prediction = dict(found[0])
         if len(found) > 1:
             prediction["nbest"] = found
-        if said[0].seen is not None:
+        if said[0].seen is not None and "source" in values:
             prediction["alignment"] = self.links(plain(values["source"]), said)
         if said[0].count:
             prediction["gold"] = {"nats": said[0].nats, "tokens": said[0].count}
