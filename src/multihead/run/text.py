@@ -25,6 +25,8 @@ GROW = ("train.epochs", "train.steps")  # the only keys that may change when a r
 
 def read(source: str | Path, overrides: Sequence[str] = ()) -> RunFile:
     """A run file by its path, or from its text (a string with a line break), with overrides such as train.lr=3e-5."""
+    if not isinstance(source, str | Path):
+        raise ValueError(f"a run file is a path, or its text with line breaks, not {type(source).__name__}")
     if isinstance(source, str) and "\n" in source:
         text, file, folder = source, "run file", ""
     else:
