@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from multihead.data.chat import default_template
 from multihead.data.tokenizer import Tokenizer
 from multihead.models import LanguageModel, ModelConfig
 from multihead.tasks import Generate
@@ -107,6 +108,16 @@ def test_conversations():
     for wrong in (3, {}, {"prompt": 3}, {"messages": []}, {"messages": ["x"]}):
         with pytest.raises(ValueError, match="here: "):
             task.checked(wrong, "here")
+
+
+def test_the_end_of_a_turn_is_no_unknown_token():
+    """In a chat with GPT-2, whose only special token stands for everything."""
+    model, task = made()
+    told = {"bos": "</s>", "eos": "</s>", "unk": "</s>"}
+    task.tokenizer = Tokenizer(task.tokenizer.inner, told, template=default_template("", "</s>"))
+    ((_, said),) = predictions(model, task, [task.checked("To", "line 1")])
+    assert task.prompt(task.checked("To", "line 1")).count(task.tokenizer.special["unk"]) == 1
+    assert said.get("receipt", {}).get("unknown", 0) == 0
 
 
 def test_the_content_of_a_message_is_a_text():
