@@ -198,6 +198,20 @@ def test_data_lies_beside_the_run_file(tmp_path: Path, monkeypatch: pytest.Monke
     assert of_task("ner", data={"train": "~/x"}).data.train == os.path.expanduser("~/x")
 
 
+def test_a_model_that_is_not_here_may_lie_beside_the_run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "recipes" / "m").mkdir(parents=True)
+    path = tmp_path / "recipes" / "run.toml"
+    path.write_text(NER, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert read(path).from_ == str(tmp_path / "recipes" / "m")
+    path.write_text(NER.replace('"m"', '{encoder = "m", decoder = "hub:a/b"}'), "utf-8")
+    assert read(path).from_ == {"encoder": str(tmp_path / "recipes" / "m"), "decoder": "hub:a/b"}
+    assert read(path, ["from=m"]).from_ == "m", "what is typed is relative to where it is typed"
+    (tmp_path / "m").mkdir()
+    path.write_text(NER, "utf-8")
+    assert read(path).from_ == "m"
+
+
 def test_blocks_have_their_own_data(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text(TWO, "utf-8")

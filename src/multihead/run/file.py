@@ -93,7 +93,7 @@ class RunFile(Section):
     from_: Annotated[str | dict[str, str] | None, BeforeValidator(lambda v: v or None)] = Field(
         default=None,
         alias="from",
-        description="a directory or hub:owner/name; without this line: from scratch",
+        description="a directory (from here, or from this file's) or hub:owner/name; unset: from scratch",
         examples=["path/to/model"],
     )
     out: str = key("", "the run's directory; train again on the same one goes on where it stopped")
