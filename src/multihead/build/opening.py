@@ -102,7 +102,8 @@ def _with_task(trunk: Loaded, name: str | None, told: Json, path: Path, dtype: t
     config = {**trunk.config, "architectures": [architecture]}
     config = own_config(model) if config.get("model_type") == OWN else config
     config |= label_fields(labels)
-    return replace(trunk, model=model, config=config, labels=labels, task=kind, options=options, kept={}, tasks=())
+    own = replace(trunk, task=kind, name=name, labels=labels, options=options, tasks=())
+    return replace(own, model=model, config=config, kept={})
 
 
 def _refuse_other(path: Path) -> None:
