@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 import multihead as mh
 from multihead.build import Loaded, create, join, load, save, with_readout
 from multihead.data.tokenizer import Tokenizer
-from multihead.models import Decoder, EncoderDecoder, ModelConfig
+from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig
 from multihead.models.families import own_config
 from multihead.train.scratch import with_vocabulary
 
@@ -424,3 +424,32 @@ def test_rows_that_cannot_be_scored_are_named(task: str, row: dict[str, Any], me
     loaded = Loaded(model.eval(), own_config(model), tokenizer, task=task, options=options)
     with pytest.raises(ValueError, match=message):
         loaded.evaluate([row])
+
+
+def test_what_is_no_model_or_run_is_refused(made: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("text,label\na,b\n", encoding="utf-8")
+    for wrong, message in (
+        (3, "a model is a path or hub:owner/name, in a text; this is of type int"),
+        ({"encoder": None, "decoder": "x"}, "this is of type NoneType"),
+        (tmp_path / "rows.csv", r"rows.csv: a model is a directory or a .gguf file, not this"),
+        (made["bert"] / "model.safetensors", f"give a directory: {made['bert']}"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load(wrong)
+    with pytest.raises(ValueError, match="a run file is a path, or its text with line breaks, not dict"):
+        mh.train({"task": "ner"})
+
+
+def test_wrong_inputs_and_rows_are_told_what_is_wanted() -> None:
+    tokenizer = Tokenizer.train(["a fine film"], "bpe", 270)
+    model = Model(Encoder(ModelConfig(vocab=len(tokenizer), dim=8, layers=1, heads=2)), Classes(8, 2, "mean")).eval()
+    loaded = Loaded(model, own_config(model), tokenizer, labels=["bad", "good"], task="classify", options={"size": 32})
+    for wrong, message in (
+        (lambda: loaded.predict(3), "predict takes a list, not int"),
+        (lambda: loaded.predict([3]), "input 0: classify takes a text, or an object with text"),
+        (lambda: loaded.evaluate(None), "evaluate takes a list of rows such as {text, label}, not NoneType"),
+        (lambda: loaded.evaluate({"text": "a", "label": "bad"}), "not dict"),
+        (lambda: loaded.evaluate(["a"]), "row 0: classify scores on objects with text and label, not on str"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            wrong()

@@ -92,7 +92,7 @@ def runs(draw: st.DrawFn) -> RunFile:
         sections["from_"] = draw(TEXTS | st.fixed_dictionaries({"encoder": TEXTS, "decoder": TEXTS}))
         sections["window"] = {"size": 100, "overlap": draw(st.integers(0, 99))}
     if task in WRITERS:
-        sections["decode"] = draw(tables(SECTIONS["decode"], ("beam", "nbest", "sample")))
+        sections["decode"] = draw(tables(SECTIONS["decode"], ("beam", "nbest", "sample", "min_length", "alignment")))
     train = draw(tables(Train, ("keep",)))
     if train.get("steps") is None and train.get("epochs", 3) is None:
         del train["epochs"]
@@ -196,6 +196,20 @@ def test_data_lies_beside_the_run_file(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir("/")
     assert read(copy) == run
     assert of_task("ner", data={"train": "~/x"}).data.train == os.path.expanduser("~/x")
+
+
+def test_a_model_that_is_not_here_may_lie_beside_the_run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "recipes" / "m").mkdir(parents=True)
+    path = tmp_path / "recipes" / "run.toml"
+    path.write_text(NER, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert read(path).from_ == str(tmp_path / "recipes" / "m")
+    path.write_text(NER.replace('"m"', '{encoder = "m", decoder = "hub:a/b"}'), "utf-8")
+    assert read(path).from_ == {"encoder": str(tmp_path / "recipes" / "m"), "decoder": "hub:a/b"}
+    assert read(path, ["from=m"]).from_ == "m", "what is typed is relative to where it is typed"
+    (tmp_path / "m").mkdir()
+    path.write_text(NER, "utf-8")
+    assert read(path).from_ == "m"
 
 
 def test_blocks_have_their_own_data(tmp_path: Path) -> None:
@@ -328,6 +342,14 @@ def test_a_fault_has_its_place(more: str, message: str, tmp_path: Path) -> None:
         (
             'task = "classify"\ndata.train = "x"\nclassify.class_weights = {a = 0}',
             "run.toml:3: classify.class_weights is {a = 0}; 'none' or 'balanced' or more than 0 (item a) is wanted",
+        ),
+        (
+            'task = "translate"\ndata.train = "x"\n[decode]\nmax_length = 9\nmin_length = 10',
+            "run.toml:5: decode.min_length is 10; at most max_length = 9 is wanted",
+        ),
+        (
+            'task = "generate"\ndata.train = "x"\n[decode]\nalignment = true',
+            "run.toml:4: decode.alignment is for tasks with a source (translate, summarize); remove it",
         ),
         (TWO.replace('"names"', '"mood"'), "run.toml:2: tasks has two blocks named 'mood'; rename one"),
         (TWO.replace('"names"', '"a b"'), 'run.toml:10: tasks[1].name is "a b"; a name of letters, digits, - and _'),

@@ -61,3 +61,30 @@ def test_rows_and_pairs_agree_with_the_whole():
 
 def test_masks_say_what_they_are():
     assert repr(Mask.causal() & Mask.lengths([1])) == "Mask.causal & Mask.lengths"
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (Mask.keep(torch.ones(2, 9, dtype=torch.bool)), r"Mask.keep of shape \[2, 9\] speaks of 9 keys, there are 7"),
+        (Mask.keep(torch.ones(2, 7, 7, dtype=torch.bool)), r"7 queries, there are 5; \[B, T, S\] = \[2, 5, 7\] is"),
+        (Mask.keep(torch.ones(2, 4, 5, 7, dtype=torch.bool)), "speaks of 4 heads, there are 3"),
+        (Mask.causal() & Mask.lengths([8, 2]), "Mask.lengths says 8, there are 7 keys"),
+        (
+            Mask.lengths([7, 2, 3]),
+            r"Mask.lengths of shape \[3\] speaks of 3 rows, there are 2; \[B\] = \[2\] is wanted",
+        ),
+        (Mask.prefix([1, 2, 3]), "Mask.prefix of shape .* 3 rows, there are 2"),
+        (Mask.segments(torch.zeros(2, 8, dtype=torch.long)), "Mask.segments of shape .* 8 keys, there are 7"),
+    ],
+)
+def test_a_mask_of_other_shapes_is_refused(mask, message):
+    with pytest.raises(ValueError, match=message):
+        Sight(mask, 5, 7, torch.randn(2, 3, 5, 4))
+
+
+def test_one_row_or_head_stands_for_all_and_a_prefix_may_still_grow():
+    q = torch.randn(2, 3, 5, 4)
+    table = torch.ones(1, 1, 5, 7, dtype=torch.bool)
+    for mask in (Mask.keep(table), Mask.keep(table[:, 0, 0]), Mask.lengths([7]), Mask.prefix([9, 2])):
+        assert Sight(mask, 5, 7, q).add is not None

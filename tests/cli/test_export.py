@@ -11,7 +11,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from multihead.build import create, save
+from multihead.build import create, join, save
 from multihead.cli.export import opener
 from multihead.data.tokenizer import Tokenizer
 from multihead.models import ModelConfig
@@ -60,6 +60,14 @@ def test_what_has_no_place_there_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "no place in transformers: its shape is our own" in done.stderr
     assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_joined_model_is_told_what_has_a_place_for_it(tmp_path: Path) -> None:
+    gpt = replace(BERT, activation="gelu_tanh", embed_norm=False, token_types=0, norm_first=True)
+    halves = create("bert", "Model", encoder=BERT), create("gpt2", "LMHeadModel", decoder=gpt)
+    with pytest.raises(ValueError, match=r"encoder and decoder are of two kinds .* --to multihead has a place for it"):
+        save(join(*halves), tmp_path / "out", family=True)
     assert not (tmp_path / "out").exists()
 
 

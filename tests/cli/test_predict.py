@@ -18,9 +18,11 @@ from pyarrow import parquet
 
 from multihead.build import Loaded, load, save
 from multihead.cli.predict import Pipe, Source, inputs, of_rows, table
+from multihead.cli.rows import writing_as
 from multihead.data.tokenizer import Tokenizer
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.models.families import own_config
+from multihead.tasks import Translate
 from multihead.tasks.predict import AHEAD
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
@@ -346,3 +348,11 @@ def test_what_training_reads_is_predicted(model: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no column 'text' for text; .* or its number from 1"):
         rows(model, tmp_path / "more.tsv")
     assert rows(model, tmp_path / "more.tsv", text="1") == [text for text, _ in given]
+
+
+def test_what_a_hub_model_says_of_writing_can_be_changed():
+    """Whatever stands in its generation_config.json, where it is sound there."""
+    settings = {"beam": 3, "length_penalty": -0.7, "early": "full", "forbidden": (5,)}
+    task = Translate(Tokenizer.train(["a fine film"], "bpe", 270), [], 32, 0, decode=dict(settings))
+    assert writing_as(task, ["decode.nbest=2", "text=source"]) == ["text=source"]
+    assert task.settings == {**settings, "nbest": 2}

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from multihead.build import load
+
 GOOD, BAD = ["fine", "lovely", "great"], ["dull", "cold", "poor"]
 TYPES = {"who": "PERSON", "where": "PLACE", "when": "TIME"}
 
@@ -78,6 +80,7 @@ def test_heads_export_compare_and_check_by_name(place: Path, multihead: Any) -> 
     assert "export runs/a/model --task mood --to multihead --out FOLDER" in done.stderr
     done = multihead("export", "runs/a/model", "--out", "mood", "--task", "mood", "--to", "multihead", cwd=place)
     assert done.returncode == 0, done.stderr
+    assert load(place / "mood", task="mood").name == "mood"
     done = multihead("heads", "prune", "mood", "mood.csv", "--keep", "50%", "--out", "p", cwd=place)
     assert done.returncode == 0, done.stderr
     done = multihead("predict", "p", cwd=place, given="fine great\n")

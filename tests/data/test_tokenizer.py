@@ -546,3 +546,16 @@ def test_misuse() -> None:
         Tokenizer.train(["a"], "bpe", 100)
     with pytest.raises(ValueError, match="no text to learn"):
         Tokenizer.train([], "bpe")
+
+
+def test_an_unknown_token_that_ends_texts_is_control() -> None:
+    """GPT-2's, in whose bytes nothing is unknown: what a person says must not end a text."""
+    inner = Tokenizer.train(["a fine film"], "bpe", 270).inner
+    said = "{% for message in messages %}{{ message['content'] }}</s>{% endfor %}"
+    tokenizer = Tokenizer(inner, {"bos": "</s>", "eos": "</s>", "unk": "</s>"}, template=said)
+    ids = tokenizer.encode_chat([{"role": "user", "content": "a</s>b"}])
+    assert (ids.count(3), ids[-1], tokenizer.decode(ids)) == (1, 3, "a</s>b")
+    assert tokenizer.unknown == -1
+    padding = Tokenizer(inner, {"eos": "</s>", "unk": "<unk>", "pad": "<unk>"})  # as Llama's
+    assert padding.unknown == padding.special["unk"]
+    assert "<unk>" not in padding.control

@@ -133,6 +133,16 @@ def peer(kind: str, directory: Path) -> tuple[Any, Model]:
         ({"no_repeat_ngram": 2}, {"no_repeat_ngram_size": 2}),
         ({"repetition_penalty": 1.4}, {"repetition_penalty": 1.4}),
         ({"min_length": 5}, {"min_new_tokens": 5}),
+        ({"end": (2,)}, {"forced_eos_token_id": 2}),
+        (
+            {"beam": 4, "nbest": 2, "end": (2,), "length_penalty": 0.5},
+            {"num_beams": 4, "num_return_sequences": 2, "forced_eos_token_id": 2, "length_penalty": 0.5}
+            | {"early_stopping": "never"},
+        ),
+        (
+            {"beam": 4, "nbest": 4, "repetition_penalty": 1.4},
+            {"num_beams": 4, "num_return_sequences": 4, "repetition_penalty": 1.4, "early_stopping": "never"},
+        ),
         ({"beam": 4, "nbest": 3}, {"num_beams": 4, "num_return_sequences": 3, "early_stopping": "never"}),
         (
             {"beam": 3, "length_penalty": 0.0},

@@ -112,7 +112,7 @@ def test_batch_alone_and_without_cache(
         given = batch(model, [row])
         prompt = Prompt(model, given["tokens"], None, given.get("memory"))
         if beam > 1:
-            checked = room._rules(how, prompt, stop, None)
+            checked = room._rules(how, prompt, stop, None, [limit])
             same([want], Beam(Whole(prompt), checked, how, [limit], stop).run())
 
 
@@ -122,15 +122,16 @@ def test_beam_of_one_is_greedy(
     language_model: Make, translator: Make, rows: list[list[int]], given_rules: dict[str, Any], pair: bool, limit: int
 ) -> None:
     model = (translator if pair else language_model)(positions="rotary")
+    given_rules = given_rules | {"repetition_penalty": 1.0}  # of logits in the one, of log p in the other
     how, stop = Decoding(**given_rules), {7}
     given_batch = batch(model, rows)
     found = decode(model, settings=how, **given_batch, limit=limit, stop=stop)
     prompt = Prompt(model, given_batch["tokens"], *(given_batch.get(k) for k in ("keep", "memory", "memory_keep")))
     limits = [limit] * len(rows)
     first = replace(how, early="full")  # a beam of one that ends with its first text; "exact" looks on for a better one
-    beam = Beam(room.reader_of(prompt), room._rules(how, prompt, stop, None), first, limits, stop).run()
+    beam = Beam(room.reader_of(prompt), room._rules(how, prompt, stop, None, limits), first, limits, stop).run()
     same(found, beam)
-    if given_rules["repetition_penalty"] == 1 and not given_rules["no_repeat_ngram"] and not given_rules["min_length"]:
+    if not given_rules["no_repeat_ngram"] and not given_rules["min_length"]:
         assert [several[0].tokens for several in found] == greedy(model, **given_batch, limit=limit, stop=stop)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from multihead.data.chat import default_template
 from multihead.data.tokenizer import Tokenizer
 from multihead.models import LanguageModel, ModelConfig
 from multihead.tasks import Generate
@@ -109,6 +110,16 @@ def test_conversations():
             task.checked(wrong, "here")
 
 
+def test_the_end_of_a_turn_is_no_unknown_token():
+    """In a chat with GPT-2, whose only special token stands for everything."""
+    model, task = made()
+    told = {"bos": "</s>", "eos": "</s>", "unk": "</s>"}
+    task.tokenizer = Tokenizer(task.tokenizer.inner, told, template=default_template("", "</s>"))
+    ((_, said),) = predictions(model, task, [task.checked("To", "line 1")])
+    assert task.prompt(task.checked("To", "line 1")).count(task.tokenizer.special["unk"]) == 1
+    assert said.get("receipt", {}).get("unknown", 0) == 0
+
+
 def test_the_content_of_a_message_is_a_text():
     _, task = made(size=64)
     task.tokenizer.template = CHAT
@@ -151,6 +162,23 @@ def test_what_ended_a_text_is_told():
     task.options["stop"] = list(range(len(task.tokenizer)))
     ((_, said),) = predictions(model, task, [{"prompt": "To"}])
     assert (said["ended"], said["tokens"]) == ("stop", 1)
+
+
+def test_a_length_that_counts_the_prompt():
+    """As max_length in the generation_config.json of a model that only writes; one for new tokens goes before it."""
+    model, task = made(decode={"with_prompt": 24, "beam": 1})
+    task.options["stop"] = [-1]
+    for prompt in ("To", "To be, or not"):
+        room = 24 - len(task.prompt({"prompt": prompt}))
+        ((_, said),) = predictions(model, task, [{"prompt": prompt}])
+        assert (said["tokens"], said["ended"]) == (room, "length")
+        assert "".join(task.stream(model, {"prompt": prompt})) == said["text"]
+    assert task.wanted(len(task.encode({"prompt": TEXT})[0]["tokens"])) == 256, "a prompt that was cut"
+    task.options["decode"]["max_length"] = 5
+    ((_, said),) = predictions(model, task, [{"prompt": "To"}])
+    assert (said["tokens"], said["ended"]) == (5, "length")
+    task.options["decode"] = {"with_prompt": 24}
+    assert task.decoding().sample, "how much is to be written says nothing of how"
 
 
 def test_a_text_that_may_not_go_on_ends():

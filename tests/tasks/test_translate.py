@@ -13,7 +13,7 @@ from multihead.tasks import IGNORE, Summarize, Translate
 from multihead.tasks.aligned import links
 from multihead.tasks.predict import predictions
 from multihead.tasks.summarize import SummaryScorer, sentence
-from multihead.tasks.translate import Written
+from multihead.tasks.translate import Written, combined
 from multihead.tasks.words import WORDS
 from multihead.train.scratch import with_vocabulary
 
@@ -89,6 +89,39 @@ def test_n_best_and_alignment():
         assert 0 < link["score"] <= 1
 
 
+def test_n_best_and_alignment_of_a_long_source():
+    """Combinations of what was written from its windows; words stand where they do in the whole texts."""
+    model, task = made(decode={"max_length": 8, "beam": 4, "nbest": 3, "alignment": True})
+    source = "the cat sat. a dog ran! they met in Rome? " * 3
+    windows = task.encode({"source": source})
+    assert len(windows) > 1
+    ((_, said),) = predictions(model, task, [{"source": source}])
+    scores = [one["score"] for one in said["nbest"]]
+    assert scores == sorted(scores, reverse=True)
+    assert said["nbest"][0] == {"target": said["target"], "score": said["score"]}
+    assert len({one["target"] for one in said["nbest"]}) == 3
+    # A model that writes what it reads, and looks there.
+    parts = [window["tokens"].tolist() for window in windows]
+    read = [Written([Hypothesis(ids[1:], 0.0)], seen=np.eye(len(ids))[1:]) for ids in parts]
+    whole = task.answer({"source": source}, windows, read)
+    assert whole["target"] == source.strip()
+    assert [link["source"] for link in whole["alignment"]] == [list(m.span()) for m in WORDS.finditer(source)]
+    assert [link["target"] for link in whole["alignment"]] == [link["source"] for link in whole["alignment"]]
+
+
+def test_a_long_text_is_aligned_as_far_as_it_was_read():
+    model, task = made(Summarize, decode={"max_length": 8, "alignment": True})
+    ((_, said),) = predictions(model, task, [{"source": "the cat sat. " * 20}])
+    assert said["receipt"]["truncated"] > 0
+    assert said["alignment"]
+
+
+def test_combinations_of_windows():
+    windows = [[Hypothesis([i], score) for i, score in enumerate(scores)] for scores in ([-1, -4], [-2, -2.5, -9])]
+    found = [[one.tokens[0] for one in several] for several in combined(windows, 4)]
+    assert found == [[0, 0], [0, 1], [1, 0], [1, 1]]
+
+
 def test_words_are_aligned_by_the_mass_of_their_tokens():
     read = [(-1, -1), (0, 3), (4, 7), (7, 8)]
     written = [(0, 2), (2, 4), (5, 8), (8, 8)]
@@ -104,7 +137,7 @@ def test_every_word_of_the_text_given_back_is_aligned_in_its_place(tokens: str, 
     _, task = made(tokens=tokens)
     ids = task.target(target)[1:]
     seen = np.full((len(ids), len(task.tokenizer.encode("a dog ran!"))), 0.1)
-    found = task.links({"source": "a dog ran!"}, Written([Hypothesis(ids, 0.0)], seen=seen))
+    found = task.links("a dog ran!", [Written([Hypothesis(ids, 0.0)], seen=seen)])
     assert [target[slice(*link["target"])] for link in found] == [m.group() for m in WORDS.finditer(target)]
 
 

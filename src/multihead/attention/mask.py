@@ -7,6 +7,7 @@ its rows, or single pairs, and nothing of size T x S exists before it is needed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -50,6 +51,7 @@ class Lengths:
     """s < length of the row"""
 
     count: Tensor  # [B]
+    longest: int = 0  # of them; 0: nobody asked
     keys_only = True
 
     def look(self, t: Tensor, s: Tensor) -> Tensor:
@@ -91,6 +93,8 @@ def _by_row(count: Tensor, s: Tensor) -> Tensor:
 
 
 Rule = Causal | Window | Prefix | Lengths | Segments | Keep
+AXES = {1: "B", 2: "BS", 3: "BTS", 4: "BHTS"}
+WORDS = {"B": "rows", "H": "heads", "T": "queries", "S": "keys"}
 
 
 class Mask:
@@ -128,7 +132,10 @@ class Mask:
     @staticmethod
     def lengths(count: Tensor | list[int]) -> Mask:
         """Only the first `count[b]` keys of row b (right padding)."""
-        return Mask(Lengths(_whole_numbers("lengths", count)))
+        count = _whole_numbers("lengths", count)
+        # To ask breaks the graph of a compiler, and makes a GPU wait.
+        asked = len(count) and count.is_cpu and not torch.compiler.is_compiling()
+        return Mask(Lengths(count, int(count.max()) if asked else 0))
 
     @staticmethod
     def prefix(count: Tensor | list[int]) -> Mask:
@@ -150,6 +157,26 @@ class Mask:
         if table.dim() not in (2, 3, 4):
             raise ValueError(f"Mask.keep wants [B, S], [B, T, S] or [B, H, T, S], got {tuple(table.shape)}")
         return Mask(Keep(table))
+
+
+def refuse_unfit(rule: Rule, sizes: Mapping[str, int]) -> None:
+    """Does the rule's tensor speak of these rows, queries and keys (and heads, where they are known), or of others?
+
+    One row or one head stands for all. A prefix may reach further than the keys: with a cache, they are still to come.
+    """
+    if isinstance(rule, Causal | Window):
+        return
+    given = rule.table if isinstance(rule, Keep) else rule.ids if isinstance(rule, Segments) else rule.count
+    axes = AXES[given.dim()]
+    for axis, has in zip(axes, given.shape, strict=True):
+        if has != sizes.get(axis, has) and not (has == 1 and axis in "BH"):
+            wanted = f"[{', '.join(axes)}] = {[sizes.get(other, other) for other in axes]}"
+            raise ValueError(
+                f"{Mask(rule)} of shape {list(given.shape)} speaks of {has} {WORDS[axis]}, there are {sizes[axis]}; "
+                f"{wanted} is wanted"
+            )
+    if isinstance(rule, Lengths) and not torch.compiler.is_compiling() and rule.longest > sizes["S"]:
+        raise ValueError(f"Mask.lengths says {rule.longest}, there are {sizes['S']} keys; count those that are there")
 
 
 def _seen(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:

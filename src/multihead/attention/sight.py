@@ -15,7 +15,7 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
-from multihead.attention.mask import Causal, Keep, Mask, Rule, Window
+from multihead.attention.mask import Causal, Keep, Mask, Rule, Window, refuse_unfit
 from multihead.attention.position import Position, Some
 
 LARGEST_TABLE = 2**24  # numbers; a larger table of scores is built and used by rows
@@ -42,7 +42,11 @@ class Sight:
         self.first = 0 if crossing else keys - queries  # position of the first query
         self.position = position if position is not None and position.heads else None
         self.like = like.new_empty(())  # dtype and device only: a Sight outlives the pass when it is watched
+        heads = {"H": like.shape[1]} if like.dim() == 4 else {}  # like: x [B, T, D] or q [B, H, T, K]
+        sizes = {"B": like.shape[0], "T": queries, "S": keys, **heads}
         self.rules = [_placed(rule, self.first) for rule in _checked(mask).rules]
+        for rule in self.rules:
+            refuse_unfit(rule, sizes)
         if queries == 1 and not crossing:  # one step of decoding: all keys lie behind it
             self.rules = [rule for rule in self.rules if not isinstance(rule, Causal)]
         others = [rule for rule in self.rules if not isinstance(rule, Causal)]

@@ -83,8 +83,8 @@ class Loaded:
 
     def predict(self, inputs: Iterable[str | Json]) -> list[Prediction]:
         """One prediction for each text, or for each object with the task's columns."""
-        if isinstance(inputs, str | Mapping):
-            raise ValueError("predict takes a list; for one text: predict([text])[0]")
+        if isinstance(inputs, str | bytes | Mapping) or not isinstance(inputs, Iterable):
+            raise ValueError(f"predict takes a list, not {type(inputs).__name__}; for one text: predict([text])[0]")
         task = self.ready()
         rows = (task.checked(task.asked(given), f"input {number}") for number, given in enumerate(inputs))
         return [prediction for _, prediction in predictions(self.model, task, rows)]
@@ -98,22 +98,29 @@ class Loaded:
             raise ValueError(f"this {self.architecture} gives no vectors; train one: match with kind = bi")
         size = int(self.options.get("size", body.config.max_length))
         task = self._here(Embed(tokenizer, [], size, min(int(self.options.get("overlap", 64)), size // 2)))
-        if isinstance(texts, str):
-            raise ValueError("embed takes a list of texts; for one text: embed([text])[0]")
+        if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):
+            raise ValueError(f"embed takes a list of texts, not {type(texts).__name__}; for one text: embed([text])[0]")
         rows = (task.checked(text, f"input {number}") for number, text in enumerate(texts))
         found = [prediction["vector"] for _, prediction in predictions(self.model, task, rows)]
         return np.stack(found) if found else np.zeros((0, body.config.dim), dtype=np.float32)
 
     def evaluate(self, rows: Iterable[Json]) -> dict[str, Score]:
         """Scores, with intervals, on rows that hold the task's gold columns too."""
-        if isinstance(rows, str | Path):
-            raise ValueError("evaluate takes rows such as {text, label}; for a file: multihead evaluate MODEL FILE")
+        if isinstance(rows, str | bytes | Path | Mapping) or not isinstance(rows, Iterable):
+            raise ValueError(
+                f"evaluate takes a list of rows such as {{text, label}}, not {type(rows).__name__}; "
+                "for a file: multihead evaluate MODEL FILE"
+            )
         task = self.ready()
         return evaluate(self.model, task, (scorable(task, row, f"row {i}") for i, row in enumerate(rows))).result()
 
 
 def scorable(task: Task, row: Json, where: str) -> Json:
     """A row with what is asked and what is right, by the task's columns or by those of the training data."""
+    if not isinstance(row, Mapping):
+        raise ValueError(
+            f"{where}: {task.name} scores on objects with {' and '.join(task.columns())}, not on {type(row).__name__}"
+        )
     learnt: Mapping[str, str] = task.options.get("columns", {})
     found = settled({**row, **{role: row[name] for role, name in learnt.items() if name in row}}, Options())
     if not isinstance(found, dict):

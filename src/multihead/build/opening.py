@@ -57,6 +57,7 @@ def load(
         return _with_task(joined, task, {}, Path(where["encoder"]), dtype)
     path = resolve(where)
     if path.is_file():
+        _refuse_other(path)
         return _with_task(_load_gguf(path, architecture, tokenizer, dtype), task, {}, path, dtype)
     told = manifest.check(path)
     config = _with_architecture(read_config(path), architecture, path / "config.json")
@@ -101,7 +102,17 @@ def _with_task(trunk: Loaded, name: str | None, told: Json, path: Path, dtype: t
     config = {**trunk.config, "architectures": [architecture]}
     config = own_config(model) if config.get("model_type") == OWN else config
     config |= label_fields(labels)
-    return replace(trunk, model=model, config=config, labels=labels, task=kind, options=options, kept={}, tasks=())
+    own = replace(trunk, task=kind, name=name, labels=labels, options=options, tasks=())
+    return replace(own, model=model, config=config, kept={})
+
+
+def _refuse_other(path: Path) -> None:
+    """A file is no model, unless it is GGUF, whatever its ending."""
+    with path.open("rb") as file:
+        if path.suffix == ".gguf" or file.read(4) == b"GGUF":
+            return
+    here = path.parent if (path.parent / "config.json").exists() else "the one with config.json"
+    raise ValueError(f"{path}: a model is a directory or a .gguf file, not this; give a directory: {here}")
 
 
 def _load_gguf(path: Path, architecture: str | None, tokenizer: bool, dtype: torch.dtype | None) -> Loaded:

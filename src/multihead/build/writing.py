@@ -10,7 +10,7 @@ from torch import Tensor
 
 from multihead.build.loaded import Json, Loaded
 from multihead.build.opening import WEIGHTS
-from multihead.models import Model, manifest, several
+from multihead.models import Model, ModelConfig, manifest, several
 from multihead.models.crf import Chain
 from multihead.models.families import (
     FAMILIES,
@@ -116,6 +116,11 @@ def _own_shape(loaded: Loaded) -> str:
     shape, keys = shape_of(loaded.model.body), []
     config = shape.decoder or shape.encoder
     assert config is not None
+    if shape.encoder is not None and shape.decoder is not None and _of_two_kinds(shape.encoder, shape.decoder):
+        return (
+            "its encoder and decoder are of two kinds (joined by from = {encoder, decoder}), and no family has both; "
+            "--to multihead has a place for it, and a model trained from one such as BART has one there"
+        )
     if config.positions != "learned" and (shape.encoder or config.positions != "rotary"):
         keys.append('model.positions = "learned"')
     if config.norm_first != (shape.decoder is not None):
@@ -123,6 +128,11 @@ def _own_shape(loaded: Loaded) -> str:
     if readout_options(loaded.model.readout).get("over") == "mean":
         keys.append(f'{loaded.task}.pool = "first"')
     return f"its shape is our own; trained with {', '.join(keys)} it opens there" if keys else "its shape is our own"
+
+
+def _of_two_kinds(encoder: ModelConfig, decoder: ModelConfig) -> bool:
+    """Do they differ in more than their sizes?"""
+    return any(getattr(encoder, name) != getattr(decoder, name) for name in ("positions", "norm_first", "activation"))
 
 
 def _with_problem(config: Json, loaded: Loaded) -> Json:

@@ -64,8 +64,10 @@ class Tokenizer:
         self.outer, self.target = outer, target or self
         added = [token.content for token in inner.get_added_tokens_decoder().values() if token.special]
         self.special = {name: i for name, token in named.items() if (i := self.id(token)) is not None}
-        # The unknown token is no control: any odd character becomes it.
-        names = {*added, *named.values()} - {named.get("unk", "")}
+        # The unknown token is no control: any odd character becomes it. One that stands around texts (GPT-2's) is.
+        odd = {named.get("unk", "")} - {named.get(name) for name in ("bos", "eos", "cls", "sep")}
+        self.unknown = self.special.get("unk", -1) if odd else -1  # what an odd character becomes; -1: none does
+        names = {*added, *named.values()} - odd
         self.control = {token: i for token in sorted(names) if (i := self.id(token)) is not None}
         self._inner_control = {inner.token_to_id(token) for token in self.control} - {None}
 

@@ -76,11 +76,11 @@ class Beam:
         return self._leave(tokens, parents, self._open(place, blocked))
 
     def _ruled(self, logits: Tensor) -> Tensor:
-        rules = self.rules
+        rules, logp = self.rules, torch.log_softmax(logits, dim=1)
         if rules is None:
-            return torch.log_softmax(logits, dim=1)
+            return logp
         written = self.text.flatten(0, 1)
-        logp = torch.log_softmax(rules.penalise(logits, written), dim=1)
+        logp = rules.penalise(logp, written)
         return rules.forbid(logp, written) if rules.forbids else logp
 
     def _finish(self, best: Tensor, parents: Tensor, tokens: Tensor, ends: Tensor, place: int) -> None:

@@ -49,15 +49,17 @@ def decode(
     if not B:
         return []
     if settings.beam > 1:
-        rules = _rules(settings, prompt, stop, prefix)
+        rules = _rules(settings, prompt, stop, prefix, limits)
         found = Beam(reader_of(prompt), rules, settings, limits, stop).run()
     else:
         n = settings.nbest
         prompt.repeat(n)
-        rules = _rules(settings, prompt, stop, None if prefix is None else [one for one in prefix for _ in range(n)])
+        limits = [one for one in limits for _ in range(n)]
+        begins = None if prefix is None else [one for one in prefix for _ in range(n)]
+        rules = _rules(settings, prompt, stop, begins, limits)
         draws = Draws(seed, range(B) if rows is None else rows, n) if settings.sample else None
         single = Single(reader_of(prompt), rules, draws, settings)
-        texts = _collect(single, [one for one in limits for _ in range(n)], stop, settings.length_penalty)
+        texts = _collect(single, limits, stop, settings.length_penalty)
         found = [sorted(texts[i : i + n], key=lambda one: -one.score) for i in range(0, B * n, n)]
     if any(one.score != one.score for several in found for one in several):
         raise ValueError("the model's scores are not numbers (nan); its weights are broken")
@@ -85,7 +87,8 @@ def stream(
     prefixes = [prefix] if prefix else None
     _check(prompt, [limit], prefixes, None)
     draws = Draws(seed, [row], 1) if settings.sample else None
-    single = Single(reader_of(prompt), _rules(settings, prompt, stop, prefixes), draws, settings, scored=False)
+    rules = _rules(settings, prompt, stop, prefixes, [limit])
+    single = Single(reader_of(prompt), rules, draws, settings, scored=False)
     return (token for chosen in single.run([limit], stop) for token in chosen.tokens)
 
 
@@ -142,9 +145,15 @@ def _check(
     prompt.check(max(limits, default=1))
 
 
-def _rules(settings: Decoding, prompt: Prompt, stop: Set[int], prefix: Sequence[Sequence[int]] | None) -> Rules | None:
+def _rules(
+    settings: Decoding,
+    prompt: Prompt,
+    stop: Set[int],
+    prefix: Sequence[Sequence[int]] | None,
+    limits: Sequence[int],
+) -> Rules | None:
     first = None if prompt.keep is None else (~prompt.keep).sum(1, keepdim=True)
-    rules = Rules(settings, prompt.tokens, first, stop, prefix)
+    rules = Rules(settings, prompt.tokens, first, stop, prefix, limits=limits)
     return rules if rules.looks_back or rules.forbids else None
 
 

@@ -1,4 +1,4 @@
-"""What may be written: repetition penalty, no n-gram twice, shortest length, forbidden tokens, forced beginnings."""
+"""What may be written: repetition penalty, n-grams once, shortest length, forbidden tokens, forced begins and ends."""
 
 from __future__ import annotations
 
@@ -22,20 +22,25 @@ class Rules:
         first: Tensor | None,
         stop: Set[int],
         prefix: Sequence[Sequence[int]] | None,
+        *,
+        limits: Sequence[int],
     ) -> None:
         self.penalty, self.ngram = settings.repetition_penalty, settings.no_repeat_ngram
         self.stop = torch.tensor(sorted(stop), dtype=torch.long).to(prompt.device)
         self.never = torch.tensor(sorted(settings.forbidden), dtype=torch.long).to(prompt.device)
+        self.end = torch.tensor(sorted(settings.end), dtype=torch.long).to(prompt.device)
+        self.limits, self.nearest = torch.tensor(limits).to(prompt.device)[:, None], min(limits)
         self.shortest = settings.min_length if stop else 0
         self.first = prompt.new_zeros(len(prompt), 1) if first is None else first
         self.prompt = prompt
         self.forced = max(map(len, prefix), default=0) if prefix is not None else 0
         self.prefix = _table(prefix, self.forced, prompt) if prefix is not None and self.forced else None
         self.looks_back = self.penalty != 1.0 or self.ngram > 0
-        self.forbids = self.ngram > 0 or self.shortest > 0 or self.forced > 0 or len(self.never) > 0
+        held = self.shortest > 0 or self.forced > 0 or len(self.never) > 0 or len(self.end) > 0
+        self.forbids = self.ngram > 0 or held
 
     def penalise(self, logits: Tensor, written: Tensor) -> Tensor:
-        """logits [N, V] of texts of which `written` [N, t] is there (Keskar et al. 2019)"""
+        """logits, or log p, [N, V] of texts of which `written` [N, t] is there (Keskar et al. 2019)"""
         if self.penalty == 1.0:
             return logits
         said = self._said(written)
@@ -59,11 +64,15 @@ class Rules:
             want = _each(self.prefix[:, place : place + 1], len(free))  # [N, 1], -1: free
             alone = torch.full_like(free, NEVER).scatter(1, want.clamp(min=0), free.gather(1, want.clamp(min=0)))
             scores = torch.where(want < 0, scores, alone)
+        if len(self.end) and place + 1 >= self.nearest:
+            ended = torch.full_like(free, NEVER).index_fill(1, self.end, 0.0)
+            scores = torch.where(_each(self.limits, len(free)) <= place + 1, ended, scores)
         return scores
 
     def leave(self, rows: Tensor) -> None:
         self.first, self.prompt = self.first.index_select(0, rows), self.prompt.index_select(0, rows)
         self.prefix = None if self.prefix is None else self.prefix.index_select(0, rows)
+        self.limits = self.limits.index_select(0, rows)
 
     def _said(self, written: Tensor) -> Tensor:
         return torch.cat((_each(self.prompt, len(written)), written), dim=1)

@@ -10,7 +10,7 @@ class Hypothesis(NamedTuple):
     """tokens: the new ones (forced prefix included, prompt not); if a stop token ended them, it is the last.
 
     score: log p(tokens) / length ** length_penalty, natural logarithm, length counting all of `tokens`; p is the
-    model's own after the repetition penalty, before temperature and filters.
+    model's own after the repetition penalty, before temperature and filters; a forced end costs nothing.
     """
 
     tokens: list[int]
@@ -34,10 +34,12 @@ class Decoding:
     top_k: int = 0  # draw among so many; 0: all
     top_p: float = 1.0  # among the likeliest that hold this share together
     min_p: float = 0.0  # among those with at least this share of the likeliest one's probability
-    repetition_penalty: float = 1.0  # tokens of prompt and text: logits / this if positive, * this if negative
+    repetition_penalty: float = 1.0  # tokens of prompt and text: logits / this if positive, * this if negative; in
+    # beam search log p * this, as in transformers
     no_repeat_ngram: int = 0  # no run of so many tokens occurs twice in prompt and text; 0: off
     min_length: int = 0  # so many tokens at least come before a stop token
     forbidden: tuple[int, ...] = ()  # tokens that are never written
+    end: tuple[int, ...] = ()  # at its limit, a text ends with one of these, whatever the other rules say
 
     def among(self, known: int, vocab: int) -> Decoding:
         """The same for a model whose table has more rows than there are tokens (T5, Qwen): those are never written."""

@@ -17,6 +17,8 @@ SECONDS = 10  # until the first answer of the hub
 
 def resolve(where: str | Path) -> Path:
     """A directory or file on this machine; `hub:` is fetched into the local cache first."""
+    if not isinstance(where, str | Path):
+        raise ValueError(f"a model is a path or hub:owner/name, in a text; this is of type {type(where).__name__}")
     if isinstance(where, Path) or not where.startswith(PREFIX):
         path = Path(where).expanduser()
         if (path / "run.toml").exists() and not (path / "config.json").exists():

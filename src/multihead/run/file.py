@@ -26,6 +26,7 @@ from multihead.run.writing import Decode, Denoise, Generate, Mask, Summarize, Tr
 
 WRITERS = ("translate", "summarize", "generate", "denoise")  # tasks that write text, and so have [decode]
 PAIRS = ("translate", "summarize", "denoise")  # of these, the ones with an encoder and a decoder
+SOURCES = ("translate", "summarize")  # of these, the ones that write another text than they read
 SCRATCH_LR = 5e-4
 # Where a task's defaults differ. A model from scratch has a shape that learns well: mBART's for pairs, far faster than
 # Marian's (norm after, sinusoidal); for all others rotary positions and the norm first, which is Llama's shape for
@@ -92,7 +93,7 @@ class RunFile(Section):
     from_: Annotated[str | dict[str, str] | None, BeforeValidator(lambda v: v or None)] = Field(
         default=None,
         alias="from",
-        description="a directory or hub:owner/name; without this line: from scratch",
+        description="a directory (from here, or from this file's) or hub:owner/name; unset: from scratch",
         examples=["path/to/model"],
     )
     out: str = key("", "the run's directory; train again on the same one goes on where it stopped")
@@ -173,6 +174,8 @@ class RunFile(Section):
                 tasks = {self.task, *(block.task for block in self.tasks)}
                 if not tasks & set(PAIRS) and getattr(part, name) != type(part).model_fields[name].default:
                     raise ValueError(f"{section}.{name} is for tasks with two sides ({', '.join(PAIRS)}); remove it")
+        if self.decode.alignment and not {self.task, *(block.task for block in self.tasks)} & set(SOURCES):
+            raise ValueError(f"decode.alignment is for tasks with a source ({', '.join(SOURCES)}); remove it")
         names = [block.name for block in self.tasks]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"tasks has two blocks named {twice!r}; rename one")

@@ -25,6 +25,8 @@ GROW = ("train.epochs", "train.steps")  # the only keys that may change when a r
 
 def read(source: str | Path, overrides: Sequence[str] = ()) -> RunFile:
     """A run file by its path, or from its text (a string with a line break), with overrides such as train.lr=3e-5."""
+    if not isinstance(source, str | Path):
+        raise ValueError(f"a run file is a path, or its text with line breaks, not {type(source).__name__}")
     if isinstance(source, str) and "\n" in source:
         text, file, folder = source, "run file", ""
     else:
@@ -38,6 +40,8 @@ def read(source: str | Path, overrides: Sequence[str] = ()) -> RunFile:
     for table in (raw, *_tables(raw.get("tasks"))):
         for data in _tables(table.get("data")):
             data |= {name: _beside(folder, data[name]) for name in ("train", "valid", "test") if name in data}
+    if "from" in raw:
+        raw["from"] = _model_beside(folder, raw["from"])
     given = {override.partition("=")[0].replace(" ", "") for override in overrides}
     if len(given & set(GROW)) == 1:  # epochs or steps: what is typed takes the place of what the file has
         for train in _tables(raw.get("train")):
@@ -129,6 +133,16 @@ def _beside(folder: str, files: Any) -> Any:
     if isinstance(files, str) and files:
         return files if files.startswith(HOME) else os.path.join(folder, files)
     return [_beside(folder, file) for file in files] if isinstance(files, list) else files
+
+
+def _model_beside(folder: str, model: Any) -> Any:
+    """A model is named from where one stands, as `out` is; where there is none, from the run file's directory."""
+    if isinstance(model, dict):
+        return {side: _model_beside(folder, one) for side, one in model.items()}
+    if not folder or not isinstance(model, str) or not model or os.path.exists(model):
+        return model
+    beside = os.path.join(folder, model)
+    return beside if os.path.exists(beside) else model
 
 
 def _put(raw: dict[str, Any], override: str) -> None:

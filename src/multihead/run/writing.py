@@ -12,7 +12,7 @@ from multihead.run.keys import Count, Positive, Section, Whole, key
 class Decode(Section):
     beam: Count = key(5, "candidates that are kept; 1 = the likeliest token at every step")
     nbest: Count = key(1, "texts per input; above 1 they stand in nbest")
-    length_penalty: Annotated[float, Field(ge=0)] = key(1.0, "score = log p / length ** this; 0 likes short texts")
+    length_penalty: float = key(1.0, "score = log p / length ** this; 0 likes short texts, below 0 even more")
     max_length: Count | None = key(None, "new tokens at most; unset: as the task needs", 128)
     min_length: Whole = key(0, "tokens at least")
     no_repeat_ngram: Whole = key(0, "no run of so many tokens comes twice; 0 = off")
@@ -31,6 +31,8 @@ class Decode(Section):
             raise ValueError(f"sample is true; beam = 1 is wanted then, not {self.beam}")
         if not self.sample and self.nbest > self.beam:
             raise ValueError(f"nbest is {self.nbest}; at most beam = {self.beam} is wanted, or sample = true")
+        if self.max_length is not None and self.min_length > self.max_length:
+            raise ValueError(f"min_length is {self.min_length}; at most max_length = {self.max_length} is wanted")
         return self
 
 

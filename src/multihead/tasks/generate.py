@@ -186,13 +186,15 @@ class Generate(Task):
         text goes on from there."""
         lengths = batch["keep"].sum(1).tolist()
         prompts = [row[:length].tolist() for row, length in zip(batch["tokens"], lengths, strict=True)]
-        wanted = self.wanted
+        wanted = [self.wanted(length) for length in lengths]
         rows = [crc32(np.array(prompt, np.int32).tobytes()) for prompt in prompts]
-        found = self._decoded(model, prompts, [min(wanted, self.size - length) for length in lengths], rows)
+        found = self._decoded(
+            model, prompts, [min(most, self.size - n) for most, n in zip(wanted, lengths, strict=True)], rows
+        )
         open_ = list(range(len(prompts))) if self.decoding().nbest == 1 else []
-        while open_ := [i for i in open_ if self._goes_on(found[i][0].tokens, wanted)]:
+        while open_ := [i for i in open_ if self._goes_on(found[i][0].tokens, wanted[i])]:
             wholes = [[*prompts[i], *found[i][0].tokens][-max(1, self.size // 2) :] for i in open_]
-            rooms = [min(wanted - len(found[i][0].tokens), self.size - len(wholes[k])) for k, i in enumerate(open_)]
+            rooms = [min(wanted[i] - len(found[i][0].tokens), self.size - len(wholes[k])) for k, i in enumerate(open_)]
             written = min(len(found[i][0].tokens) for i in open_)
             more = self._decoded(model, wholes, rooms, [rows[i] + len(found[i][0].tokens) for i in open_], written)
             for i, several in zip(open_, more, strict=True):
@@ -235,20 +237,21 @@ class Generate(Task):
         ((prompt, several),) = said
         texts = [self.text(prompt, one.tokens) for one in several]
         texts = [text.strip() for text in texts] if "messages" in values else texts
-        prediction: Prediction = {"text": texts[0], "tokens": len(several[0].tokens), "ended": self.ended(several[0])}
+        ends = [self.ended(one, len(prompt)) for one in several]
+        prediction: Prediction = {"text": texts[0], "tokens": len(several[0].tokens), "ended": ends[0]}
         if len(several) > 1:
             prediction["nbest"] = [
-                {"text": text, "score": round(one.score, 6), "ended": self.ended(one)}
-                for text, one in zip(texts, several, strict=True)
+                {"text": text, "score": round(one.score, 6), "ended": end}
+                for text, one, end in zip(texts, several, ends, strict=True)
             ]
         return prediction
 
-    def ended(self, written: Hypothesis) -> str:
-        """What ended a text: a stop token, the length that was asked for, rules (nothing may follow), or, of n-best,
-        the model's window."""
+    def ended(self, written: Hypothesis, prompt: int) -> str:
+        """What ended a text behind a prompt of so many tokens: a stop token, the length that was asked for, rules
+        (nothing may follow), or, of n-best, the model's window."""
         if written.tokens and written.tokens[-1] in self.options["stop"]:
             return "stop"
-        if len(written.tokens) >= self.wanted:
+        if len(written.tokens) >= self.wanted(prompt):
             return "length"
         return "rules" if self.decoding().nbest == 1 else "window"
 
@@ -261,7 +264,7 @@ class Generate(Task):
         """What is written, in pieces, each as soon as it is there. turn: other draws for the same prompt."""
         seed = int(self.settings.get("seed", 0)) + turn
         prompt = self.encode(values)[0]["tokens"].tolist()
-        wanted, stop = self.wanted, frozenset(self.options["stop"])
+        wanted, stop = self.wanted(len(prompt)), frozenset(self.options["stop"])
         done: list[int] = []
         text = shown = ""
         before = -1  # tokens that were there when the window was read; a text that may not go on ends
@@ -284,12 +287,15 @@ class Generate(Task):
     def settings(self) -> dict[str, Any]:
         """The [decode] section of the run file, or what the model's own files say; small chat models must be sure."""
         warm = 0.8 if self.tokenizer.template is None else 0.2
-        found: dict[str, Any] = self.options.get("decode") or {"sample": True, "temperature": warm, "top_p": 0.9}
-        return found
+        found: dict[str, Any] = self.options.get("decode") or {}
+        chosen = found.keys() - {"with_prompt"}  # which only says how much
+        return found if chosen else {"sample": True, "temperature": warm, "top_p": 0.9, **found}
 
-    @property
-    def wanted(self) -> int:
-        return int(self.settings.get("max_length") or NEW)
+    def wanted(self, prompt: int) -> int:
+        """New tokens at most behind a prompt of so many. A model's own file may count both together; what such a file
+        says of a prompt that leaves no room, or was cut, is of no use."""
+        told, room = self.settings.get("max_length"), self.settings.get("with_prompt", 0) - prompt
+        return int(told or (room if room > 0 and prompt < self.size - 1 else NEW))
 
     def decoding(self) -> Decoding:
         known = {field.name for field in fields(Decoding)}

@@ -55,7 +55,7 @@ def predictions(
                 yield values, several
                 continue
             prediction = task.answer(values, several, list(islice(said, len(several))))
-            unknown = sum(int((window["tokens"] == task.tokenizer.special.get("unk", -1)).sum()) for window in several)
+            unknown = sum(int((window["tokens"] == task.tokenizer.unknown).sum()) for window in several)
             lost = sum(int(window.get("cut", 0)) for window in several)  # tokens that no window holds
             pieces = len(several) // task.readings
             if pieces > 1 or unknown or lost:

@@ -21,7 +21,7 @@ DECODING = {  # of generation_config.json
 UNKNOWN = (  # of it too: what would change a text, and is not done here
     "encoder_no_repeat_ngram_size", "encoder_repetition_penalty", "num_beam_groups", "diversity_penalty",
     "penalty_alpha", "typical_p", "epsilon_cutoff", "eta_cutoff", "sequence_bias", "begin_suppress_tokens",
-    "force_words_ids", "exponential_decay_length_penalty", "guidance_scale",
+    "force_words_ids", "exponential_decay_length_penalty", "guidance_scale", "num_return_sequences",
 )  # fmt: skip
 NOTHING: tuple[Any, ...] = (None, False, 0, 1, [], {})  # values that change no text
 UNCHOSEN = 20  # the max_length that transformers once wrote where nobody had chosen one
@@ -67,16 +67,25 @@ def borders(body: Body, writes: Tokenizer, generation: Json) -> Json:
 def decoding(body: Body, generation: Json) -> Json:
     """How text is to be written, in our words; what the file leaves open is left to the task."""
     found = {ours: generation[theirs] for theirs, ours in DECODING.items() if generation.get(theirs) is not None}
-    if isinstance(body, EncoderDecoder):  # of one that only writes, these count the prompt too
-        for name, unchosen in (("max_length", UNCHOSEN), ("min_length", 0)):
-            if (length := generation.get(name)) not in (None, unchosen):
+    left = [name for name in UNKNOWN if generation.get(name) not in NOTHING]
+    most, least = (generation.get(name) for name in ("max_length", "min_length"))
+    end = generation.get("forced_eos_token_id")
+    if isinstance(body, EncoderDecoder):
+        for name, length, unchosen in (("max_length", most, UNCHOSEN), ("min_length", least, 0)):
+            if length not in (None, unchosen):
                 found.setdefault(name, max(length - 1, 0))  # without the start token
+        if end is not None:
+            found["end"] = tuple(end) if isinstance(end, list) else (end,)
+    else:  # of one that only writes, lengths count the prompt too
+        if most not in (None, UNCHOSEN) and "max_length" not in found:
+            found["with_prompt"] = most
+        left += ["min_length, which counts the prompt"] if least and "min_length" not in found else []
+        left += ["forced_eos_token_id"] if end is not None else []
     if generation.get("early_stopping") is True:
         found["early"] = "full"
     words = generation.get("bad_words_ids") or []
     if forbidden := {*(generation.get("suppress_tokens") or []), *(word[0] for word in words if len(word) == 1)}:
         found["forbidden"] = tuple(sorted(forbidden))
-    left = [name for name in UNKNOWN if generation.get(name) not in NOTHING]
     left += ["bad_words_ids of several tokens"] if any(len(word) > 1 for word in words) else []
     if left:
         log.warning("the model's generation settings are not all followed here: %s", ", ".join(left))

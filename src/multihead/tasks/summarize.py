@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from multihead.data.tokenizer import Encoding
 from multihead.scores import Likelihood, Score, Summaries
-from multihead.tasks.task import Prediction, Scorer, Values, Window
+from multihead.tasks.task import Prediction, Scorer, Values, Window, part_of
 from multihead.tasks.translate import Translate, plain, references
 
 SENTENCE = re.compile(r".*?(?:[.!?](?=\s|$)|[。！？]|\n|$)", re.DOTALL)
@@ -24,10 +25,13 @@ class Summarize(Translate):
     name = "summarize"
 
     def pieces(self, text: str) -> list[Window]:
-        ids = self.tokenizer.encode(text).ids
-        lost = max(0, len(ids) - self.size)
-        kept = ids if not lost else [*ids[: self.size - 1], ids[-1]]  # what ends a text still ends it
-        return [{"tokens": np.array(kept, dtype=np.int32), "cut": np.array(lost, dtype=np.int32)}]
+        whole = self.tokenizer.encode(text)
+        (part,) = self.parts(text, whole)
+        lost = len(whole) - len(part)
+        return [{"tokens": np.array(part.ids, dtype=np.int32), "cut": np.array(lost, dtype=np.int32)}]
+
+    def parts(self, text: str, whole: Encoding) -> list[Encoding]:
+        return [part_of(whole, {0: (0, self.size - sum(whole.special))})]  # what ends a text still ends it
 
     def limit(self, length: int) -> int:
         return max(1, min(int(self.settings.get("max_length") or 128), self.size - 1))

@@ -165,7 +165,8 @@ class Task(ABC):
         if isinstance(given, str) and len(self.inputs) == 1:
             return {self.inputs[0]: given}
         if not isinstance(given, dict):
-            raise ValueError(f"{where}: {self.name} takes an object with {' and '.join(self.inputs)}")
+            text = "a text, or " if len(self.inputs) == 1 else ""
+            raise ValueError(f"{where}: {self.name} takes {text}an object with {' and '.join(self.inputs)}")
         wrong = next((name for name in self.inputs if not isinstance(given.get(name), str)), None)
         if wrong is not None and wrong in given:
             raise ValueError(f"{where}: {wrong!r} is {str(given[wrong])[:40]}, and no text")

@@ -52,8 +52,8 @@ class Translate(Task):
     """options: start, stop: the target's first token, and those that end it; first: tokens it must begin with;
     decode: how text is written; language, tokenize: how BLEU splits words.
 
-    A source longer than the model is cut at ends of sentences, and its translations are joined; for training such a
-    pair is of no use.
+    A source longer than the model is cut at ends of sentences, and its translations are joined, n-best ones in the
+    combinations of best mean score; for training such a pair is of no use.
     """
 
     name = "translate"
@@ -75,8 +75,11 @@ class Translate(Task):
         return found
 
     def pieces(self, text: str) -> list[Window]:
-        """The source in as many windows as it needs, each a whole number of sentences if they fit."""
         whole = self.tokenizer.encode(text)
+        return [{"tokens": np.array(part.ids, dtype=np.int32)} for part in self.parts(text, whole)]
+
+    def parts(self, text: str, whole: Encoding) -> list[Encoding]:
+        """The source in as many windows as it needs, each a whole number of sentences if they fit."""
         inside = len(whole) - sum(whole.special)
         room = self.size - sum(whole.special)
         spans, start = [], 0
@@ -86,7 +89,7 @@ class Translate(Task):
             spans.append((start, cut))
             start = cut
         spans.append((start, inside))
-        return [{"tokens": np.array(part_of(whole, {0: span}).ids, dtype=np.int32)} for span in spans]
+        return [part_of(whole, {0: span}) for span in spans]
 
     def target(self, text: str) -> list[int]:
         """start, text, stop. Special tokens of the tokenizer's own between them (BART's <s>) stay."""
@@ -178,14 +181,15 @@ class Translate(Task):
         return max(1, min(int(wanted), self.size - 1))
 
     def answer(self, values: Values, windows: Sequence[Window], said: Sequence[Written]) -> Prediction:
-        texts = [[self.text(one.tokens) for one in written.texts] for written in said]
-        best = [written.texts[0].score for written in said]
-        prediction: Prediction = {"target": joined([text[0] for text in texts]), "score": _rounded(best)}
-        if len(said) == 1 and len(texts[0]) > 1:
-            pairs = zip(texts[0], said[0].texts, strict=True)
-            prediction["nbest"] = [{"target": text, "score": _rounded([one.score])} for text, one in pairs]
-        if len(said) == 1 and said[0].seen is not None:
-            prediction["alignment"] = self.links(values, said[0])
+        found: list[Prediction] = [
+            {"target": joined([self.text(one.tokens) for one in several]), "score": _rounded(several)}
+            for several in combined([written.texts for written in said], self.decoding().nbest)
+        ]
+        prediction = dict(found[0])
+        if len(found) > 1:
+            prediction["nbest"] = found
+        if said[0].seen is not None and "source" in values:
+            prediction["alignment"] = self.links(plain(values["source"]), said)
         if said[0].count:
             prediction["gold"] = {"nats": said[0].nats, "tokens": said[0].count}
         return prediction
@@ -196,14 +200,19 @@ class Translate(Task):
         # WordPiece knows words, not spaces: it puts one between any two, Chinese characters too.
         return APART.sub("", text) if isinstance(self.tokenizer.target.inner.decoder, WordPiece) else text
 
-    def links(self, values: Values, written: Written) -> list[Any]:
-        """Which words of the source the words of the best text were written from."""
-        assert written.seen is not None
-        source, tokens = plain(values["source"]), written.texts[0].tokens
-        reads = self.tokenizer.encode(source)
-        offsets = [(-1, -1) if special else place for place, special in zip(reads.offsets, reads.special, strict=True)]
-        beginnings = [self.text(tokens[:n]) for n in range(len(tokens) + 1)]
-        return links(source, offsets, beginnings[-1], places(beginnings), written.seen[:, : len(reads)])
+    def links(self, source: str, said: Sequence[Written]) -> list[Any]:
+        """Which words of the source the words of the best texts of its windows, joined, were written from."""
+        found, texts = [], []
+        for part, written in zip(self.parts(source, self.tokenizer.encode(source)), said, strict=True):
+            assert written.seen is not None
+            tokens, seen = written.texts[0].tokens, written.seen[:, : len(part)]
+            read = [(-1, -1) if special else place for place, special in zip(part.offsets, part.special, strict=True)]
+            beginnings = [self.text(tokens[:n]) for n in range(len(tokens) + 1)]
+            texts.append(beginnings[-1])
+            first = len(joined(texts)) - len(texts[-1])
+            mine = links(source, read, texts[-1], places(beginnings), seen)
+            found += [{**link, "target": [first + place for place in link["target"]]} for link in mine]
+        return found
 
     def scorer(self, replicates: int = 1000) -> Scorer:
         options = self.options
@@ -248,11 +257,20 @@ def joined(texts: Sequence[str]) -> str:
     return found
 
 
+def combined(windows: Sequence[Sequence[Hypothesis]], most: int) -> list[list[Hypothesis]]:
+    """One text of each window: the combinations of the largest sums of scores, best first."""
+    found: list[list[Hypothesis]] = [[]]
+    for several in windows:
+        longer = [[*texts, one] for texts in found for one in several]
+        found = sorted(longer, key=lambda texts: -sum(one.score for one in texts))[:most]
+    return found
+
+
 def _ends(text: str, whole: Encoding) -> list[int]:
     """The tokens of the text, counted without special ones, before which a sentence ends."""
     starts = [offset[0] for offset, special in zip(whole.offsets, whole.special, strict=True) if not special]
     return [i for i, start in enumerate(starts) if text[:start].rstrip(" ").endswith(ENDS)]
 
 
-def _rounded(scores: Sequence[float]) -> float:
-    return round(float(np.mean(scores)), 6)
+def _rounded(texts: Sequence[Hypothesis]) -> float:
+    return round(float(np.mean([one.score for one in texts])), 6)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from multihead.attention import Cache
 from multihead.build import load, save
 from multihead.decode import Decoding, decode, greedy
-from multihead.models import EncoderDecoder, ModelConfig
+from multihead.models import Decoder, EncoderDecoder, ModelConfig
 from multihead.tasks.ready import decoding
 
 transformers = pytest.importorskip("transformers")
@@ -326,14 +326,14 @@ HOW = {"num_beams": 3, "length_penalty": 2.0, "no_repeat_ngram_size": 2, "max_le
 
 
 @pytest.mark.parametrize("name", ["marian", "bart", "t5"])
-@pytest.mark.parametrize("file", ["generation_config.json", "config.json"])
+@pytest.mark.parametrize(("file", "end"), [("generation_config.json", 2), ("config.json", None)])
 @torch.no_grad()
-def test_pairs_write_as_their_files_say(name: str, file: str, tmp_path: Path) -> None:
+def test_pairs_write_as_their_files_say(name: str, file: str, end: int | None, tmp_path: Path) -> None:
     theirs = make(name, tmp_path)
     source, source_keep = sources(name, left=False)
     given_mask = {} if source_keep is None else {"attention_mask": source_keep.long()}
     free = theirs.generate(source, max_new_tokens=LIMIT, do_sample=False, num_beams=1, **given_mask)
-    how = HOW | {"bad_words_ids": [[int(free[0, 2])], [int(free[1, 3])]], "forced_eos_token_id": None}
+    how = HOW | {"bad_words_ids": [[int(free[0, 2])], [int(free[1, 3])]], "forced_eos_token_id": end}
     if file == "config.json":  # as older versions wrote it
         (tmp_path / "generation_config.json").unlink()
     told = json.loads((tmp_path / file).read_text(encoding="utf-8"))
@@ -364,6 +364,11 @@ def test_what_is_not_followed_is_said(caplog: pytest.LogCaptureFixture) -> None:
     assert decoding(body, {"max_length": 20, "min_length": 20}) == {"min_length": 19}
     assert "diversity_penalty, bad_words_ids of several tokens" in caplog.text
     assert "typical_p" not in caplog.text
+    writer = Decoder(ModelConfig(vocab=8, dim=8, layers=1, heads=1, max_length=8))
+    counted = {"max_length": 30, "min_length": 5, "forced_eos_token_id": 2, "num_return_sequences": 3}
+    assert decoding(writer, counted) == {"with_prompt": 30}
+    assert decoding(writer, {"max_length": 30, "max_new_tokens": 7}) == {"max_length": 7}
+    assert "num_return_sequences, min_length, which counts the prompt, forced_eos_token_id" in caplog.text
 
 
 @pytest.mark.parametrize("name", PICTURES)
