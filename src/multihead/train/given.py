@@ -201,6 +201,11 @@ def options_of(run: RunFile, train: Side) -> dict[str, Any]:
     section = getattr(run, str(run.task), None)
     if run.task == "translate" and not run.translate.language and not run.translate.tokenize:
         section = run.translate.model_copy(update={"language": script_of(train)})
+    if run.task == "summarize":
+        by = counted_of(train) if run.summarize.by == "auto" else run.summarize.by
+        if run.summarize.stem and by == "characters":
+            raise ValueError("summarize.stem cuts English endings, and ROUGE counts characters here; leave it out")
+        section = run.summarize.model_copy(update={"by": by})
     if TASKS[str(run.task)].readout.over == "vocabulary" and section is not None:
         written = {"decode": run.decode.model_dump(exclude_none=True)} if "decode" in run.parts else {}
         return {**section.model_dump(), **written}
@@ -236,10 +241,26 @@ def number(values: Values) -> float:
 
 
 def script_of(train: Side) -> str:
-    """zh, ja or ko where the targets are written so, without spaces between words that BLEU could split at; else ""."""
-    said = "".join(plain(values["target"]) for values in islice(train(), 100))
+    """zh, ja, ko or th where the targets are written so, without spaces that BLEU could split words at; else ""."""
+    said = targets_of(train)
     count = max(sum(not sign.isspace() for sign in said), 1)
-    for language, signs in (("ja", "\u3040-\u30ff"), ("ko", "\uac00-\ud7a3"), ("zh", "\u4e00-\u9fff")):
+    for language, signs in (
+        ("ja", "\u3040-\u30ff"),
+        ("ko", "\uac00-\ud7a3"),
+        ("th", "\u0e00-\u0e7f"),
+        ("zh", "\u4e00-\u9fff"),
+    ):
         if len(re.findall(f"[{signs}]", said)) > count / (5 if language == "ja" else 2):
             return language
     return ""
+
+
+def counted_of(train: Side) -> str:
+    """What ROUGE counts: words of a-z, which it finds none of in Chinese, Thai or Russian targets: characters there."""
+    letters = [sign for sign in targets_of(train) if sign.isalpha()]
+    return "words" if 2 * sum(sign.isascii() for sign in letters) >= len(letters) else "characters"
+
+
+def targets_of(train: Side) -> str:
+    """The targets of the first rows."""
+    return "".join(plain(values["target"]) for values in islice(train(), 100))
