@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,27 @@ def test_a_language_model_is_ranked_by_how_well_it_foretells(repeating: Any) -> 
     early = rank(loaded, rows, ["ablation"], early=True)
     assert len(early.effects) == 8
     assert early.cost["ablation"] <= 9
+
+
+def test_a_long_document_is_read_in_windows_as_in_training(tokenizer: Tokenizer, tmp_path: Any) -> None:
+    """It was read in one piece: an error where positions are a table, else lengths that were never trained on."""
+    config = ModelConfig(vocab=len(tokenizer), dim=16, layers=1, heads=2, max_length=8, positions="learned")
+    model = Model(Decoder(config), Vocabulary(config)).eval()
+    special = tokenizer.special
+    options = {"size": 8, "overlap": 0, "stop": [special["sep"]], "start": special["cls"], "decode": {}}
+    loaded = Loaded(model, own_config(model), tokenizer, task="generate", options=options)
+    rows = [{"text": " ".join(random.Random(n).choices(LETTERS, k=50))} for n in range(3)]
+    task = loaded.ready()
+    (ready, *_) = examples(task, rows)
+    judged = [said["tokens"] for _, said in task.judged(model, rows[:1]) or ()]
+    assert [len(window["tokens"]) - 1 for window in ready.windows] == judged
+    assert len(rank(loaded, rows, ["gradient"]).effects) == 2
+    mh.save(loaded, tmp_path / "whole")
+    done = prune(tmp_path / "whole", rows, tmp_path / "small", Budget.read(None, "50%"), check=rows)
+    assert done.bill.after.heads == 1
+    rotary = Model(Decoder(replace(config, positions="rotary")), Vocabulary(config)).eval()
+    found = stats(replace(loaded, model=rotary, config=own_config(rotary)), rows)
+    assert found.inputs > len(rows)
 
 
 def test_a_language_model_is_pruned_within_a_budget(repeating: Any, tmp_path: Any) -> None:

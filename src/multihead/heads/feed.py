@@ -24,12 +24,13 @@ LONGEST = 1 << 20  # a model without a table of positions takes any length
 
 
 def longest(loaded: Loaded) -> int:
-    """How many tokens the model takes at once."""
+    """How many tokens the model takes at once; of one that was trained here, as many as then."""
     body = loaded.model.body
     stem = body.encoder.stem if isinstance(body, EncoderDecoder) else body.stem
     if not isinstance(stem, TokenStem):
         raise ValueError("this model reads pictures or sound; its heads are seen with mh.watch, in Python")
-    return LONGEST if stem.positions is None else stem.positions.length
+    most = LONGEST if stem.positions is None else stem.positions.length
+    return most if loaded.task is None else min(most, loaded.ready().size)
 
 
 def texts(values: Values) -> tuple[str, ...]:

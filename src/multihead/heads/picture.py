@@ -187,7 +187,7 @@ def _words(tokenizer: Tokenizer, encoding: Encoding, *texts: str | None) -> Word
 def _part(loaded: Loaded, text: str, second: str | None, window: int | None) -> tuple[str, str]:
     """The text, or the part of it that was asked for."""
     assert loaded.tokenizer is not None
-    size = loaded.ready().size if loaded.task is not None else longest(loaded)
+    size = longest(loaded)
     parts = Classify(loaded.tokenizer, [], size, min(64, size // 4)).cut(text)
     if len(parts) == 1 or second is not None:
         return text, ""
