@@ -49,8 +49,13 @@ def compare(
     tasks = [model.ready() for model in models]
     if tasks[0].name != tasks[1].name:
         raise ValueError(f"{first} was trained for {tasks[0].name}, {second} for {tasks[1].name}; compare equals")
+    # Of two that are scored alike, the one that was trained with labels knows which of them says yes.
+    teller = next((task for task in tasks if task.gold), tasks[0])
+    for task in tasks:
+        if task.judges and teller.gold and "positive" in teller.options:
+            task.options["positive"] = teller.options["positive"]
     scorers = [task.scorer() for task in tasks]
-    readings = [reading_of(tasks[0], data, columns or []) for _ in models]
+    readings = [reading_of(teller, data, columns or []) for _ in models]
     said = [answers(m.model, task, scored(reading)) for m, task, reading in zip(models, tasks, readings, strict=True)]
     foretold = tasks[0].judged(models[0].model, ()) is not None  # a text: there is no answer that could flip
     rights: list[list[bool]] = [[], []]
@@ -67,7 +72,7 @@ def compare(
                     side.append(right)
                 if pair[0] != pair[1] and len(flipped) < show:
                     better = "second" if pair[1] else "first"
-                    shown = {name: values[name] for name in tasks[0].columns() if name in values}
+                    shown = {name: values[name] for name in teller.columns() if name in values}
                     place = {"line": values["line"], "better": better}
                     flipped.append({**place, **shown, "first": brief(a), "second": brief(b)})
     tell_faults(readings[0])

@@ -12,7 +12,7 @@ from itertools import islice, takewhile
 from typing import Any
 
 from multihead.data.passages import glanced
-from multihead.data.read import Reading, records
+from multihead.data.read import Reading, has_column, records
 from multihead.data.sides import ROLES, text_of
 from multihead.run import RunFile
 from multihead.tasks import TASKS, Task, Values
@@ -170,15 +170,16 @@ def data_of(run: RunFile, held_out: bool = True) -> tuple[dict[str, Reading], di
     if run.task == "ner" and run.ner is not None and run.ner.scheme != "auto":
         settings["scheme"] = run.ner.scheme
     columns = run.data.columns
-    if run.task == "match" and run.match.kind == "bi" and run.match.target == "classes":
-        first = next(iter(records(run.data.train, **settings)), None)
-        if columns["label"] == "label" and first is not None and "label" not in first.values:
-            del columns["label"]  # pairs without labels: all of them belong together
     names = {"train": run.data.train, "valid": run.data.valid, "test": run.data.test}
+    of_side = {side: columns for side, files in names.items() if files}
+    bi = run.task == "match" and run.match.kind == "bi" and run.match.target == "classes"
+    if bi and columns["label"] == "label" and not has_column(run.data.train, "label", **settings):
+        # Pairs without labels: all of them belong together. Data to score on may have some.
+        alone = {role: name for role, name in columns.items() if role != "label"}
+        of_side = {s: columns if has_column(names[s], "label", **settings) else alone for s in of_side}
     readings = {
-        side: records(files, columns=_columns(run, columns), task=str(run.task), **settings)
-        for side, files in names.items()
-        if files
+        side: records(names[side], columns=_columns(run, mine), task=str(run.task), **settings)
+        for side, mine in of_side.items()
     }
     sides = {side: Side(reading, "all") for side, reading in readings.items()}
     whole = run.task == "ner" and run.ner.context > 0

@@ -1,0 +1,61 @@
+"""compare, where two models were not trained alike: what can be compared is, with the same numbers as evaluate's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import multihead as mh
+from multihead.build import Loaded, save
+from multihead.cli.compare import compare
+from multihead.cli.rows import reading_of, scored
+from multihead.data.tokenizer import Tokenizer
+from multihead.models import Encoder, Model, ModelConfig
+from multihead.models.families import own_config
+from multihead.tasks.predict import evaluate
+
+WORDS = [f"w{i}" for i in range(12)]
+PAIRS = [(f"w{i} w{i + 1}", f"w{i + (i % 3)} w{i}", int(i % 3 > 0)) for i in range(9)]
+
+
+def bi(place: Path, seed: int, **options: Any) -> str:
+    tokenizer = Tokenizer.train([" ".join(WORDS)], "wordpiece", 60)
+    torch.manual_seed(seed)
+    config = ModelConfig(vocab=len(tokenizer), dim=8, layers=1, heads=2, max_length=16, dropout=0.0)
+    model = Model(Encoder(config), torch.nn.Identity())
+    told = {"kind": "bi", "size": 16, "overlap": 0, **options}
+    save(Loaded(model, own_config(model), tokenizer, task="match", options=told), place)
+    return str(place)
+
+
+def said(capsys: pytest.CaptureFixture[str], *given: Any) -> dict[str, Any]:
+    compare(*given, json=True)
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_bi_encoders_with_and_without_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labelled, alone = bi(tmp_path / "a", 0, positive="1"), bi(tmp_path / "b", 1)
+    data = tmp_path / "test.csv"
+    data.write_text("".join(["text_a,text_b,label\n", *(f"{a},{b},{y}\n" for a, b, y in PAIRS)]))
+    rows = [{"text_a": a, "text_b": b, "label": str(y)} for a, b, y in PAIRS]
+    values = {}
+    for model in (labelled, alone):
+        loaded = mh.load(model)
+        task = loaded.ready()
+        values[model] = evaluate(loaded.model, task, scored(reading_of(task, data, []))).result()["mrr"].value
+        assert loaded.evaluate(rows)["mrr"].value == values[model]
+    blind = mh.load(alone).evaluate({"text_a": a, "text_b": b} for a, b, _ in PAIRS)["mrr"].value
+    assert blind != values[alone]
+    for first, second in ((labelled, alone), (alone, labelled)):
+        found = said(capsys, first, second, data)
+        assert [score["value"] for score in found["scores"]] == [values[first], values[second]]
+        assert all("label" in row for row in found["shown"])
+    odd = tmp_path / "odd.csv"
+    odd.write_text("text_a,text_b,label\nw1,w2,x\nw3,w4,y\n")
+    with pytest.raises(ValueError, match=r"belong together: x, y; write 1 and 0, or"):
+        compare(alone, alone, odd)
