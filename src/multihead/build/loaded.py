@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from multihead.data.columns import strings
 from multihead.data.record import Options
 from multihead.data.settled import settled
+from multihead.data.tags import Survey, scheme_of
 from multihead.data.tokenizer import Tokenizer
 from multihead.machine.device import device_of
 from multihead.models import Classes, Encoder, Model
@@ -109,17 +111,26 @@ class Loaded:
         if isinstance(rows, str | Path):
             raise ValueError("evaluate takes rows such as {text, label}; for a file: multihead evaluate MODEL FILE")
         task = self.ready()
-        return evaluate(self.model, task, (scorable(task, row, f"row {i}") for i, row in enumerate(rows))).result()
+        learnt: Mapping[str, str] = task.options.get("columns", {})
+        named = ({**row, **{role: row[name] for role, name in learnt.items() if name in row}} for row in rows)
+        return evaluate(self.model, task, scorable(task, named)).result()
 
 
-def scorable(task: Task, row: Json, where: str) -> Json:
-    """A row with what is asked and what is right, by the task's columns or by those of the training data."""
-    learnt: Mapping[str, str] = task.options.get("columns", {})
-    found = settled({**row, **{role: row[name] for role, name in learnt.items() if name in row}}, Options())
-    if not isinstance(found, dict):
-        raise ValueError(f"{where}: {found[1]}")
-    wanted = () if task.name == "generate" and found.keys() & {"conversation", "messages"} else task.columns()
-    if any(name not in found for name in wanted):
-        has = ", ".join(row) or "nothing"
-        raise ValueError(f"{where}: {task.name} wants {' and '.join(wanted)} to score on; this has: {has}")
-    return found
+def scorable(task: Task, rows: Iterable[Json]) -> Iterator[Json]:
+    """Rows with what is asked and what is right, as files are read: tags of any scheme become BIO."""
+    options = Options()
+    if task.name == "ner":  # all rows together tell the scheme
+        rows = list(rows)
+        survey = Survey()
+        for number, row in enumerate(rows):
+            survey.add((number, tag) for tag in (row["tags"] if strings(row.get("tags")) else ()))
+        options = Options(scheme=scheme_of(survey, "row"))
+    for number, row in enumerate(rows):
+        found = settled(row, options)
+        if not isinstance(found, dict):
+            raise ValueError(f"row {number}: {found[1]}")
+        wanted = () if task.name == "generate" and found.keys() & {"conversation", "messages"} else task.columns()
+        if any(name not in found for name in wanted):
+            has = ", ".join(row) or "nothing"
+            raise ValueError(f"row {number}: {task.name} wants {' and '.join(wanted)} to score on; this has: {has}")
+        yield found
