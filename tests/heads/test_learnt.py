@@ -17,6 +17,7 @@ from multihead.heads import Budget, prune, rank, stats
 from multihead.heads.judge import evaluated, examples, work
 from multihead.models import Classes, Decoder, Encoder, Model, ModelConfig, Vocabulary
 from multihead.models.families import own_config
+from multihead.scores import Interval
 from multihead.watch import ablate, numbers
 
 LETTERS = "abcdefghijkl"
@@ -128,6 +129,9 @@ def test_a_language_model_is_pruned_within_a_budget(repeating: Any, tmp_path: An
     mh.save(loaded, tmp_path / "whole")
     done = prune(tmp_path / "whole", rows, tmp_path / "small", Budget.read("loss 0.3", None))
     assert done.off
+    assert done.curve[0].loss.interval == Interval(
+        0.0, 0.0
+    )  # of the model itself: by the rule of three it was 3 / rows
     assert done.bill.metric == "loss"
     assert done.bill.loss.value <= 0.3
     assert sum(len(mine) for mine in numbers(mh.load(tmp_path / "small").model).values()) == 8 - len(done.off)
