@@ -108,7 +108,9 @@ def rows_of(loaded: Loaded, data: Path, columns: list[str] | None, limit: int | 
         if loaded.options.get("columns"):
             task = loaded.ready()
             named = roles_of(task, [data], task.inputs, named, settings)
-        reading = records(data, columns=named or None, **settings)
+        # As for training: plain text is one document, JSON may hold conversations.
+        kind = "generate" if loaded.task == "generate" else ""
+        reading = records(data, columns=named or None, task=kind, **settings)
     return islice((record.values for record in reading), limit)
 
 

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from multihead.data.batches import plan
+from multihead.heads.feed import windows_of
 from multihead.models import Model
 from multihead.scores import Difference, Interval, Metric, Score, paired
 from multihead.scores.written import Written
@@ -36,16 +37,6 @@ def examples(task: Task, rows: Iterable[Values]) -> list[Example]:
     if not any(example.windows for example in found):
         raise ValueError("the data has no row to read")
     return found
-
-
-def windows_of(task: Task, values: Values) -> list[Window]:
-    """A row as the model reads it. Running text, which is encoded in one piece, is cut as for training: each window has
-    the token behind it too, which is only foretold."""
-    if not task.running or "text" not in values:
-        return task.encode(values)
-    (whole,) = task.encode(values)
-    starts = range(0, len(whole["tokens"]) - 1, task.size)
-    return [{"tokens": whole["tokens"][start : start + task.size + 1]} for start in starts]
 
 
 @dataclass(frozen=True)

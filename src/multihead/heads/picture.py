@@ -204,8 +204,8 @@ def _part(loaded: Loaded, text: str, second: str | None, window: int | None) -> 
 def _written(loaded: Loaded, text: str) -> str:
     """What the model itself makes of the text."""
     try:
-        (prediction,) = loaded.predict([{"source": text}])
-        return str(prediction["target"])
+        (prediction,) = loaded.predict([text])
+        return str(prediction["text" if loaded.task == "denoise" else "target"])
     except (ValueError, KeyError) as error:
         raise ValueError(f"give the text that the decoder shall read, too: --second ({error})") from None
 
