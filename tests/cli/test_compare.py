@@ -14,7 +14,7 @@ from multihead.build import Loaded, save
 from multihead.cli.compare import compare
 from multihead.cli.rows import reading_of, scored
 from multihead.data.tokenizer import Tokenizer
-from multihead.models import Encoder, Model, ModelConfig
+from multihead.models import Decoder, Encoder, Model, ModelConfig, Vocabulary
 from multihead.models.families import own_config
 from multihead.tasks.predict import evaluate
 
@@ -59,3 +59,43 @@ def test_bi_encoders_with_and_without_labels(tmp_path: Path, capsys: pytest.Capt
     odd.write_text("text_a,text_b,label\nw1,w2,x\nw3,w4,y\n")
     with pytest.raises(ValueError, match=r"belong together: x, y; write 1 and 0, or"):
         compare(alone, alone, odd)
+
+
+def test_unlike_ways_of_one_task_are_named_with_the_fix(tmp_path: Path) -> None:
+    models = bi(tmp_path / "a", 0, positive="1"), bi(tmp_path / "b", 0, score=[0.0, 5.0])
+    with pytest.raises(
+        ValueError, match=r"a is scored by mrr, .*b by spearman: .* same \[match\] section, or .*evaluate"
+    ):
+        compare(*models, tmp_path / "none.csv")
+
+
+def foreteller(place: Path, task: str, vocab: int, size: int = 16) -> str:
+    tokenizer = Tokenizer.train([" ".join(WORDS)] * 9, "bpe", vocab)
+    torch.manual_seed(0)
+    config = ModelConfig(vocab=len(tokenizer), dim=8, layers=1, heads=2, max_length=16, dropout=0.0)
+    model = Model(Decoder(config) if task == "generate" else Encoder(config), Vocabulary(config))
+    special = tokenizer.special
+    told = {"start": special["bos"], "stop": [special["eos"]]} if task == "generate" else {}
+    options = {"size": size, "overlap": 0, **told}
+    save(Loaded(model, own_config(model), tokenizer, task=task, options=options), place)
+    return str(place)
+
+
+def test_other_tokens_are_compared_by_bits_or_not_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "text.txt"
+    data.write_text(" ".join(WORDS * 5) + "\n")
+    small, large, short = (
+        foreteller(tmp_path / name, "generate", vocab, size)
+        for name, vocab, size in (("s", 262, 16), ("l", 290, 16), ("w", 262, 15))
+    )
+    found = said(capsys, small, large, data)
+    assert found["main"] == "bits_per_byte"
+    for model, score in zip((small, large), found["scores"], strict=True):
+        assert score["value"] == mh.load(model).evaluate([{"text": data.read_text()}])["bits_per_byte"].value
+    assert found["difference"] is None
+    assert said(capsys, small, small, data)["main"] == "loss"
+    other = said(capsys, small, short, data)  # the same tokens, and windows that are none of the other's
+    assert (other["main"], other["difference"]) == ("loss", None)
+    masks = [foreteller(tmp_path / f"m{vocab}", "mask", vocab) for vocab in (262, 290)]
+    with pytest.raises(ValueError, match=r"different tokens, so their loss per token .* one tokenizer, or"):
+        compare(*masks, data)
