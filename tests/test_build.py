@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import multihead as mh
 from multihead.build import Loaded, create, join, load, save, with_readout
+from multihead.data.read import records
 from multihead.data.tokenizer import Tokenizer
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig
 from multihead.models.families import own_config
@@ -453,3 +454,32 @@ def test_wrong_inputs_and_rows_are_told_what_is_wanted() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             wrong()
+
+
+def test_rows_of_any_tag_scheme_are_scored_as_files_are(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.train(["ada bo cleo went home"], "wordpiece", 60)
+    config = ModelConfig(vocab=len(tokenizer), dim=16, layers=1, heads=2, max_length=24)
+    torch.manual_seed(0)
+    labels = ["O", "B-PER", "I-PER"]
+    model = Model(Encoder(config), Classes(config.dim, len(labels), over="tokens")).eval()
+    options = {"size": 24, "overlap": 0}
+    loaded = Loaded(model, own_config(model), tokenizer, labels=labels, task="ner", options=options)
+    words = ["ada", "bo", "went", "cleo", "home", "went", "ada", "bo", "cleo"]
+    schemes = {
+        "BIO": "B I O B B O B I I",
+        "IOB1": "I I O I B O I I I",
+        "BILOU": "B L O U U O B I L",
+        "BMES": "B E O S S O B M E",
+    }
+    rows = {
+        name: {"tokens": words, "tags": [tag if tag == "O" else f"{tag}-PER" for tag in tags.split()]}
+        for name, tags in schemes.items()
+    }
+    scores = [loaded.evaluate(iter([row] * 3)) for row in rows.values()]
+    assert all(one == scores[0] for one in scores)
+    for row in rows.values():
+        file = tmp_path / "test.conll"
+        file.write_text("\n".join(map(" ".join, zip(*row.values(), strict=True))) + "\n")
+        assert [record.values["tags"] for record in records(file, task="ner")] == [rows["BIO"]["tags"]]
+    with pytest.raises(ValueError, match=r"row 1: token 2: B-PER is not closed before O"):
+        loaded.evaluate([rows["BILOU"], {"tokens": ["ada", "went"], "tags": ["B-PER", "O"]}])

@@ -1,4 +1,4 @@
-"""A file as one document: its text unchanged, in pieces, the last tenth apart."""
+"""A file as one document: its text unchanged, in pieces; the last tenth apart where it is split."""
 
 from __future__ import annotations
 
@@ -43,11 +43,21 @@ def test_tinyshakespeare_is_split_as_nanogpt_splits_it():
     assert "".join(texts(path, "valid")) == whole[1_003_854:]
 
 
+def test_only_a_split_cuts_words(tmp_path, monkeypatch):
+    """The last tenth was cut off wherever a document was read: a word at the border was scored as two."""
+    path = tmp_path / "a.txt"
+    path.write_text("word " * 99 + "end\n", encoding="utf-8")
+    assert texts(path) == ["word " * 99 + "end\n"]
+    assert [len(part) for side in ("train", "valid") for part in texts(path, side)] == [449, 50]
+    monkeypatch.setattr(documents, "PIECE", 64)  # a line without end
+    assert all(text.startswith(" word") for text in texts(path)[1:])
+
+
 def test_faults_are_named(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"fine\n\0bad\nfine\n")
     reading = records(path, task="generate")
-    assert [record.values["text"] for record in reading] == ["fine\nfine\n"[:9], "\n"]
+    assert [record.values["text"] for record in reading] == ["fine\nfine\n"]
     assert str(reading.rejected[0]) == f"{path}:2: a NUL character in text"
     path.write_bytes("fine\nnaïve\n".encode("latin-1"))
     with pytest.raises(ValueError, match=r"a\.txt:2: byte 0xef .*latin-1"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,15 @@ import torch
 
 import multihead as mh
 from multihead.build import Loaded
+from multihead.cli.rows import rows_of
 from multihead.data.tokenizer import Tokenizer
 from multihead.heads import Budget, prune, rank, stats
 from multihead.heads.judge import evaluated, examples, work
-from multihead.models import Classes, Decoder, Encoder, Model, ModelConfig, Vocabulary
+from multihead.heads.pruning import halves
+from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig, Vocabulary
 from multihead.models.families import own_config
+from multihead.scores import Interval
+from multihead.tasks.conversation import give_template, with_signs
 from multihead.watch import ablate, numbers
 
 LETTERS = "abcdefghijkl"
@@ -101,11 +107,70 @@ def test_a_language_model_is_ranked_by_how_well_it_foretells(repeating: Any) -> 
     assert early.cost["ablation"] <= 9
 
 
+def test_a_long_document_is_read_in_windows_as_in_training(tokenizer: Tokenizer, tmp_path: Any) -> None:
+    """It was read in one piece: an error where positions are a table, else lengths that were never trained on."""
+    config = ModelConfig(vocab=len(tokenizer), dim=16, layers=1, heads=2, max_length=8, positions="learned")
+    model = Model(Decoder(config), Vocabulary(config)).eval()
+    special = tokenizer.special
+    options = {"size": 8, "overlap": 0, "stop": [special["sep"]], "start": special["cls"], "decode": {}}
+    loaded = Loaded(model, own_config(model), tokenizer, task="generate", options=options)
+    rows = [{"text": " ".join(random.Random(n).choices(LETTERS, k=50))} for n in range(3)]
+    task = loaded.ready()
+    (ready, *_) = examples(task, rows)
+    judged = [said["tokens"] for _, said in task.judged(model, rows[:1]) or ()]
+    assert [len(window["tokens"]) - 1 for window in ready.windows] == judged
+    assert len(rank(loaded, rows, ["gradient"]).effects) == 2
+    mh.save(loaded, tmp_path / "whole")
+    done = prune(tmp_path / "whole", rows, tmp_path / "small", Budget.read(None, "50%"), check=rows)
+    assert done.bill.after.heads == 1
+    rotary = Model(Decoder(replace(config, positions="rotary")), Vocabulary(config)).eval()
+    found = stats(replace(loaded, model=rotary, config=own_config(rotary)), rows)
+    assert found.inputs > len(rows)
+
+
+def test_conversations_are_read_as_in_training(tmp_path: Any) -> None:
+    signed = with_signs(Tokenizer.train([" ".join(LETTERS)] * 3, "bpe", 300))
+    special = signed.special
+    give_template(signed, special["bos"], special["eos"])
+    config = ModelConfig(vocab=len(signed), dim=16, layers=1, heads=2, max_length=24, positions="learned")
+    model = Model(Decoder(config), Vocabulary(config)).eval()
+    options = {"size": 24, "overlap": 0, "stop": [special["eos"]], "start": special["bos"], "decode": {}, "chat": True}
+    loaded = Loaded(model, own_config(model), signed, task="generate", options=options)
+    said = [("user", "a b c"), ("assistant", "c b a")]
+    rows = [{"conversation": [{"role": r, "content": f"{t} {LETTERS[n]}"} for r, t in said]} for n in range(12)]
+    found = stats(loaded, rows)
+    assert (found.inputs, found.tokens) == (12, sum(len(loaded.ready().encode(row)[0]["tokens"]) for row in rows))
+    assert stats(loaded, [{"messages": row["conversation"]} for row in rows]).tokens == found.tokens
+    assert stats(loaded, [{"text": "a b c " * 40}]).inputs > 1  # a chat model reads plain text in windows too
+    file = tmp_path / "chat.jsonl"
+    file.write_text("".join(json.dumps({"messages": row["conversation"]}) + "\n" for row in rows))
+    assert list(rows_of(loaded, file, None, None, gold=False)) == rows
+    choosing, judging = halves(rows)
+    assert len(choosing) + len(judging) == len(rows)
+    mh.save(loaded, tmp_path / "whole")
+    assert prune(tmp_path / "whole", rows, tmp_path / "small", Budget.read(None, "50%")).bill.after.heads == 1
+
+
+def test_a_denoising_model_reads_plain_text(tokenizer: Tokenizer) -> None:
+    config = ModelConfig(vocab=len(tokenizer), dim=16, layers=1, heads=2, max_length=8, positions="learned")
+    model = Model(EncoderDecoder(config), Vocabulary(config)).eval()
+    special = tokenizer.special
+    options = {"size": 8, "overlap": 0, "stop": [special["sep"]], "start": special["cls"], "decode": {}}
+    loaded = Loaded(model, own_config(model), tokenizer, task="denoise", options=options)
+    rows = [{"text": "a b c d e f g h i j k l"}, {"text": "a"}]
+    found = stats(loaded, rows)
+    assert found.inputs == sum(len(examples(loaded.ready(), [row])[0].windows) for row in rows)
+    assert {address.split(".")[2] for address in found.addresses} == {"self", "cross"}
+
+
 def test_a_language_model_is_pruned_within_a_budget(repeating: Any, tmp_path: Any) -> None:
     loaded, rows = repeating
     mh.save(loaded, tmp_path / "whole")
     done = prune(tmp_path / "whole", rows, tmp_path / "small", Budget.read("loss 0.3", None))
     assert done.off
+    assert done.curve[0].loss.interval == Interval(
+        0.0, 0.0
+    )  # of the model itself: by the rule of three it was 3 / rows
     assert done.bill.metric == "loss"
     assert done.bill.loss.value <= 0.3
     assert sum(len(mine) for mine in numbers(mh.load(tmp_path / "small").model).values()) == 8 - len(done.off)

@@ -11,10 +11,10 @@ import torch
 from multihead.data.tokenizer import Tokenizer
 from multihead.heads import rank
 from multihead.heads.gates import Gates, no_weights
-from multihead.heads.judge import evaluated, examples, loss_of, named_score, wary, work
+from multihead.heads.judge import at_stake, evaluated, examples, loss_of, named_score, wary, work
 from multihead.heads.passes import Passes
 from multihead.models import Classes, Encoder, EncoderDecoder, Model, ModelConfig
-from multihead.scores import Difference, Interval
+from multihead.scores import Difference, Interval, Likelihood, Pearson, Summaries
 from multihead.tasks import TASKS
 from multihead.watch import ablate
 
@@ -196,10 +196,20 @@ def test_weights_are_asked_again_afterwards() -> None:
 
 def test_no_change_is_no_proof() -> None:
     same = Difference(0.0, Interval(0.0, 0.0), 1.0)
-    assert wary(same, 300, "share").interval == Interval(-0.01, 0.01)
-    assert wary(same, 300, "percent").interval == Interval(-1.0, 1.0)
+    assert wary(same, 300, 1.0).interval == Interval(-0.01, 0.01)
+    assert wary(same, 300, 100.0).interval == Interval(-1.0, 1.0)
     wide = Difference(0.1, Interval(0.0, 0.2), 0.3)
-    assert wary(wide, 300, "share") is wide
+    assert wary(wide, 300, 1.0) is wide
+
+
+def test_what_a_row_may_cost() -> None:
+    shares, texts, nats = Pearson(replicates=20), Summaries(replicates=20), Likelihood(replicates=20)
+    shares.add([1, 0, 2], [1, 1, 3])
+    texts.add(["a b", "a c"], ["a b", "d d"])
+    nats.add([3.0, 4.0], [1, 1])
+    assert at_stake(shares, "pearson") == 1.0
+    assert at_stake(texts, "rougeL") == pytest.approx(50.0)  # of 100, though it is counted in percent
+    assert at_stake(nats, "loss") == 3.5
 
 
 def test_scores_by_the_end_of_their_name(tokenizer: Tokenizer) -> None:

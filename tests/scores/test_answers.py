@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from multihead.scores import Answers, exact_and_f1
+from multihead.scores.answers import words_of
 
 DATA = os.environ.get("MULTIHEAD_DATA")
 SQUAD = Path(DATA or "") / "squad_v1.1"
@@ -108,3 +109,7 @@ def test_few_questions_without_an_answer_do_not_count_as_wrong() -> None:
     assert found.value == 100
     assert found.interval is not None
     assert (found.interval.low, found.interval.high) == (100, 100)
+
+
+def test_thai_has_no_spaces_either_and_russian_has() -> None:
+    assert words_of("ไป 15 км, да", "characters") == ["ไ", "ป", "15", "км", "да"]

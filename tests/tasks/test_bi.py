@@ -232,6 +232,18 @@ def test_large_sets_are_ranked_in_pools() -> None:
     assert all(scorer.metric.drawn.samples == 50 for scorer in scorers)
 
 
+def test_labels_that_a_model_was_not_trained_with_are_heeded() -> None:
+    found = []
+    for positive in ("1", None):
+        scorer = RetrievalScorer(positive, 0, pool=7)
+        draw = np.random.default_rng(0)
+        for index in range(20):
+            values = {"text_a": f"a{index % 9}", "text_b": f"b{index}", "label": str(index % 2)}
+            scorer.add(values, Compared(unit(draw.normal(size=4)), unit(draw.normal(size=4))), index)
+        found.append(scorer.result())
+    assert found[0] == found[1]
+
+
 def test_no_right_pair_is_said() -> None:
     scorer = RetrievalScorer("yes", 0)
     scorer.add({"text_a": "a", "text_b": "b", "label": "no"}, Compared(np.ones(2), np.ones(2)), 0)

@@ -160,7 +160,7 @@ def test_a_score_that_is_no_number_ends_no_run(tmp_path: Path, monkeypatch: pyte
 
     def later(self: Any) -> dict[str, Score]:
         calls.append(1)
-        return real(self) if len(calls) < 2 else {**real(self), self.main: Score(0.5)}
+        return real(self) if len(calls) < 2 else {**real(self), self.main: Score(1 / len(calls))}
 
     monkeypatch.setattr(SimilarityScorer, "result", later)
     training = Training(read(made(tmp_path, head, data, "steps = 6\neval_every = 2")), fresh=True)
@@ -205,12 +205,35 @@ def test_the_script_of_the_target_decides_how_bleu_splits(tmp_path: Path) -> Non
     for name, target, language in (
         ("zh", "他去了北京。", "zh"),
         ("ja", "彼は東京へ行きました。", "ja"),
+        ("th", "เขาไปกรุงเทพฯ", "th"),
         ("de", "er ging", ""),
     ):
         file = tmp_path / f"{name}.tsv"
         file.write_text("".join(f"he went {i}\t{target}{i}\n" for i in range(20)))
         text = made(tmp_path, 'task = "translate"', f'train = "{file}"\nvalid = "{file}"\nformat = "pairs"')
         assert Training(read(text), fresh=True).task.options["language"] == language
+
+
+def test_the_script_of_the_target_decides_what_rouge_counts(tmp_path: Path) -> None:
+    for name, target, by in (
+        ("zh", "他去了北京。", "characters"),
+        ("th", "เขาไปกรุงเทพฯ", "characters"),
+        ("ru", "он ушёл домой", "characters"),
+        ("fr", "le garçon s'en allait à l'été", "words"),
+    ):
+        file = tmp_path / f"{name}.tsv"
+        file.write_text("".join(f"he went {i}\t{target}{i}\n" for i in range(20)))
+        text = made(tmp_path, 'task = "summarize"', f'train = "{file}"\nvalid = "{file}"\nformat = "pairs"')
+        training = Training(read(text), fresh=True)
+        score = training.task.scorer(0)
+        score.add({"source": target, "target": target}, {"target": target}, 0)
+        assert score.result()["rougeL"].value == 100.0
+        assert score.result()["rougeL"].signature == f"by:{by}|stem:no|refs:best"
+        if by == "characters":
+            with pytest.raises(ValueError, match=r"summarize\.stem .*leave it out"):
+                Training(read(text, ["summarize.stem=true"]), fresh=True)
+        words = Training(read(text, ["summarize.by=words"]), fresh=True)
+        assert words.task.options["by"] == "words"
 
 
 def test_documents_are_held_out_in_stretches(tmp_path: Path) -> None:

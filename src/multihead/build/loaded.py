@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from multihead.data.columns import strings
 from multihead.data.record import Options
 from multihead.data.settled import settled
+from multihead.data.tags import Survey, scheme_of
 from multihead.data.tokenizer import Tokenizer
 from multihead.machine.device import device_of
 from multihead.models import Classes, Encoder, Model
@@ -112,21 +114,34 @@ class Loaded:
                 "for a file: multihead evaluate MODEL FILE"
             )
         task = self.ready()
-        return evaluate(self.model, task, (scorable(task, row, f"row {i}") for i, row in enumerate(rows))).result()
+        return evaluate(self.model, task, scorable(task, rows)).result()
 
 
-def scorable(task: Task, row: Json, where: str) -> Json:
-    """A row with what is asked and what is right, by the task's columns or by those of the training data."""
-    if not isinstance(row, Mapping):
-        raise ValueError(
-            f"{where}: {task.name} scores on objects with {' and '.join(task.columns())}, not on {type(row).__name__}"
-        )
+def scorable(task: Task, rows: Iterable[Json]) -> Iterator[Json]:
+    """Rows with what is asked and what is right, as files are read: tags of any scheme become BIO."""
+    options, named = Options(), _named(task, rows)
+    if task.name == "ner":  # all rows together tell the scheme
+        every = list(named)
+        survey = Survey()
+        for number, row in enumerate(every):
+            survey.add((number, tag) for tag in (row["tags"] if strings(row.get("tags")) else ()))
+        options, named = Options(scheme=scheme_of(survey, "row")), iter(every)
+    for number, row in enumerate(named):
+        found = settled(row, options)
+        if not isinstance(found, dict):
+            raise ValueError(f"row {number}: {found[1]}")
+        wanted = () if task.name == "generate" and found.keys() & {"conversation", "messages"} else task.columns()
+        if any(name not in found for name in wanted):
+            has = ", ".join(row) or "nothing"
+            raise ValueError(f"row {number}: {task.name} wants {' and '.join(wanted)} to score on; this has: {has}")
+        yield found
+
+
+def _named(task: Task, rows: Iterable[Json]) -> Iterator[Json]:
+    """By the task's columns, which may have been called otherwise in the training data."""
     learnt: Mapping[str, str] = task.options.get("columns", {})
-    found = settled({**row, **{role: row[name] for role, name in learnt.items() if name in row}}, Options())
-    if not isinstance(found, dict):
-        raise ValueError(f"{where}: {found[1]}")
-    wanted = () if task.name == "generate" and found.keys() & {"conversation", "messages"} else task.columns()
-    if any(name not in found for name in wanted):
-        has = ", ".join(row) or "nothing"
-        raise ValueError(f"{where}: {task.name} wants {' and '.join(wanted)} to score on; this has: {has}")
-    return found
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            wanted = " and ".join(task.columns())
+            raise ValueError(f"row {number}: {task.name} scores on objects with {wanted}, not on {type(row).__name__}")
+        yield {**row, **{role: row[name] for role, name in learnt.items() if name in row}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsons
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,9 +15,11 @@ from multihead.cli.verb import verb
 if TYPE_CHECKING:
     from multihead.build import Loaded
     from multihead.scores import Difference
-    from multihead.tasks import Prediction, Scorer
+    from multihead.tasks import Prediction, Scorer, Task
 
 app = verb()
+
+BITS = "bits_per_byte"  # of a text, whatever its tokens
 
 
 @app.command()
@@ -48,9 +51,20 @@ def compare(
     models = [opened(first, name), opened(second, name)]
     tasks = [model.ready() for model in models]
     if tasks[0].name != tasks[1].name:
-        raise ValueError(f"{first} was trained for {tasks[0].name}, {second} for {tasks[1].name}; compare equals")
+        raise ValueError(f"{first} was trained for {tasks[0].name}, {second} for {tasks[1].name}; give two of one task")
+    # Of two that are scored alike, the one that was trained with labels knows which of them says yes.
+    teller = next((task for task in tasks if task.gold), tasks[0])
+    for task in tasks:
+        if task.judges and teller.gold and "positive" in teller.options:
+            task.options["positive"] = teller.options["positive"]
     scorers = [task.scorer() for task in tasks]
-    readings = [reading_of(tasks[0], data, columns or []) for _ in models]
+    if scorers[0].main != scorers[1].main:
+        raise ValueError(
+            f"{first} is scored by {scorers[0].main}, {second} by {scorers[1].main}: {teller.name} in two ways that "
+            f"share no score; train both with the same [{teller.name}] section, or score each by itself: multihead "
+            "evaluate MODEL FILE"
+        )
+    readings = [reading_of(teller, data, columns or []) for _ in models]
     said = [answers(m.model, task, scored(reading)) for m, task, reading in zip(models, tasks, readings, strict=True)]
     foretold = tasks[0].judged(models[0].model, ()) is not None  # a text: there is no answer that could flip
     rights: list[list[bool]] = [[], []]
@@ -67,20 +81,26 @@ def compare(
                     side.append(right)
                 if pair[0] != pair[1] and len(flipped) < show:
                     better = "second" if pair[1] else "first"
-                    shown = {name: values[name] for name in tasks[0].columns() if name in values}
+                    shown = {name: values[name] for name in teller.columns() if name in values}
                     place = {"line": values["line"], "better": better}
                     flipped.append({**place, **shown, "first": brief(a), "second": brief(b)})
     tell_faults(readings[0])
     count = None if foretold else flips([True] * len(rights[0]), *rights)
-    scores = [scorer.result()[scorer.main] for scorer in scorers]
-    change = difference_of(*scorers)
+    main = comparable(tasks, scorers) if foretold else scorers[0].main
+    scores = [scorer.result()[main] for scorer in scorers]
+    running = foretold and readings[0].sources[0][1] != "chat"  # then a sample is a window, not a row
+    apart = (foretold and not same_tokens(tasks)) or (running and tasks[0].size != tasks[1].size)
+    change = None if apart else difference_of(scorers[0], scorers[1], main)
     if json:
-        told = {"main": scorers[0].main, "scores": plain(scores), "difference": plain(change)}
+        told = {"main": main, "scores": plain(scores), "difference": plain(change)}
         print(jsons.dumps({**told, "flips": plain(count), "shown": flipped}))
         return
-    console.print(f"{scorers[0].main}: {scores[0]:.4f} and {scores[1]:.4f} on {data}")
+    console.print(f"{main}: {scores[0]:.4f} and {scores[1]:.4f} on {data}")
     if change is None:
-        console.print("the two cut the text into different windows, so their scores cannot be paired")
+        console.print(
+            f"{scores[0].better} is better; the two cut the text into different tokens or windows, so their scores "
+            "cannot be paired"
+        )
     else:
         low, high = change.interval.low, change.interval.high
         console.print(
@@ -96,13 +116,31 @@ def compare(
         console.print(escape(jsons.dumps(flip, ensure_ascii=False)), soft_wrap=True)  # a line each, for other programs
 
 
-def difference_of(first: Scorer, second: Scorer) -> Difference | None:
-    """The second's main score minus the first's, paired; None where they did not see the same samples."""
+def same_tokens(tasks: Sequence[Task]) -> bool:
+    """Do they cut texts into the same tokens?"""
+    first, second = (task.tokenizer.inner.to_str() for task in tasks)
+    return first == second
+
+
+def comparable(tasks: Sequence[Task], scorers: Sequence[Scorer]) -> str:
+    """The score that decides, of texts that are foretold: a loss per token means nothing where tokens differ."""
+    if same_tokens(tasks):
+        return scorers[0].main
+    if all(BITS in scorer.result() for scorer in scorers):
+        return BITS
+    raise ValueError(
+        f"the two cut texts into different tokens, so their {scorers[0].main} per token cannot be compared; compare "
+        "models with one tokenizer, or two of generate on plain text, by bits per byte"
+    )
+
+
+def difference_of(first: Scorer, second: Scorer, name: str) -> Difference | None:
+    """The second's score minus the first's, paired; None where they did not see the same samples."""
     from multihead.heads.judge import with_score
     from multihead.scores import paired
 
-    one, other = (with_score(scorer, first.main) for scorer in (first, second))
-    return paired(one, other)[first.main] if one.drawn == other.drawn else None
+    one, other = (with_score(scorer, name) for scorer in (first, second))
+    return paired(one, other)[name] if one.drawn == other.drawn else None
 
 
 def brief(prediction: Prediction) -> Prediction:

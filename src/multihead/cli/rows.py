@@ -48,7 +48,7 @@ def writing_as(task: Task, given: list[str]) -> list[str]:
 
 def reading_of(task: Task, data: Path, columns: list[str]) -> Reading:
     """The rows of files by the task's columns; SQuAD and CoNLL files know theirs."""
-    from multihead.data.read import records
+    from multihead.data.read import has_column, records
     from multihead.data.tags import SCHEMES
 
     files = [data, *(Path(column) for column in columns if "=" not in column)]
@@ -57,11 +57,12 @@ def reading_of(task: Task, data: Path, columns: list[str]) -> Reading:
     named, settings = named_of([column.removeprefix("ner.") for column in columns], known)
     if wrong := next((file for file in files[1:] if not file.exists()), None):
         raise typer.BadParameter(f"{str(wrong)!r} is no file, nor of the form label=category")
-    if odd := next((name for name in named if name not in task.columns()), None):
+    if odd := next((name for name in named if name not in (*task.columns(), *task.judges)), None):
         raise typer.BadParameter(f"{task.name} has no {odd!r}; it has: {', '.join((*task.columns(), *known))}")
     if settings.get("scheme", SCHEMES[0]) not in SCHEMES:
         raise typer.BadParameter(f"there is no scheme {settings['scheme']!r}; there are: {', '.join(SCHEMES)}")
-    roles = roles_of(task, files, task.columns(), named, settings)
+    judges = [role for role in task.judges if role in named or has_column(files, role, **settings)]
+    roles = roles_of(task, files, (*task.columns(), *judges), named, settings)
     usual = task.name in ("ner", "answer") and all(role == name for role, name in roles.items())
     return records(files, columns=None if usual else roles, task=task.name, **settings)
 
@@ -107,7 +108,9 @@ def rows_of(loaded: Loaded, data: Path, columns: list[str] | None, limit: int | 
         if loaded.options.get("columns"):
             task = loaded.ready()
             named = roles_of(task, [data], task.inputs, named, settings)
-        reading = records(data, columns=named or None, **settings)
+        # As for training: plain text is one document, JSON may hold conversations.
+        kind = "generate" if loaded.task == "generate" else ""
+        reading = records(data, columns=named or None, task=kind, **settings)
     return islice((record.values for record in reading), limit)
 
 

@@ -8,19 +8,14 @@ from pathlib import Path
 from multihead.data.columns import pick
 from multihead.data.lines import lines
 from multihead.data.record import Found, Options, Record, Reject, Row
-from multihead.data.split import VALID
 
-PIECE = 1 << 16  # characters; cut at a line's end where there is one
+PIECE = 1 << 16  # characters; cut at a line's end where there is one, else before a space
 
 
 def document(path: Path, options: Options, found: Found) -> Iterator[Row]:
-    """Pieces with where they stand: `at` characters stand before one, the document has `of`.
-
-    One cut is where the last tenth begins, which is held out for validation where no file is given for it.
-    """
+    """Pieces with where they stand: `at` characters stand before one, the document has `of`."""
     roles = pick(options.columns, ["text"], f"{path}:1")
     total = sum(len(text) for _, text in lines(path, options.encoding, bare=False) if "\0" not in text)
-    border = int(total * (1 - VALID))
     found.update(columns=roles, characters=total)
     held, line, at = "", 1, 0
 
@@ -32,10 +27,9 @@ def document(path: Path, options: Options, found: Found) -> Iterator[Row]:
             yield Reject(str(path), number, "a NUL character in text", "NUL character")
             continue
         held += text
-        while len(held) >= PIECE or (at < border <= at + len(held)):
-            cut = border - at if at < border <= at + len(held) else len(held) if len(held) < 2 * PIECE else PIECE
-            if cut:
-                yield record(held[:cut])
+        while len(held) >= PIECE:
+            cut = len(held) if len(held) < 2 * PIECE else max(held.rfind(" ", 0, PIECE), 0) or PIECE
+            yield record(held[:cut])
             held, at, line = held[cut:], at + cut, number + 1
     if held:
         yield record(held)

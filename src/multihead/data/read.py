@@ -192,6 +192,12 @@ def records(
     return reading
 
 
+def has_column(path: Paths, name: str, **options: Any) -> bool:
+    """Does the first row of a file hold such a column?"""
+    first = next(iter(records(path, **options)), None)
+    return first is not None and name in first.values
+
+
 def schemed(reader: Reader, path: Path, options: Options, found: Found) -> Iterator[Row]:
     """Rows with words and tags, which are read once before to see the scheme of the tags."""
     if options.scheme is None:

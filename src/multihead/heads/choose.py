@@ -192,7 +192,8 @@ def chosen(
         if told is not None:
             told(point)
         allowed = budget.points or 0.0
-        dear = dear or (budget.keep is None and point.feared(times) > allowed)
+        # The whole model loses nothing, however few the rows.
+        dear = dear or (budget.keep is None and point.plan != Cut() and point.feared(times) > allowed)
         if not dear:
             best = point
         elif points(point.loss.value, point.score) > FAR * allowed:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,8 +13,10 @@ from torch import Tensor
 from multihead.build import Loaded
 from multihead.data.batches import plan
 from multihead.models import Encoder, EncoderDecoder, Model, TokenStem, Vocabulary
-from multihead.tasks import TASKS, Batch, Values, Window
+from multihead.tasks import TASKS, Batch, Task, Values, Window
 from multihead.tasks.classify import Classify
+from multihead.tasks.denoise import Denoise
+from multihead.tasks.generate import Generate
 from multihead.tasks.task import distinct
 from multihead.tasks.words import joined
 
@@ -24,18 +27,27 @@ LONGEST = 1 << 20  # a model without a table of positions takes any length
 
 
 def longest(loaded: Loaded) -> int:
-    """How many tokens the model takes at once."""
+    """How many tokens the model takes at once; of one that was trained here, as many as then."""
     body = loaded.model.body
     stem = body.encoder.stem if isinstance(body, EncoderDecoder) else body.stem
     if not isinstance(stem, TokenStem):
         raise ValueError("this model reads pictures or sound; its heads are seen with mh.watch, in Python")
-    return LONGEST if stem.positions is None else stem.positions.length
+    most = LONGEST if stem.positions is None else stem.positions.length
+    return most if loaded.task is None else min(most, loaded.ready().size)
+
+
+def spoken(values: Values) -> list[Any]:
+    """The messages of a conversation; of any other row, none."""
+    said = values.get("conversation", values.get("messages"))
+    return said if isinstance(said, list) and all(isinstance(message, Mapping) for message in said) else []
 
 
 def texts(values: Values) -> tuple[str, ...]:
     """The text of a row, or its two texts; where no column has a name that is known, the first that holds text."""
     if "tokens" in values:
         return (joined(values["tokens"])[0],)
+    if said := spoken(values):
+        return ("\n".join(f"{message.get('role')}: {message.get('content')}" for message in said),)
     for pair in PAIRS:
         if all(isinstance(values.get(name), str) for name in pair):
             return tuple(values[name] for name in pair)
@@ -46,15 +58,26 @@ def texts(values: Values) -> tuple[str, ...]:
     return (found[0],)
 
 
+def windows_of(task: Task, values: Values) -> list[Window]:
+    """A row as the model reads it. Running text, which is encoded in one piece, is cut as for training: each window has
+    the token behind it too, which is only foretold."""
+    if not isinstance(task, Generate) or "text" not in values:
+        return task.encode(values)
+    (whole,) = task.encode(values)
+    starts = range(0, len(whole["tokens"]) - 1, task.size)
+    return [{"tokens": whole["tokens"][start : start + task.size + 1]} for start in starts]
+
+
 class Feed:
     """Rows of a file -> what one model reads."""
 
     def __init__(self, loaded: Loaded) -> None:
         self.loaded = loaded
         self.pair = isinstance(loaded.model.body, EncoderDecoder)
-        # Tasks that write, or fill masks, are fed plain text: what they train on is not what is asked about here.
+        # Tasks that translate, or fill masks, are fed plain text: what they train on is not what is asked about here.
         reads = isinstance(loaded.model.body, Encoder) and not isinstance(loaded.model.readout, Vocabulary)
         self.task = loaded.ready() if loaded.task in TASKS and reads else None
+        self.writer = loaded.ready() if loaded.task in ("generate", "denoise") else None
         if self.task is None and loaded.tokenizer is None:
             raise ValueError("this model has no tokenizer; its heads are seen with mh.watch, in Python")
         self.pad = 0 if loaded.tokenizer is None else loaded.tokenizer.special.get("pad", 0)
@@ -63,7 +86,20 @@ class Feed:
         """One row, cut where it is too long for the model."""
         if self.task is not None and self.fits(values):
             return self.task.encode(values)
-        return self.plain(*texts(values))
+        found = texts(values)
+        if isinstance(self.writer, Generate) and spoken(values):
+            return [{"tokens": self.writer.spoken(values)["tokens"][: self.writer.size]}]
+        if self.writer is None or len(found) > 1:
+            return self.plain(*found)
+        written = windows_of(self.writer, values if "text" in values else {"text": found[0]})
+        if isinstance(self.writer, Denoise):
+            return [self._torn(self.writer, window) for window in written if not self.writer.fault([window])]
+        return [{"tokens": window["tokens"][: self.writer.size]} for window in written]
+
+    def _torn(self, task: Denoise, window: Window) -> Window:
+        """A text with gaps, and the whole one."""
+        pair = task.noised(task.collate([window]), 0)
+        return {name: pair[name][0].cpu().numpy() for name in ("tokens", "target")}
 
     def fits(self, values: Values) -> bool:
         """Whether a row has what the task reads; a tagger reads raw text too."""

@@ -12,8 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from multihead.data.batches import plan
+from multihead.heads.feed import windows_of
 from multihead.models import Model
 from multihead.scores import Difference, Interval, Metric, Score, paired
+from multihead.scores.written import Written
 from multihead.tasks import Batch, Scorer, Task, Values, Window
 from multihead.tasks.task import distinct
 
@@ -31,8 +33,8 @@ class Example:
 
 
 def examples(task: Task, rows: Iterable[Values]) -> list[Example]:
-    found = [Example(values, task.encode(values), index) for index, values in enumerate(task.prepare(rows))]
-    if not found:
+    found = [Example(values, windows_of(task, values), index) for index, values in enumerate(task.prepare(rows))]
+    if not any(example.windows for example in found):
         raise ValueError("the data has no row to read")
     return found
 
@@ -82,7 +84,10 @@ def loss_of(whole: Scorer, changed: Scorer, name: str, level: float = 0.95) -> D
     better = whole.result()[name].better
     first, second = (changed, whole) if better == "higher" else (whole, changed)
     one, other = with_score(first, name), with_score(second, name)
-    return wary(paired(one, other, level)[name], one.drawn.samples, one.result()[name].unit)
+    found = paired(one, other, level)[name]
+    if found.value == 0 and one.result()[name].unit == "number":
+        return found  # a loss moves with the slightest change of a model: one that stands still hides nothing
+    return wary(found, one.drawn.samples, at_stake(with_score(whole, name), name))
 
 
 def with_score(scorer: Scorer, name: str) -> Metric:
@@ -93,11 +98,20 @@ def with_score(scorer: Scorer, name: str) -> Metric:
     return metric
 
 
-def wary(loss: Difference, samples: int, unit: str) -> Difference:
+def at_stake(metric: Metric, name: str) -> float:
+    """What a score may lose if every row goes wrong: of written texts, and of a number (a loss), all that it is; of
+    answers, as if all of them had been right."""
+    score = metric.result()[name]
+    if isinstance(metric, Written) or score.unit == "number":
+        return score.value
+    return 100.0 if score.unit == "percent" else 1.0
+
+
+def wary(loss: Difference, samples: int, stake: float) -> Difference:
     """Where no row changed, nothing varies and the interval has no width; three in `samples` may still have been
-    missed (the "rule of three", at 95 %), so it is given that."""
+    missed (the "rule of three", at 95 %), so it is given what they can cost."""
     low, high = loss.interval.low, loss.interval.high
-    missed = 3 / max(samples, 3) * (100 if unit == "percent" else 1)
+    missed = 3 / max(samples, 3) * stake
     return loss if low < high else replace(loss, interval=Interval(low - missed, high + missed, 0.95))
 
 

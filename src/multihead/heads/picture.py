@@ -187,7 +187,7 @@ def _words(tokenizer: Tokenizer, encoding: Encoding, *texts: str | None) -> Word
 def _part(loaded: Loaded, text: str, second: str | None, window: int | None) -> tuple[str, str]:
     """The text, or the part of it that was asked for."""
     assert loaded.tokenizer is not None
-    size = loaded.ready().size if loaded.task is not None else longest(loaded)
+    size = longest(loaded)
     parts = Classify(loaded.tokenizer, [], size, min(64, size // 4)).cut(text)
     if len(parts) == 1 or second is not None:
         return text, ""
@@ -204,8 +204,8 @@ def _part(loaded: Loaded, text: str, second: str | None, window: int | None) -> 
 def _written(loaded: Loaded, text: str) -> str:
     """What the model itself makes of the text."""
     try:
-        (prediction,) = loaded.predict([{"source": text}])
-        return str(prediction["target"])
+        (prediction,) = loaded.predict([text])
+        return str(prediction["text" if loaded.task == "denoise" else "target"])
     except (ValueError, KeyError) as error:
         raise ValueError(f"give the text that the decoder shall read, too: --second ({error})") from None
 

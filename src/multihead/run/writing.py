@@ -42,7 +42,9 @@ class Translate(Section):
 
 
 class Summarize(Section):
-    by: Literal["words", "characters"] = key("words", "what ROUGE counts: words, or characters (Chinese)")
+    by: Literal["auto", "words", "characters"] = key(
+        "auto", "what ROUGE counts: words of a-z, or characters (Chinese); auto: by the script"
+    )
     stem: bool = key(False, "ROUGE cuts English endings off first")
 
 

@@ -2,8 +2,8 @@
 answer", 2018).
 
 Lower case, no ASCII punctuation, no a/an/the, single spaces; then equality, and F1 of the bags of words;
-the best over the gold answers. `by="characters"` for Chinese: every Han or kana character is a word, Latin
-words and numbers stay whole, full-width forms are folded (NFKC) and all punctuation goes.
+the best over the gold answers. `by="characters"` for Chinese: every character of a script without spaces (Han, kana,
+Thai …) is a word, other words and numbers stay whole, full-width forms are folded (NFKC) and all punctuation goes.
 """
 
 import re
@@ -23,7 +23,9 @@ from multihead.scores.metric import Drawn, Floats, Score
 By = Literal["words", "characters"]
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 ARTICLES = re.compile(r"\b(a|an|the)\b")
-PIECES = re.compile(r"[^\W\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+|\S")
+# Scripts without spaces between words: Thai and Lao, Burmese, Khmer, kana, Han.
+UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+PIECES = re.compile(rf"[^\W{UNSPACED}]+|\S")
 
 
 def words_of(text: str, by: By = "words") -> list[str]:

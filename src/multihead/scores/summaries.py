@@ -1,8 +1,8 @@
 """ROUGE-1, ROUGE-2 and ROUGE-L (Lin 2004): F1 of shared words, word pairs, and the longest common subsequence.
 
-English as in Google's rouge-score: lower case, words of a-z and 0-9. `by="characters"` for Chinese, as the field
-counts it there: every Han or kana character is a word, Latin words and numbers stay whole, punctuation goes. Of
-several references, each score takes the one that suits it best.
+English as in Google's rouge-score: lower case, words of a-z and 0-9. `by="characters"` for all that is not written in
+these, as the field counts Chinese: every Han, kana or Thai character is a word, words of other scripts and numbers stay
+whole, punctuation goes. Of several references, each score takes the one that suits it best.
 """
 
 import re

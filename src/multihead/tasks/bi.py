@@ -167,9 +167,10 @@ class Bi(Embed):
 
 
 class Unlabelled(Bi):
-    """Data without labels: all its pairs belong together."""
+    """Data without labels: all its pairs belong together. Data to score on may have labels that say yes or no."""
 
     gold = ()
+    judges = ("label",)
 
 
 class Compared(dict[str, Any]):
@@ -185,25 +186,31 @@ class RetrievalScorer(Scorer):
 
     Of more than POOL rows, among those of its own POOL rows: memory stays constant, and larger sets are no harder. A
     second text that is the query itself is no candidate, unless it is a right one. A row counts as right if its cosine
-    is at least 0.5 and it is a right pair, or below and it is not.
+    is at least 0.5 and it is a right pair, or below and it is not. positive: the label of a right pair; None: the one
+    that says yes, and where there are no labels, every pair is one.
     """
 
     main = "mrr"
 
     def __init__(self, positive: str | None, replicates: int, pool: int = POOL) -> None:
         self.positive, self.pool, self.metric = positive, pool, Retrieval(replicates=replicates)
-        self.pairs: list[tuple[str, str, bool, int]] = []
+        self.pairs: list[tuple[str, str, list[str] | None, int]] = []
         self.vectors: dict[str, dict[str, NDArray[Any]]] = {"query": {}, "item": {}}
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
         assert isinstance(prediction, Compared)
-        right = self.positive is None or self.positive in named(values["label"])
+        labels = None if self.positive is None and "label" not in values else named(values["label"])
         query, item = values["text_a"], values["text_b"]
-        self.pairs.append((query, item, right, index))
+        self.pairs.append((query, item, labels, index))
         self.vectors["query"][query], self.vectors["item"][item] = prediction.vectors
         if len(self.pairs) >= self.pool:
             self._rank()
-        return bool(prediction["score"] >= 0.5) == right
+        return bool(prediction["score"] >= 0.5) == self._right(labels)
+
+    def _right(self, labels: Sequence[str] | None) -> bool:
+        if labels is None or self.positive is None:
+            return labels is None or any(label.casefold() in YES for label in labels)
+        return self.positive in labels
 
     def result(self) -> dict[str, Score]:
         self._rank()
@@ -213,11 +220,14 @@ class RetrievalScorer(Scorer):
 
     def _rank(self) -> None:
         """Rank what has been gathered, and forget it."""
+        seen = [label for _, _, labels, _ in self.pairs for label in labels or ()]
+        if self.positive is None and seen:
+            self.positive = _affirmed(seen)
         place = {item: column for column, item in enumerate(self.vectors["item"])}
         wanted: dict[str, set[int]] = {}
         first: dict[str, int] = {}
-        for query, item, right, index in self.pairs:
-            if right:
+        for query, item, labels, index in self.pairs:
+            if self._right(labels):
                 wanted.setdefault(query, set()).add(place[item])
                 first.setdefault(query, index)
         items = np.array(list(self.vectors["item"].values()))
@@ -246,6 +256,18 @@ def positive_of(labels: Iterable[str], wanted: str | None = None) -> str:
             f"{', '.join(known[:20])}{' …' if len(known) > 20 else ''}"
         )
     return found[0]
+
+
+def _affirmed(labels: Sequence[str]) -> str:
+    """As `positive_of`, of labels that a model was not trained with."""
+    try:
+        return positive_of(labels)
+    except ValueError:
+        known = ", ".join(sorted(set(labels))[:20])
+        raise ValueError(
+            f"this model was trained without labels, and those to score on do not say which texts belong together: "
+            f"{known}; write 1 and 0, or give the column another name"
+        ) from None
 
 
 def unit(vector: NDArray[Any]) -> NDArray[Any]:

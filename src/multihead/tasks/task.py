@@ -61,6 +61,7 @@ class Task(ABC):
     name: ClassVar[str]
     inputs: ClassVar[tuple[str, ...]]  # columns that a prediction needs
     gold: ClassVar[tuple[str, ...]]  # columns that training needs on top
+    judges: ClassVar[tuple[str, ...]] = ()  # columns that training does without, and scores heed where they are there
     readout: ReadoutKind
     body: ClassVar[Literal["encoder", "decoder", "pair"]] = "encoder"  # what it sits on; pair: encoder and decoder
     running: bool = False  # trained on running text: all rows one after the other, cut into equal windows

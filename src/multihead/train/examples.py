@@ -279,14 +279,24 @@ class Side:
                 part.limit, part.last, part.looked = self.limit, self.last, True
         return parts
 
-    def _rows(self) -> Iterator[Values]:
-        document, sentences, out = None, 0, False
+    def _placed(self) -> Iterator[dict[str, Any]]:
+        """The rows; of a document that is split, the piece over the border in two."""
         for record in self.reading:
             values = record.placed
+            cut = int(values["of"] * (1 - VALID)) - values["at"] if self.side != "all" and "of" in values else 0
+            if 0 < cut < len(values["text"]):
+                head, tail = values["text"][:cut], values["text"][cut:]
+                yield {**values, "text": head}
+                values |= {"text": tail, "at": values["at"] + cut, "line": values["line"] + head.count("\n")}
+            yield values
+
+    def _rows(self) -> Iterator[Values]:
+        document, sentences, out = None, 0, False
+        for values in self._placed():
             if not self.documents or self.side == "all" or values.get("document", 0) is None:
                 out = self.side != "all" and held_out(values)
             else:
-                mine = (record.file, values.get("document"))
+                mine = (values["file"], values.get("document"))
                 document, sentences = mine, sentences + 1 if mine == document else 0
                 if sentences % STRETCH == 0:
                     out = held_out(values)

@@ -12,7 +12,7 @@ from itertools import islice, takewhile
 from typing import Any
 
 from multihead.data.passages import glanced
-from multihead.data.read import Reading, records
+from multihead.data.read import Reading, has_column, records
 from multihead.data.sides import ROLES, text_of
 from multihead.run import RunFile
 from multihead.tasks import TASKS, Task, Values
@@ -170,15 +170,16 @@ def data_of(run: RunFile, held_out: bool = True) -> tuple[dict[str, Reading], di
     if run.task == "ner" and run.ner is not None and run.ner.scheme != "auto":
         settings["scheme"] = run.ner.scheme
     columns = run.data.columns
-    if run.task == "match" and run.match.kind == "bi" and run.match.target == "classes":
-        first = next(iter(records(run.data.train, **settings)), None)
-        if columns["label"] == "label" and first is not None and "label" not in first.values:
-            del columns["label"]  # pairs without labels: all of them belong together
     names = {"train": run.data.train, "valid": run.data.valid, "test": run.data.test}
+    of_side = {side: columns for side, files in names.items() if files}
+    bi = run.task == "match" and run.match.kind == "bi" and run.match.target == "classes"
+    if bi and columns["label"] == "label" and not has_column(run.data.train, "label", **settings):
+        # Pairs without labels: all of them belong together. Data to score on may have some.
+        alone = {role: name for role, name in columns.items() if role != "label"}
+        of_side = {s: columns if has_column(names[s], "label", **settings) else alone for s in of_side}
     readings = {
-        side: records(files, columns=_columns(run, columns), task=str(run.task), **settings)
-        for side, files in names.items()
-        if files
+        side: records(names[side], columns=_columns(run, mine), task=str(run.task), **settings)
+        for side, mine in of_side.items()
     }
     sides = {side: Side(reading, "all") for side, reading in readings.items()}
     whole = run.task == "ner" and run.ner.context > 0
@@ -201,6 +202,11 @@ def options_of(run: RunFile, train: Side) -> dict[str, Any]:
     section = getattr(run, str(run.task), None)
     if run.task == "translate" and not run.translate.language and not run.translate.tokenize:
         section = run.translate.model_copy(update={"language": script_of(train)})
+    if run.task == "summarize":
+        by = counted_of(train) if run.summarize.by == "auto" else run.summarize.by
+        if run.summarize.stem and by == "characters":
+            raise ValueError("summarize.stem cuts English endings, and ROUGE counts characters here; leave it out")
+        section = run.summarize.model_copy(update={"by": by})
     if TASKS[str(run.task)].readout.over == "vocabulary" and section is not None:
         written = {"decode": run.decode.model_dump(exclude_none=True)} if "decode" in run.parts else {}
         return {**section.model_dump(), **written}
@@ -236,10 +242,26 @@ def number(values: Values) -> float:
 
 
 def script_of(train: Side) -> str:
-    """zh, ja or ko where the targets are written so, without spaces between words that BLEU could split at; else ""."""
-    said = "".join(plain(values["target"]) for values in islice(train(), 100))
+    """zh, ja, ko or th where the targets are written so, without spaces that BLEU could split words at; else ""."""
+    said = targets_of(train)
     count = max(sum(not sign.isspace() for sign in said), 1)
-    for language, signs in (("ja", "\u3040-\u30ff"), ("ko", "\uac00-\ud7a3"), ("zh", "\u4e00-\u9fff")):
+    for language, signs in (
+        ("ja", "\u3040-\u30ff"),
+        ("ko", "\uac00-\ud7a3"),
+        ("th", "\u0e00-\u0e7f"),
+        ("zh", "\u4e00-\u9fff"),
+    ):
         if len(re.findall(f"[{signs}]", said)) > count / (5 if language == "ja" else 2):
             return language
     return ""
+
+
+def counted_of(train: Side) -> str:
+    """What ROUGE counts: words of a-z, which it finds none of in Chinese, Thai or Russian targets: characters there."""
+    letters = [sign for sign in targets_of(train) if sign.isalpha()]
+    return "words" if 2 * sum(sign.isascii() for sign in letters) >= len(letters) else "characters"
+
+
+def targets_of(train: Side) -> str:
+    """The targets of the first rows."""
+    return "".join(plain(values["target"]) for values in islice(train(), 100))

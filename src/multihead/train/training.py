@@ -5,10 +5,9 @@ A run that was stopped, however, goes on from its newest whole checkpoint, bit f
 
 from __future__ import annotations
 
-import math
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
 from itertools import islice
@@ -28,6 +27,7 @@ from multihead.tasks import Prediction, Scorer, Task, Values
 from multihead.tasks.predict import evaluate
 from multihead.train import checkpoints
 from multihead.train.average import averaged, blend, copied, mean, wearing
+from multihead.train.best import above, known, loss_of, mean_score, preferred
 from multihead.train.curves import Curves, points
 from multihead.train.events import Evaluated, Event, Note, Resumed, Saved
 from multihead.train.examples import Data, examples_of
@@ -263,11 +263,11 @@ class Training:
     def _evaluate(self, step: int) -> Evaluated:
         with wearing(self.model, self.average):
             scores, mains, main = self._score()
-            value = scores[main].value
-            best = not self.best or above(scores[main], self.best["score"])
-            self.best["stale"] = 0 if best else self.best["stale"] + 1  # evaluations since the best one
+            best = preferred(scores, main, self.best)
+            gain = not self.best or above(scores[main], self.best["score"])
+            self.best["stale"] = 0 if gain else self.best["stale"] + 1  # evaluations since the score last rose
             if best:
-                self.best |= {"step": step, "score": known(value)}
+                self.best |= {"step": step, "score": known(scores[main].value), "loss": loss_of(scores)}
                 # Older ones stay until no checkpoint speaks of them.
                 tensors = {"model": checkpoints.weights(self.model)}
                 checkpoints.save(self.out / "best", step, tensors, self.best, keep=sys.maxsize)
@@ -277,7 +277,7 @@ class Training:
         return Evaluated(step, scores, main, best, mains=mains)
 
     def _mean(self) -> Iterator[Event]:
-        """The mean of the last checkpoints, against the best weights so far; it is taken if it scores no lower.
+        """The mean of the last checkpoints, against the best weights so far, as if it were the last evaluation.
 
         It follows from the files alone, so a run that is taken up again after its last step finds the same.
         """
@@ -290,8 +290,7 @@ class Training:
             return
         with wearing(self.model, tensors):
             scores, mains, main = self._score()
-        score = self.best.get("score")  # none if best/ was lost
-        best = above(scores[main], score) or scores[main].value == score
+        best = preferred(scores, main, self.best)
         if best:
             self.mean, self.mean_of = tensors, chosen
         found = {name: known(score.value) for name, score in scores.items()}
@@ -329,22 +328,3 @@ def examples_of_subject(subject: Subject, cache: Path) -> Data:
     given = subject.run.data
     files = [Path(file) for file in ([given.train] if isinstance(given.train, str) else given.train)]
     return examples_of(subject.task, subject.sides["train"], cache, files, given.weights)
-
-
-def mean_score(scores: Sequence[Score]) -> Score:
-    """Of numbers from 0 to 1, whatever each is counted in; of losses as they are."""
-    values = [score.value / 100 if score.unit == "percent" else score.value for score in scores]
-    better = scores[0].better
-    return Score(sum(values) / len(values), "share" if better == "higher" else "number", better)
-
-
-def known(value: float) -> float | None:
-    """None for a score that is no number: of pairs that are all alike there is no correlation."""
-    return None if math.isnan(value) else value
-
-
-def above(score: Score, best: float | None) -> bool:
-    """Is a score better than the best so far? Of a loss, the lower one is. Any number is better than none."""
-    if best is None:
-        return not math.isnan(score.value)
-    return score.value > best if score.better == "higher" else score.value < best

@@ -1,0 +1,101 @@
+"""compare, where two models were not trained alike: what can be compared is, with the same numbers as evaluate's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import multihead as mh
+from multihead.build import Loaded, save
+from multihead.cli.compare import compare
+from multihead.cli.rows import reading_of, scored
+from multihead.data.tokenizer import Tokenizer
+from multihead.models import Decoder, Encoder, Model, ModelConfig, Vocabulary
+from multihead.models.families import own_config
+from multihead.tasks.predict import evaluate
+
+WORDS = [f"w{i}" for i in range(12)]
+PAIRS = [(f"w{i} w{i + 1}", f"w{i + (i % 3)} w{i}", int(i % 3 > 0)) for i in range(9)]
+
+
+def bi(place: Path, seed: int, **options: Any) -> str:
+    tokenizer = Tokenizer.train([" ".join(WORDS)], "wordpiece", 60)
+    torch.manual_seed(seed)
+    config = ModelConfig(vocab=len(tokenizer), dim=8, layers=1, heads=2, max_length=16, dropout=0.0)
+    model = Model(Encoder(config), torch.nn.Identity())
+    told = {"kind": "bi", "size": 16, "overlap": 0, **options}
+    save(Loaded(model, own_config(model), tokenizer, task="match", options=told), place)
+    return str(place)
+
+
+def said(capsys: pytest.CaptureFixture[str], *given: Any) -> dict[str, Any]:
+    compare(*given, json=True)
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_bi_encoders_with_and_without_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labelled, alone = bi(tmp_path / "a", 0, positive="1"), bi(tmp_path / "b", 1)
+    data = tmp_path / "test.csv"
+    data.write_text("".join(["text_a,text_b,label\n", *(f"{a},{b},{y}\n" for a, b, y in PAIRS)]))
+    rows = [{"text_a": a, "text_b": b, "label": str(y)} for a, b, y in PAIRS]
+    values = {}
+    for model in (labelled, alone):
+        loaded = mh.load(model)
+        task = loaded.ready()
+        values[model] = evaluate(loaded.model, task, scored(reading_of(task, data, []))).result()["mrr"].value
+        assert loaded.evaluate(rows)["mrr"].value == values[model]
+    blind = mh.load(alone).evaluate({"text_a": a, "text_b": b} for a, b, _ in PAIRS)["mrr"].value
+    assert blind != values[alone]
+    for first, second in ((labelled, alone), (alone, labelled)):
+        found = said(capsys, first, second, data)
+        assert [score["value"] for score in found["scores"]] == [values[first], values[second]]
+        assert all("label" in row for row in found["shown"])
+    odd = tmp_path / "odd.csv"
+    odd.write_text("text_a,text_b,label\nw1,w2,x\nw3,w4,y\n")
+    with pytest.raises(ValueError, match=r"belong together: x, y; write 1 and 0, or"):
+        compare(alone, alone, odd)
+
+
+def test_unlike_ways_of_one_task_are_named_with_the_fix(tmp_path: Path) -> None:
+    models = bi(tmp_path / "a", 0, positive="1"), bi(tmp_path / "b", 0, score=[0.0, 5.0])
+    with pytest.raises(
+        ValueError, match=r"a is scored by mrr, .*b by spearman: .* same \[match\] section, or .*evaluate"
+    ):
+        compare(*models, tmp_path / "none.csv")
+
+
+def foreteller(place: Path, task: str, vocab: int, size: int = 16) -> str:
+    tokenizer = Tokenizer.train([" ".join(WORDS)] * 9, "bpe", vocab)
+    torch.manual_seed(0)
+    config = ModelConfig(vocab=len(tokenizer), dim=8, layers=1, heads=2, max_length=16, dropout=0.0)
+    model = Model(Decoder(config) if task == "generate" else Encoder(config), Vocabulary(config))
+    special = tokenizer.special
+    told = {"start": special["bos"], "stop": [special["eos"]]} if task == "generate" else {}
+    options = {"size": size, "overlap": 0, **told}
+    save(Loaded(model, own_config(model), tokenizer, task=task, options=options), place)
+    return str(place)
+
+
+def test_other_tokens_are_compared_by_bits_or_not_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "text.txt"
+    data.write_text(" ".join(WORDS * 5) + "\n")
+    small, large, short = (
+        foreteller(tmp_path / name, "generate", vocab, size)
+        for name, vocab, size in (("s", 262, 16), ("l", 290, 16), ("w", 262, 15))
+    )
+    found = said(capsys, small, large, data)
+    assert found["main"] == "bits_per_byte"
+    for model, score in zip((small, large), found["scores"], strict=True):
+        assert score["value"] == mh.load(model).evaluate([{"text": data.read_text()}])["bits_per_byte"].value
+    assert found["difference"] is None
+    assert said(capsys, small, small, data)["main"] == "loss"
+    other = said(capsys, small, short, data)  # the same tokens, and windows that are none of the other's
+    assert (other["main"], other["difference"]) == ("loss", None)
+    masks = [foreteller(tmp_path / f"m{vocab}", "mask", vocab) for vocab in (262, 290)]
+    with pytest.raises(ValueError, match=r"different tokens, so their loss per token .* one tokenizer, or"):
+        compare(*masks, data)
