@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from multihead.decode import kept, lean, parts
+from multihead.decode import kept, lean
 from multihead.decode.decoding import reader_of
 from multihead.decode.kept import parts_of
 from multihead.decode.lean import Lean
 from multihead.decode.parts import Scores, readout_of
 from multihead.decode.steps import Prompt, Steps
-from multihead.models import Model
+from multihead.models import Model, packed
 from multihead.watch import watch
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 9], [3, 4, 0, 0, 0], [11, 12, 13, 0, 0]])
@@ -97,10 +97,10 @@ def test_a_source_without_a_token(translator: Callable[..., Model]) -> None:
 @pytest.fixture(params=["packed", "as they are"])
 def packing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Weights as oneDNN wants them, where torch has it, whatever their size; or none of them."""
-    packs = request.param == "packed" and parts._PACKS
-    monkeypatch.setattr(parts, "_PACKS", packs)
-    monkeypatch.setattr(parts, "LARGE", 1)
-    monkeypatch.setattr(parts, "DEAR", 1)
+    packs = request.param == "packed" and packed._HERE
+    monkeypatch.setattr(packed, "_HERE", packs)
+    monkeypatch.setattr(packed, "LARGE", 1)
+    monkeypatch.setattr(packed, "DEAR", 1)
     return packs
 
 
@@ -162,7 +162,7 @@ def test_parts_are_kept_until_a_weight_changes(translator: Callable[..., Model])
 
 def test_large_ones_are_not_kept(translator: Callable[..., Model], monkeypatch: pytest.MonkeyPatch) -> None:
     model = translator()
-    monkeypatch.setattr(kept, "_most", lambda: 1000)
+    monkeypatch.setattr(kept, "most", lambda: 1000)
     one = parts_of(prompts(model, True, False))
     assert parts_of(prompts(model, True, False)) is not one
     assert isinstance(one.readout, Scores)

@@ -1,26 +1,23 @@
 """The parts of a decoder, made ready for decoding, and kept for the next texts as long as its weights are the same.
 
-To make them takes as long as some steps (weights are joined and copied), and most texts are short. Models of which a
-second copy would take more than an eighth of the memory are not kept.
+To make them takes as long as some steps (weights are joined and copied), and most texts are short. Of very
+large models a second copy is too dear: they are not kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 
-from multihead.decode.parts import Function, Layer, affine, layer_of, norm_of, packable, readout_of, tree, unobserved
+from multihead.decode.parts import Function, Layer, affine, layer_of, norm_of, readout_of, tree, unobserved
 from multihead.decode.steps import Prompt
-from multihead.machine import memory
 from multihead.models import Decoder
-
-SHARE = 8  # of the memory, one part
+from multihead.models.packed import most, packable
 
 Stamp = tuple[Any, ...]
 
@@ -66,7 +63,7 @@ def _stamp(prompt: Prompt) -> Stamp | None:
     """
     modules = [*tree(prompt.decoder), *tree(prompt.readout)]
     weights = _weights(modules)
-    if not all(weight.is_cpu for weight in weights) or sum(weight.nbytes for weight in weights) > _most():
+    if not all(weight.is_cpu for weight in weights) or sum(weight.nbytes for weight in weights) > most():
         return None
     copied = _weights(_copied(prompt))
     if any(weight.is_inference() for weight in copied):
@@ -75,12 +72,6 @@ def _stamp(prompt: Prompt) -> Stamp | None:
         sums = [(weight._version, float(weight.sum())) for weight in copied]
     scales = [(id(module), module.__dict__.get("scale")) for module in modules]
     return unobserved(prompt.readout), scales, [weight.data_ptr() for weight in weights], sums
-
-
-@cache
-def _most() -> int:
-    """Bytes of a decoder that is kept."""
-    return memory.limit() // SHARE
 
 
 def _copied(prompt: Prompt) -> Iterator[nn.Module]:

@@ -13,11 +13,7 @@ from torch import Tensor, nn
 from multihead.attention import MultiHeadAttention
 from multihead.decode.steps import Prompt
 from multihead.models import Block, Decoder, FeedForward, Stack, TokenStem, Vocabulary
-
-_DNN: Any = torch.ops.mkldnn
-_PACKS = torch.backends.mkldnn.is_available() and hasattr(_DNN, "_linear_pointwise")
-LARGE = 2**17  # weights of one product, for a second copy
-DEAR = 2**18  # multiplications, for its use: below, oneDNN takes longer to begin
+from multihead.models.packed import pack, packable, pays, product
 
 Function = Callable[[Tensor], Tensor]
 
@@ -108,26 +104,19 @@ def layer_of(block: Any, kept: bool) -> Layer:
 
 
 class Affine:
-    """x [N, D] -> x W' + b [N, O]. Weights of a model that is kept are read again and again, so of larger ones a second
-    copy pays, as oneDNN wants them: the usual product (MKL) takes 1.2 to 6 times as long for a few rows."""
+    """x [N, D] -> x W' + b [N, O]. Weights of a model that is kept are read again and again: larger ones are packed."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, kept: bool) -> None:
         self.weight, self.columns, self.bias, self.kept = weight, weight.t(), bias, kept
 
     def __call__(self, x: Tensor) -> Tensor:
-        if self.kept and packable(self.weight) and len(x) * self.weight.numel() >= DEAR:
-            found: Tensor = _DNN._linear_pointwise(x, self.packed, self.bias, "none", [], "")
-            return found
+        if self.kept and packable(self.weight) and pays(len(x), self.weight):
+            return product(x, self.packed, self.bias)
         return torch.mm(x, self.columns) if self.bias is None else torch.addmm(self.bias, x, self.columns)
 
     @cached_property
     def packed(self) -> Tensor:
-        found: Tensor = _DNN._reorder_linear_weight(self.weight.detach(), None)
-        return found
-
-
-def packable(weight: Tensor) -> bool:
-    return _PACKS and weight.numel() >= LARGE and weight.dtype == torch.float32 and weight.is_cpu
+        return pack(self.weight)
 
 
 def affine(*linears: nn.Linear, kept: bool, scale: float = 1.0) -> Affine:

@@ -12,6 +12,7 @@ import torch
 
 from multihead.data.batches import plan
 from multihead.models import Model
+from multihead.models.packed import packed
 from multihead.tasks.task import Prediction, Scorer, Task, Values, Window, distinct
 
 AHEAD = 1024  # rows that are read before the first of them is answered: enough to find neighbours of equal length
@@ -69,9 +70,10 @@ def read(model: Model, task: Task, windows: Sequence[Window], batch_tokens: int 
     every, which = distinct(windows)
     sizes = np.array([len(window["tokens"]) for window in every], dtype=np.int64)
     said: dict[int, Any] = {}
-    for numbers in plan(sizes, max(batch_tokens, int(sizes.max(initial=1))), 0, 0):
-        batch = task.collate([every[i] for i in numbers])
-        said.update(zip(numbers.tolist(), task.read(model, batch), strict=True))
+    with packed(model):
+        for numbers in plan(sizes, max(batch_tokens, int(sizes.max(initial=1))), 0, 0):
+            batch = task.collate([every[i] for i in numbers])
+            said.update(zip(numbers.tolist(), task.read(model, batch), strict=True))
     return [said[i] for i in which]
 
 
