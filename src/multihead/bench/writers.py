@@ -21,7 +21,7 @@ from multihead.decode import Decoding, decode, greedy
 from multihead.models import EncoderDecoder, Model
 
 THEIRS, CT2, CT2_INT8 = "transformers", "CTranslate2", "CTranslate2 int8"
-SOURCES, LINES = 32, 256  # random ones; of a text
+SOURCES, LINES = 32, 64  # random ones; of a text
 LIMIT, LONGEST = 24, 24  # tokens written and read at most, where they are random
 ENOUGH = 128  # tokens written at most, where a text is read: models of their own know when to stop
 VOCAB, EOS = 8000, 0
