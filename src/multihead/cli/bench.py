@@ -53,7 +53,7 @@ def bench(
         typer.Option(help="train: tagged words, pairs (or --data SOURCE --data TARGET), a text; decode: a text."),
     ] = None,
     model: Annotated[
-        Path | None, typer.Option("--from", help="train, ner: a BERT, else MiniLM; decode: a Marian or BART.")
+        Path | None, typer.Option("--from", help="train, ner: a BERT, else MiniLM; decode: a Marian.")
     ] = None,
     megabytes: Annotated[str, typer.Option(help="corpus: sizes of the text, separated by commas.")] = "10,1000",
     out: Annotated[Path | None, typer.Option(help="Folder for the table and the picture.")] = None,
