@@ -67,6 +67,10 @@ def borders(body: Body, writes: Tokenizer, generation: Json) -> Json:
 def decoding(body: Body, generation: Json) -> Json:
     """How text is to be written, in our words; what the file leaves open is left to the task."""
     found = {ours: generation[theirs] for theirs, ours in DECODING.items() if generation.get(theirs) is not None}
+    if found.get("temperature") == 0:  # many write so for the likeliest token
+        del found["temperature"]
+        found["sample"] = False
+    vocab = (body.decoder if isinstance(body, EncoderDecoder) else body).config.vocab
     left = [name for name in UNKNOWN if generation.get(name) not in NOTHING]
     most, least = (generation.get(name) for name in ("max_length", "min_length"))
     end = generation.get("forced_eos_token_id")
@@ -75,7 +79,7 @@ def decoding(body: Body, generation: Json) -> Json:
             if length not in (None, unchosen):
                 found.setdefault(name, max(length - 1, 0))  # without the start token
         if end is not None:
-            found["end"] = tuple(end) if isinstance(end, list) else (end,)
+            found["end"] = tuple(one for one in (end if isinstance(end, list) else [end]) if 0 <= one < vocab)
     else:  # of one that only writes, lengths count the prompt too
         if most not in (None, UNCHOSEN) and "max_length" not in found:
             found["with_prompt"] = most
@@ -85,7 +89,7 @@ def decoding(body: Body, generation: Json) -> Json:
         found["early"] = "full"
     words = generation.get("bad_words_ids") or []
     if forbidden := {*(generation.get("suppress_tokens") or []), *(word[0] for word in words if len(word) == 1)}:
-        found["forbidden"] = tuple(sorted(forbidden))
+        found["forbidden"] = tuple(sorted(one for one in forbidden if 0 <= one < vocab))
     left += ["bad_words_ids of several tokens"] if any(len(word) > 1 for word in words) else []
     if left:
         log.warning("the model's generation settings are not all followed here: %s", ", ".join(left))

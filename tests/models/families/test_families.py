@@ -369,6 +369,12 @@ def test_what_is_not_followed_is_said(caplog: pytest.LogCaptureFixture) -> None:
     assert decoding(writer, counted) == {"with_prompt": 30}
     assert decoding(writer, {"max_length": 30, "max_new_tokens": 7}) == {"max_length": 7}
     assert "num_return_sequences, min_length, which counts the prompt, forced_eos_token_id" in caplog.text
+    # The likeliest token, and tokens that the model does not have.
+    assert decoding(writer, {"do_sample": True, "temperature": 0.0, "suppress_tokens": [-1, 3, 8]}) == {
+        "sample": False,
+        "forbidden": (3,),
+    }
+    assert decoding(body, {"forced_eos_token_id": [2, 9]}) == {"end": (2,)}
 
 
 @pytest.mark.parametrize("name", PICTURES)
