@@ -13,7 +13,7 @@ from multihead.tasks import IGNORE, Summarize, Translate
 from multihead.tasks.aligned import links
 from multihead.tasks.predict import predictions
 from multihead.tasks.summarize import SummaryScorer, sentence
-from multihead.tasks.translate import Written, combined
+from multihead.tasks.translate import Written, combined, joined
 from multihead.tasks.words import WORDS
 from multihead.train.scratch import with_vocabulary
 
@@ -176,3 +176,9 @@ def test_a_long_text_is_read_from_its_beginning():
     assert window["tokens"][-1] == task.options["stop"][0]
     assert window["cut"] > 30
     assert task.fault([window]) == ""
+
+
+def test_parts_are_joined_as_sentences_are() -> None:
+    assert joined(["", "He left.", "", "He came."]) == "He left. He came."
+    assert joined(["他走了。", "他来了。"]) == "他走了。他来了。"
+    assert joined(["", ""]) == ""

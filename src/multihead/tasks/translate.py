@@ -253,7 +253,7 @@ def joined(texts: Sequence[str]) -> str:
     """Translations of the parts of a source; no space behind a Chinese or Japanese sentence."""
     found = ""
     for text in texts:
-        found += text if not found or found[-1] in "。！？；…，" else f" {text}"
+        found += text if not (found and text) or found[-1] in "。！？；…，" else f" {text}"
     return found
 
 
