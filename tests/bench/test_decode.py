@@ -50,8 +50,16 @@ def test_run(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert [(line["beam"], line["batch"]) for line in shown["lines"]] == [(1, 4), (5, 4)]
     assert shown["lines"][0]["ratios"][writers.THEIRS]["minima"] == pytest.approx(1 / 3.2)
     assert AGAIN in shown["lines"][0]["ratios"]
-    decode.show(decode.Report({"cpu": "x"}, "m", [], [decode.Line(1, 4, 2, 9, {OURS: 1.0}, {}, {})]), decode.Console())
-    assert "Decoding" in capsys.readouterr().out
+
+
+def test_all_numbers_are_seen_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    names = (writers.THEIRS, writers.CT2, writers.CT2_INT8, AGAIN)
+    ratios = {name: Ratio(0.1, 1 / 12.34, 1 / 56.78, 1 / 11.22, 0.95) for name in names}
+    line = decode.Line(5, 32, 9, 123_456, {OURS: 1.0}, ratios, dict.fromkeys(names, 0.5))
+    decode.show(decode.Report({"cpu": "x"}, "m", [], [line]), decode.Console(width=80))
+    shown = capsys.readouterr().out
+    assert "123,456" in shown
+    assert shown.count("12.34") == shown.count("11.22–56.78") == shown.count("[50%]") == 4
 
 
 def test_a_slow_or_wrong_run_fails(small: Path) -> None:

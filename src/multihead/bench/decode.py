@@ -136,8 +136,9 @@ def show(report: Report, console: Console) -> None:
         f"the share that is. Bar: {BAR:g} times transformers. Ours again: the noise."
     )
     table = Table(title="Decoding: their time ÷ ours (median of pairs, interval)", caption=caption, box=SIMPLE_HEAD)
-    for column in ("beam", "batch", "ours, tokens/s", *names, ""):
-        table.add_column(column, justify="right", overflow="fold")
+    table.collapse_padding, table.pad_edge = True, False  # all of it in 80 columns
+    for column in ("beam", "batch", "ours,\ntokens/s", *(name.replace(" ", "\n") for name in names), ""):
+        table.add_column(column, justify="right", no_wrap=True)
     for one in report.lines:
         cells = [_cell(one, name) for name in names]
         verdict = "[green]ok[/]" if one.holds else "[bold red]FAIL[/]"
