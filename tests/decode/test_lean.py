@@ -160,10 +160,11 @@ def test_parts_are_kept_until_a_weight_changes(translator: Callable[..., Model])
     assert parts_of(prompts(model, True, False)) is not before
 
 
+@pytest.mark.usefixtures("packing")
 def test_large_ones_are_not_kept(translator: Callable[..., Model], monkeypatch: pytest.MonkeyPatch) -> None:
     model = translator()
     monkeypatch.setattr(kept, "most", lambda: 1000)
     one = parts_of(prompts(model, True, False))
     assert parts_of(prompts(model, True, False)) is not one
     assert isinstance(one.readout, Scores)
-    assert not one.readout.kept
+    assert not one.readout.packs

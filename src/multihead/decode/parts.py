@@ -107,10 +107,11 @@ class Affine:
     """x [N, D] -> x W' + b [N, O]. Weights of a model that is kept are read again and again: larger ones are packed."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, kept: bool) -> None:
-        self.weight, self.columns, self.bias, self.kept = weight, weight.t(), bias, kept
+        self.weight, self.columns, self.bias = weight, weight.t(), bias
+        self.packs = kept and packable(weight)
 
     def __call__(self, x: Tensor) -> Tensor:
-        if self.kept and packable(self.weight) and pays(len(x), self.weight):
+        if self.packs and pays(len(x), self.weight):
             return product(x, self.packed, self.bias)
         return torch.mm(x, self.columns) if self.bias is None else torch.addmm(self.bias, x, self.columns)
 
