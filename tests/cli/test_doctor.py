@@ -1,6 +1,8 @@
 import json
+from functools import partial
 
 import pytest
+import torch
 
 from multihead.cli import doctor
 from multihead.machine import precision
@@ -29,12 +31,16 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 < found["memory"]["resident"] <= found["memory"]["peak"]
 
 
-def test_kernels_are_seen_not_said() -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+def test_kernels_are_seen_not_said(threads: int, request: pytest.FixtureRequest) -> None:
+    request.addfinalizer(partial(torch.set_num_threads, torch.get_num_threads()))
+    torch.set_num_threads(threads)
     assert doctor.kernels() == {
         "plain": "fused",
         "causal": "fused",
         "padded": "fused",
         "packed": "fused",
+        "texts of 32 tokens": "fused" if threads == 1 else "explicit",  # plain products gain from a second thread
         "grouped heads": "fused",
         "value width ≠ key width": "fused",
         "attention dropout": "explicit",
@@ -51,7 +57,7 @@ def test_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
         "auto is fp32",
         "SIGILL",
         "keras missing: pip install 'multihead[bench]'",
-        "explicit: attention dropout",
+        "attention dropout, learned bias, training",
     ):
         assert text in shown
     assert shown.count("leave the fused kernel") == 1, "said plainly, and once"

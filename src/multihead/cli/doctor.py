@@ -83,17 +83,18 @@ def kernels() -> dict[str, str]:
             self.fused |= "flash_attention" in str(func)
             return func(*args, **(kwargs or {}))
 
-    def taken(attention: nn.Module, mask: Mask | None = None, position: Position | None = None) -> str:
+    def taken(attention: nn.Module, mask: Mask | None = None, position: Position | None = None, T: int = 128) -> str:
         with Seen() as seen:  # type: ignore[no-untyped-call]
-            attention(torch.randn(2, 6, 16), mask=mask, position=position).sum().backward()
+            attention(torch.randn(2, T, 16), mask=mask, position=position).sum().backward()
         return "fused" if seen.fused else "explicit"
 
     plain = MultiHeadAttention(16, 4)
     return {
         "plain": taken(plain),
         "causal": taken(plain, Mask.causal()),
-        "padded": taken(plain, Mask.lengths([6, 3])),
-        "packed": taken(plain, Mask.segments(torch.tensor([[0, 0, 1, 1, 1, 2]] * 2))),
+        "padded": taken(plain, Mask.lengths([128, 50])),
+        "packed": taken(plain, Mask.segments(torch.arange(128).div(50).long().expand(2, -1))),
+        "texts of 32 tokens": taken(plain, T=32),
         "grouped heads": taken(MultiHeadAttention(16, 4, kv_heads=2)),
         "value width ≠ key width": taken(MultiHeadAttention(16, 4, key_dim=4, value_dim=6)),
         "attention dropout": taken(MultiHeadAttention(16, 4, dropout=0.1)),
