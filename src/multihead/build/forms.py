@@ -1,4 +1,5 @@
-"""Models that no directory holds: new ones in a family's shape, a body under another readout, two models joined."""
+"""Models that no directory holds: new ones in a family's shape, a body under another readout, two models joined, one
+that wrote and shall read."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ from multihead.models.families import (
     plan_of,
     shape_of,
 )
+from multihead.models.hollow import Hollow
 
 
 def create(
@@ -98,6 +100,23 @@ def join(encoder: Loaded, decoder: Loaded) -> Loaded:
         generation=decoder.generation,
         preprocessor=encoder.preprocessor,
     )
+
+
+def reading(loaded: Loaded) -> Loaded:
+    """A model that writes as one that reads: a language model whose tokens see all others, not only those before them
+    (BehnamGhader et al. 2024), or the encoder of two sides. Others are given back as they are."""
+    body, tokenizer = loaded.model.body, loaded.tokenizer
+    if isinstance(body, EncoderDecoder) and isinstance(body.encoder.stem, TokenStem):
+        reads = body.encoder
+    elif not isinstance(body, Decoder):
+        return loaded
+    else:
+        with Hollow():
+            reads = Encoder(body.config)
+        reads.load_state_dict(body.state_dict(), assign=True)
+        tokenizer = None if tokenizer is None else tokenizer.parting()
+    model = Model(reads, torch.nn.Identity()).eval()
+    return Loaded(model, own_config(model), tokenizer)
 
 
 def trunk_of(loaded: Loaded) -> Loaded:

@@ -123,6 +123,8 @@ def announce(training: Training, console: object) -> None:
         told = f"{about(part.task)}, {len(data.sizes):,} windows, {data.sizes.sum():,} tokens"
         if subject.name:
             say(f"{subject.name}: {told}{', auxiliary' if subject.auxiliary else ''}")
+    if wrote := training.subjects[0].wrote:
+        say(f"from: a {wrote} writes; it is trained to read, every token with all others in sight")
     total = training.order.steps
     done = checkpoints.steps(training.out / "checkpoints")[-1:] == [total]
     wait = (

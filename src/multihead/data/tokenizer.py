@@ -97,6 +97,16 @@ class Tokenizer:
         with calm("the texts"):
             return Tokenizer(*learn(texts, kind, vocab, lowercase))
 
+    def parting(self) -> Tokenizer:
+        """One that puts something between two texts: itself, or, where nothing stands there (GPT-2, Qwen), one that
+        puts what ends a text behind each, if there is such a token."""
+        if "eos" not in self.special or any(self.encode("a", "b").special):
+            return self
+        inner = tokenizers.Tokenizer.from_str(self.inner.to_str())
+        vocabularies.add_ends(inner, self.named)
+        kept = {name: content for name, content in self.files.items() if name == "chat_template.jinja"}
+        return Tokenizer(inner, self.named, template=self.template, files=kept)
+
     def save(self, directory: Path) -> list[Path]:
         """Files that were loaded, unchanged, and a tokenizer.json where one can hold it all; returns what was
         written."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,14 +139,7 @@ def add_tokens(directory: Path, inner: Tokenizer, config: dict[str, Any], named:
 
 def add_template(inner: Tokenizer, config: dict[str, Any], family: str, named: dict[str, str]) -> None:
     """What stands before, between and behind texts, where tokenizer.json does not say it."""
-
-    def number(name: str) -> tuple[str, int]:
-        token = named.get(name, "")
-        found = inner.token_to_id(token)
-        if found is None:
-            raise ValueError(f"the tokenizer has no {name} token ({token!r}); name it in tokenizer_config.json")
-        return token, found
-
+    number = partial(_number, inner, named)
     if family in ("bert", "distilbert"):
         (cls, i), (sep, j) = number("cls"), number("sep")
         single, pair, used = (
@@ -162,8 +156,8 @@ def add_template(inner: Tokenizer, config: dict[str, Any], family: str, named: d
         )
         return
     elif family in ("t5", "marian"):
-        eos, i = number("eos")
-        single, pair, used = f"$A {eos}", f"$A {eos} $B {eos}", [(eos, i)]
+        add_ends(inner, named)
+        return
     else:
         first = [number("bos")] if config.get("add_bos_token", family == "llama") else []
         last = [number("eos")] if config.get("add_eos_token", False) else []
@@ -173,3 +167,19 @@ def add_template(inner: Tokenizer, config: dict[str, Any], family: str, named: d
         single, pair = "$A".join(around), "$A".join(around) + " " + "$B:1".join(around)
         used = list(dict.fromkeys(first + last))
     inner.post_processor = processors.TemplateProcessing(single, pair, used)
+
+
+def add_ends(inner: Tokenizer, named: dict[str, str]) -> None:
+    """What ends a text stands behind each; what was done before to where tokens stand (ByteLevel) is done still."""
+    eos, i = _number(inner, named, "eos")
+    ends = processors.TemplateProcessing(f"$A {eos}", f"$A {eos} $B {eos}", [(eos, i)])
+    before = inner.post_processor
+    inner.post_processor = ends if before is None else processors.Sequence([before, ends])
+
+
+def _number(inner: Tokenizer, named: dict[str, str], name: str) -> tuple[str, int]:
+    token = named.get(name, "")
+    found = inner.token_to_id(token)
+    if found is None:
+        raise ValueError(f"the tokenizer has no {name} token ({token!r}); name it in tokenizer_config.json")
+    return token, found

@@ -13,7 +13,7 @@ from itertools import islice
 
 import torch
 
-from multihead.build import Loaded, load, with_readout
+from multihead.build import Loaded, load, reading, with_readout
 from multihead.data.unspelt import unspelt
 from multihead.machine.device import device_of
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, Vocabulary
@@ -29,7 +29,7 @@ from multihead.train.scratch import scratch, texts_of, with_vocabulary
 UNSPELT = 0.05  # of the characters, for a warning; BERT's Chinese vocabulary has no curly quotes, which are 2 %
 BODIES = {"encoder": Encoder, "decoder": Decoder, "pair": EncoderDecoder}
 WANTED = {
-    "encoder": "writes; {task} wants a model that reads, such as BERT",
+    "encoder": "sees pictures or sound; {task} wants a model that reads text, such as BERT",
     "decoder": "is no language model; {task} wants one that only writes, such as GPT-2 or Llama",
     "pair": "has one side; {task} wants two, such as Marian, BART or T5, or from = {{encoder = …, decoder = …}}",
 }
@@ -41,6 +41,7 @@ class Subject(Read):
 
     loaded: Loaded = field(kw_only=True)
     task: Task = field(kw_only=True)
+    wrote: str = field(default="", kw_only=True)  # the architecture of a model that wrote, and reads now
 
     def called(self, what: str) -> str:
         """What is one of several tasks', by its name: sst2/valid."""
@@ -74,10 +75,12 @@ def set_up(run: RunFile) -> tuple[list[Subject], Model]:
     torch.manual_seed(run.train.seed)
     texts = every[0].sides["train"] if len(every) == 1 else lambda: by_turns([one.sides["train"]() for one in every])
     talks = any(one.options.get("chat") for one in every)
-    loaded = scratch(run, kind, texts, talks) if run.from_ is None else load(run.from_)
+    given = scratch(run, kind, texts, talks) if run.from_ is None else load(run.from_)
+    loaded = reading(given) if kind.body == "encoder" else given
+    wrote = given.architecture if loaded is not given else ""
     subjects: list[Subject] = []
     for one in every:
-        subjects.append(placed(one, loaded, [other.loaded.model for other in subjects]))
+        subjects.append(placed(one, loaded, [other.loaded.model for other in subjects], wrote))
     refuse_unlike(subjects)
     old = {id(parameter) for parameter in known(loaded.model.body, run)}
     for subject in subjects:
@@ -106,7 +109,7 @@ def refuse_unreadable(subject: Subject) -> None:
                 raise ValueError(f"{values['file']}:{values['line']}: {error}") from None
 
 
-def placed(one: Read, loaded: Loaded, others: Sequence[Model]) -> Subject:
+def placed(one: Read, loaded: Loaded, others: Sequence[Model], wrote: str) -> Subject:
     """The task, with its readout on the body; a readout that another task has taken is copied."""
     run = one.run
     if loaded.tokenizer is None:
@@ -124,7 +127,7 @@ def placed(one: Read, loaded: Loaded, others: Sequence[Model]) -> Subject:
     if any(mine.model.readout is other.readout for other in others):
         tied = {id(parameter): parameter for parameter in mine.model.body.parameters()}
         mine.model = Model(mine.model.body, deepcopy(mine.model.readout, tied))
-    return Subject(**{f.name: getattr(one, f.name) for f in fields(Read)}, loaded=mine, task=task)
+    return Subject(**{f.name: getattr(one, f.name) for f in fields(Read)}, loaded=mine, task=task, wrote=wrote)
 
 
 def whole(subjects: Sequence[Subject]) -> Model:
