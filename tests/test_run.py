@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from multihead.run import COLUMNS, RunFile, difference, of_task, read, template, write
 from multihead.run.faults import suggestion
 from multihead.run.file import ONLY_PAIRS, PAIRS, SECTIONS, WRITERS
-from multihead.run.keys import ROLES, Section, Train
+from multihead.run.keys import ROLES, TAUGHT, TEACHABLE, Section, Train
 from multihead.run.toml import line_of, toml
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
@@ -484,6 +484,7 @@ def test_template(task: str, scratch: bool) -> None:
         given = getattr(whole, part).model_fields_set
         columns = set(ROLES) - set(COLUMNS[task]) if part == "data" else set()
         columns |= set() if task in PAIRS else set(ONLY_PAIRS.get(part, ()))
+        columns |= set() if task in TEACHABLE else set(TAUGHT.get(part, ()))
         assert set(SECTIONS[part].model_fields) - given - columns - {"steps"} == set(), part
     for part in run.parts:  # examples of what is unset
         unset = {name: value for name, value in getattr(run, part) if value is None or value == ""}

@@ -23,6 +23,8 @@ COLUMNS = {  # task -> the columns that its training data has
     "mask": ("text",),
     "denoise": ("text",),
 }
+TAUGHT = {"data": ("teacher", "trust")}  # section -> keys for the tasks whose labels have chances:
+TEACHABLE = ("ner", "classify", "match")
 HOME = "~/"  # only this: "~name" is a file
 
 
@@ -74,6 +76,8 @@ class Data(Section):
     weights: Annotated[tuple[Positive, ...], Strict(False)] | None = key(
         None, "how often an epoch goes through each training file; unset: once", (1.0,)
     )
+    teacher: str = key("", "a trained model whose answers are learnt beside the labels; unset: none", "path/to/teacher")
+    trust: Annotated[float, Field(gt=0, le=1)] = key(0.5, "how much they count: 0.5 = as much as the labels, 1 = alone")
     text: Column | None = key(None, "the column with the text: its name, or its number from 1")
     text_a: Column | None = key(None, "the column with the first text")
     text_b: Column | None = key(None, "the column with the second text")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from multihead.run.file import ONLY_PAIRS, PAIRS, known
-from multihead.run.keys import ROLES, Section
+from multihead.run.keys import ROLES, TAUGHT, TEACHABLE, Section
 from multihead.run.text import of_task
 from multihead.run.toml import toml
 
@@ -51,6 +51,7 @@ def template(task: str, *, from_: str = "path/to/model", from_scratch: bool = Fa
     for part in run.parts:
         title = f"  # {TITLES[part]}" if part in TITLES else ""
         hidden = () if task in PAIRS else ONLY_PAIRS.get(part, ())
+        hidden = hidden if task in TEACHABLE else (*hidden, *TAUGHT.get(part, ()))
         lines += ["", f"[{part}]{title}", *_lines(f"{part}.", getattr(run, part), examples, hidden)]
     return "\n".join(lines) + "\n"
 

@@ -40,6 +40,7 @@ def read(source: str | Path, overrides: Sequence[str] = ()) -> RunFile:
     for table in (raw, *_tables(raw.get("tasks"))):
         for data in _tables(table.get("data")):
             data |= {name: _beside(folder, data[name]) for name in ("train", "valid", "test") if name in data}
+            data |= {name: _model_beside(folder, data[name]) for name in ("teacher",) if name in data}
     if "from" in raw:
         raw["from"] = _model_beside(folder, raw["from"])
     given = {override.partition("=")[0].replace(" ", "") for override in overrides}

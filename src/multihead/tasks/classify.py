@@ -42,7 +42,7 @@ class Classify(Task):
     def encode(self, values: Values) -> list[Window]:
         found = [arrays(encoding) for encoding in self.cut(*self.texts(values))]
         if "label" in values:
-            label = self._target(values["label"])
+            label = self._taught(self._target(values["label"]), values.get("belief"))
             found = [{**window, "label": label} for window in found]
         return found
 
@@ -63,6 +63,10 @@ class Classify(Task):
         chances = logits.sigmoid() if self.options.get("multi_label") else logits.softmax(-1)
         return list(chances.cpu().numpy())
 
+    def belief(self, values: Values, windows: Sequence[Window], said: Sequence[Any]) -> NDArray[Any]:
+        """[C]; of a score [1]"""
+        return np.mean(said, axis=0)
+
     def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
         chances = np.mean(said, axis=0)
         scores = {name: float(f"{chance:.6g}") for name, chance in zip(self.labels, chances, strict=True)}
@@ -81,6 +85,13 @@ class Classify(Task):
         if len(numbers) != 1:
             raise ValueError(f"{len(numbers) or 'no'} labels for one text; {SEVERAL}")
         return np.array(numbers[0], dtype=np.int64)
+
+    def _taught(self, target: NDArray[Any], belief: NDArray[Any] | None) -> NDArray[Any]:
+        """The label, and what a teacher believes, as chances [C]."""
+        if belief is None:
+            return target
+        gold = np.eye(len(self.labels))[target] if target.dtype.kind == "i" else target
+        return ((1 - self.trust) * gold + self.trust * belief.reshape(gold.shape)).astype(np.float32)
 
     def _number(self, name: str) -> int:
         if name not in self.numbers:

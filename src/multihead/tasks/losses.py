@@ -12,7 +12,8 @@ from multihead.tasks.task import IGNORE
 def class_loss(
     logits: Tensor, labels: Tensor, smoothing: float = 0.0, weight: Tensor | None = None, agree: float = 0.0
 ) -> Tensor:
-    """Cross-entropy, summed: logits [N, C], labels [N] (IGNORE: none), weight [C] of each class.
+    """Cross-entropy, summed: logits [N, C], labels [N] (IGNORE: none) or chances [N, C] (zeros: none), weight [C] of
+    each class.
 
     smoothing: that share of every label is spread over all classes alike (Szegedy et al. 2016); with 0 the bits are
     those of the plain loss.
@@ -21,13 +22,21 @@ def class_loss(
     """
     logits = whole(logits)
     weight = None if weight is None else weight.to(logits.dtype)
+    if labels.is_floating_point():
+        real = counted(labels)
+        logits, labels = logits[real], labels[real].to(logits.dtype)
     total = F.cross_entropy(
         logits, labels, weight=weight, ignore_index=IGNORE, reduction="sum", label_smoothing=smoothing
     )
     if agree:
-        p, q = logits[labels != IGNORE].log_softmax(-1).chunk(2)
+        p, q = logits[counted(labels)].log_softmax(-1).chunk(2)
         total = total + agree / 2 * ((p.exp() - q.exp()) * (p - q)).sum()
     return total
+
+
+def counted(labels: Tensor) -> Tensor:
+    """Which labels count: [...] of numbers, [..., C] of chances."""
+    return labels.sum(-1) > 0 if labels.is_floating_point() else labels != IGNORE
 
 
 def label_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, agree: float = 0.0) -> Tensor:

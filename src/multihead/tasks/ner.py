@@ -23,7 +23,7 @@ from multihead.data.windows import owned, windows
 from multihead.models import Classes, Encoder, Model, TokenStem
 from multihead.models.crf import Chain, surprise
 from multihead.scores import Score, Spans, Table, Tags, spans
-from multihead.tasks.losses import class_loss
+from multihead.tasks.losses import class_loss, counted
 from multihead.tasks.paths import Chances, Moves, best_legal, best_path, legal
 from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window, frame
 from multihead.tasks.together import Together
@@ -42,6 +42,8 @@ class Ner(Task):
     def __init__(self, tokenizer: Tokenizer, labels: Sequence[str], size: int = 512, overlap: int = 64, **options: Any):
         super().__init__(tokenizer, labels, size, overlap, **options)
         self.rules = legal(self.labels)
+        going_on = (self.numbers.get(f"I-{tag[2:]}", n) if tag[1:2] == "-" else n for n, tag in enumerate(labels))
+        self.inner = np.array([*going_on], dtype=np.int64)  # tag -> that of the pieces behind a word's first one
         self.moves = self.rules  # with a crf, `read` adds what the model has learnt
 
     @classmethod
@@ -105,7 +107,7 @@ class Ner(Task):
         words, text, places = laid_out(values)
         if "tokens" not in values:
             text, places = apart(text, places)
-        return self._windows(words, 0, len(words), text, places, values.get("tags"))
+        return self._windows(words, 0, len(words), text, places, values.get("tags"), values.get("belief"))
 
     def _windows(
         self,
@@ -115,6 +117,7 @@ class Ner(Task):
         text: str,
         places: Sequence[tuple[int, int]],
         tags: Sequence[str] | None,
+        belief: Sequence[NDArray[Any]] | None = None,
     ) -> list[Window]:
         """Of a text and its words, the `count` behind the first ones are asked for, and have these tags."""
         encoding = self.tokenizer.encode(text)
@@ -123,7 +126,7 @@ class Ner(Task):
         kinds = self._kinds(words, owner)
         owner = np.where((owner >= before) & (owner < before + count), owner - before, -1)
         starts = np.concatenate(([True], owner[1:] != owner[:-1])) & (owner >= 0)
-        labels = self._labels(self._mended(tags), owner, starts)
+        labels = self._labels(self._mended(tags), belief, owner, starts)
         head, tail = encoding.ids[:first], encoding.ids[last:]
         room = self.size - len(head) - len(tail)
         cuts = self._cuts(owner, room)
@@ -137,7 +140,7 @@ class Ner(Task):
                 "word": self._framed(np.where(mine & starts[here], owner[here], -1), head, tail, -1),
             }
             if labels is not None:
-                window["labels"] = self._framed(np.where(mine, labels[here], IGNORE), head, tail, IGNORE)
+                window["labels"] = self._learnt(labels[here], mine, head, tail)
             if kinds is not None:
                 window["types"] = self._framed(kinds[here], head, tail, 0)
             if self.options.get("crf"):  # does the sentence begin in this window, and end?
@@ -150,9 +153,9 @@ class Ner(Task):
         −log p(tag | the tags before it), so that losses with and without the crf are on one scale."""
         logits = self.logits(model, batch)
         labels = batch["labels"]
-        count = (labels != IGNORE).sum()
+        count = counted(labels).sum()
         if not isinstance(model.readout, Chain):
-            return class_loss(logits.flatten(0, 1), labels.flatten(), self.smoothing, agree=self.agree), count
+            return class_loss(logits.flatten(0, 1), labels.flatten(0, 1), self.smoothing, agree=self.agree), count
         inner = labels.masked_fill(batch["word"] >= 0, IGNORE)
         pieces = class_loss(logits.flatten(0, 1), inner.flatten(), self.smoothing)
         return self._chain_loss(model.readout, logits, batch) + pieces, count
@@ -188,14 +191,23 @@ class Ner(Task):
         tables = (table.cpu().numpy() for table in (scores, batch["word"]))
         return [row[word >= 0] for row, word in zip(*tables, strict=True)]
 
-    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
-        words, text, places = laid_out(values)
-        scores = np.full((len(words), len(self.labels)), -1e4)
+    def belief(self, values: Values, windows: Sequence[Window], said: Sequence[Any]) -> NDArray[Any]:
+        """[words, C]; with a crf there are none of a word alone."""
+        return np.exp(self._scores(values, len(laid_out(values)[0]), windows, said))
+
+    def _scores(self, values: Values, count: int, windows: Sequence[Window], said: Sequence[Any]) -> NDArray[Any]:
+        """What was said of each word [words, C]"""
+        scores = np.full((count, len(self.labels)), -1e4)
         scores[:, self.numbers.get("O", 0)] = 0.0  # a word of which the tokenizer sees nothing is no entity
         for window, rows in zip(windows, said, strict=True):
             word = window["word"][window["word"] >= 0] - values.get("at", 0)
-            mine = (word >= 0) & (word < len(words))
+            mine = (word >= 0) & (word < count)
             scores[word[mine]] = rows[mine]
+        return scores
+
+    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
+        words, text, places = laid_out(values)
+        scores = self._scores(values, len(words), windows, said)
         crf = bool(self.options.get("crf"))
         path = best_path(scores, self.moves) if crf else best_legal(scores, self.rules)
         tags = [self.labels[i] for i in path]
@@ -229,15 +241,24 @@ class Ner(Task):
         opened = [f"B-{tag[2:]}" if tag.startswith("I-") and last[1:] != tag[1:] else tag for last, tag in pairs]
         return [new if new in self.numbers else tag for new, tag in zip(opened, tags, strict=True)]
 
-    def _labels(self, tags: Sequence[str] | None, owner: NDArray[Any], starts: NDArray[Any]) -> NDArray[Any] | None:
+    def _labels(
+        self,
+        tags: Sequence[str] | None,
+        belief: Sequence[NDArray[Any]] | None,
+        owner: NDArray[Any],
+        starts: NDArray[Any],
+    ) -> NDArray[Any] | None:
+        """Of each token the number of its tag [T], or, with a teacher, the chance of each tag [T, C]."""
         if tags is None:
             return None
-        numbers = [self._number(tag) for tag in tags]
-        inner = [
-            self.numbers.get(f"I-{tag[2:]}", n) if tag[1:2] == "-" else n for tag, n in zip(tags, numbers, strict=True)
-        ]
-        both = np.array([numbers, inner])
-        return np.where(owner >= 0, both[np.where(starts, 0, 1), owner], IGNORE)
+        numbers = np.array([self._number(tag) for tag in tags], dtype=np.int64)
+        if belief is None:
+            both = np.array([numbers, self.inner[numbers]])
+            return np.where(owner >= 0, both[np.where(starts, 0, 1), owner], IGNORE)
+        tag = np.eye(len(self.labels))  # a row of chances for each, and for the pieces behind a word's first
+        chances = (1 - self.trust) * tag[numbers] + self.trust * np.stack(belief)
+        both = np.array([chances, chances @ tag[self.inner]])
+        return np.where((owner >= 0)[:, None], both[np.where(starts, 0, 1), owner], 0.0)
 
     def _number(self, tag: str) -> int:
         if tag not in self.numbers:
@@ -263,6 +284,14 @@ class Ner(Task):
         left = min(low, max(spare // 2, spare - (len(owner) - high)))
         right = min(len(owner) - high, spare - left)
         return [(low - left, high + right)]
+
+    def _learnt(
+        self, labels: NDArray[Any], mine: NDArray[Any], head: Sequence[int], tail: Sequence[int]
+    ) -> NDArray[Any]:
+        """The labels that this window teaches; others are another's."""
+        if labels.ndim == 1:
+            return self._framed(np.where(mine, labels, IGNORE), head, tail, IGNORE)
+        return np.pad(labels * mine[:, None], ((len(head), len(tail)), (0, 0))).astype(np.float32)
 
     @staticmethod
     def _framed(inside: NDArray[Any], head: Sequence[int], tail: Sequence[int], filler: int) -> NDArray[Any]:

@@ -27,7 +27,6 @@ class Refused(dict[str, Any]):
         super().__init__(error={"code": code, "message": message})
 
 
-@torch.inference_mode()
 def predictions(
     model: Model,
     task: Task,
@@ -43,6 +42,30 @@ def predictions(
     strict: a row that the task cannot read is raised; otherwise it is answered with {error: {code, message}}.
     idle: whether no further row comes within so many seconds; those that were read are answered then.
     """
+    for values, windows, said in heard(model, task, rows, batch_tokens, ahead, strict, idle):
+        if isinstance(windows, Refused):
+            yield values, windows
+            continue
+        prediction = task.answer(values, windows, said)
+        unknown = sum(int((window["tokens"] == task.tokenizer.unknown).sum()) for window in windows)
+        lost = sum(int(window.get("cut", 0)) for window in windows)  # tokens that no window holds
+        pieces = len(windows) // task.readings
+        if pieces > 1 or unknown or lost:
+            prediction["receipt"] = {"windows": pieces, "truncated": lost, "unknown": unknown // task.readings}
+        yield values, prediction
+
+
+@torch.inference_mode()
+def heard(
+    model: Model,
+    task: Task,
+    rows: Iterable[Values],
+    batch_tokens: int = 4096,
+    ahead: int | None = None,
+    strict: bool = True,
+    idle: Callable[[float], bool] | None = None,
+) -> Iterator[tuple[Values, list[Window] | Refused, list[Any]]]:
+    """Each row with its windows and what the model said of each of them; see `predictions`."""
     model.eval()
     source = iter(task.prepare(rows))
     if ahead is None:
@@ -52,17 +75,7 @@ def predictions(
         windows = [window for several in encoded if not isinstance(several, Refused) for window in several]
         said = iter(read(model, task, windows, batch_tokens))
         for values, several in zip(block, encoded, strict=True):
-            if isinstance(several, Refused):
-                yield values, several
-                continue
-            prediction = task.answer(values, several, list(islice(said, len(several))))
-            unknown = sum(int((window["tokens"] == task.tokenizer.unknown).sum()) for window in several)
-            lost = sum(int(window.get("cut", 0)) for window in several)  # tokens that no window holds
-            pieces = len(several) // task.readings
-            if pieces > 1 or unknown or lost:
-                told = {"windows": pieces, "truncated": lost, "unknown": unknown // task.readings}
-                prediction["receipt"] = told
-            yield values, prediction
+            yield values, several, [] if isinstance(several, Refused) else list(islice(said, len(several)))
 
 
 def read(model: Model, task: Task, windows: Sequence[Window], batch_tokens: int = 4096) -> list[Any]:

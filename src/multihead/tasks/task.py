@@ -68,6 +68,7 @@ class Task(ABC):
     readings: int = 1  # windows that an input gives which fits: 2 where it is read both ways round
     smoothing: float = 0.0  # of labels, while training
     agree: float = 0.0  # while training, rows are read twice, and so much counts how far the two readings are apart
+    trust: float = 0.0  # of what is learnt, so much is what a teacher believes (`belief` of a row), the rest its labels
     device = torch.device("cpu")  # where the model is, and batches are made for it
 
     def __init__(self, tokenizer: Tokenizer, labels: Sequence[str], size: int = 512, overlap: int = 64, **options: Any):
@@ -112,6 +113,10 @@ class Task(ABC):
     def answer(self, values: Values, windows: Sequence[Window], said: Sequence[Any]) -> Prediction:
         """What was said of an example's windows -> the prediction object."""
 
+    def belief(self, values: Values, windows: Sequence[Window], said: Sequence[Any]) -> NDArray[Any]:
+        """What another model can learn from what was said: the chance of each label, of the row or of each word."""
+        raise NotImplementedError(f"{self.name} has no labels")
+
     @abstractmethod
     def scorer(self, replicates: int = 1000) -> Scorer: ...
 
@@ -148,8 +153,9 @@ class Task(ABC):
                 table = np.stack([window[name] for window in windows])
                 batch[name] = torch.from_numpy(table if table.dtype.kind == "f" else table.astype(np.int64))
                 continue
-            filler = {"tokens": self.pad, "labels": IGNORE, "word": -1}.get(name, 0)
-            table = np.full((len(windows), width, *first.shape[1:]), filler, dtype=np.int64)
+            whole = first.dtype.kind != "f"  # else chances of labels
+            filler = {"tokens": self.pad, "labels": IGNORE, "word": -1}.get(name, 0) if whole else 0
+            table = np.full((len(windows), width, *first.shape[1:]), filler, np.int64 if whole else np.float32)
             for row, window in zip(table, windows, strict=True):
                 row[: len(window[name])] = window[name]
             batch[name] = torch.from_numpy(table)

@@ -162,7 +162,8 @@ def stretches(rows: Iterable[Values], count: int) -> Iterator[Values]:
     document, words = object(), 0
 
     def joint() -> Values:
-        together = {name: [part for values in held for part in values[name]] for name in ("tokens", "tags")}
+        names = [name for name in ("tokens", "tags", "belief") if name in held[0]]
+        together = {name: [part for values in held for part in values[name]] for name in names}
         return {**held[0], **together}
 
     for values in rows:

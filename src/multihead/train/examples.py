@@ -23,6 +23,7 @@ from multihead.tasks import Task, Values, Window
 from multihead.tasks.task import WHOLE
 from multihead.train.loop import Order, Plan
 from multihead.train.running import Running
+from multihead.train.teacher import Teacher
 
 STRETCH = 50  # sentences of a document that are held out together, or not
 DTYPES = {
@@ -142,7 +143,12 @@ Data = Examples | Mixed | Text
 
 
 def examples_of(
-    task: Task, train: Side, cache: Path, files: Sequence[Path], weights: Sequence[float] | None = None
+    task: Task,
+    train: Side,
+    cache: Path,
+    files: Sequence[Path],
+    weights: Sequence[float] | None = None,
+    teacher: Teacher | None = None,
 ) -> Data:
     """All that is trained on, from the cache if it has it. weights: one for each training file."""
     parts = [train] if weights is None else train.parts()
@@ -150,11 +156,11 @@ def examples_of(
         what = "pairs of files" if train.reading.sources[0][1] == "parallel" else "training files"
         raise ValueError(f"data.weights has {len(weights)} numbers for {len(parts)} {what}; give one for each")
     sides = [f"{train.side} {train.limit} {number}/{len(parts)}" for number in range(len(parts))]
-    keys = [cache_key(files, task, side, train.reading.how) for side in sides]
+    keys = [cache_key(files, task, side, train.reading.how, teacher) for side in sides]
     if task.running:
         stores = [running(task, part, cache, key) for part, key in zip(parts, keys, strict=True)]
         return Text([kept.values["tokens"] for kept in stores], task.size, weights)
-    found = [encoded(task, part, cache, key) for part, key in zip(parts, keys, strict=True)]
+    found = [encoded(task, part, cache, key, teacher) for part, key in zip(parts, keys, strict=True)]
     return found[0] if weights is None else Mixed(found, weights)
 
 
@@ -169,16 +175,20 @@ def running(task: Task, rows: Side, cache: Path, key: str) -> store.Store:
     return store.cached(cache, key, {"tokens": dtype}, build)
 
 
-def encoded(task: Task, rows: Side, cache: Path, key: str) -> Examples:
+def encoded(task: Task, rows: Side, cache: Path, key: str, teacher: Teacher | None = None) -> Examples:
     """The windows of all rows, from the cache if it has them. Rows of no use to training are left out, and told."""
+
+    def learnt() -> Iterable[Values]:
+        return task.learnt(rows() if teacher is None else teacher(rows(), rows()))
+
     beside = cache / f"{key}.json"  # what the cache does not say of itself
-    told = read_json(beside) if beside.exists() else _looked(task, rows)
+    told = read_json(beside) if beside.exists() else _looked(task, learnt(), rows.reading)
 
     def build() -> Iterator[dict[str, Any]]:
         left: dict[str, list[Any]] = {}  # reason -> how many, and where the first one stands
         cut = {"rows": 0, "tokens": 0}
         used = windowed = 0
-        for values in task.learnt(rows()):
+        for values in learnt():
             windows, reason = windows_of(task, values)
             if reason:
                 left.setdefault(reason, [0, f"{values.get('file', 'row')}:{values.get('line', '?')}"])[0] += 1
@@ -209,24 +219,30 @@ def windows_of(task: Task, values: Values) -> tuple[list[Window], str]:
         raise ValueError(f"{values['file']}:{values['line']}: {error}") from None
 
 
-def _looked(task: Task, rows: Side) -> dict[str, Any]:
+def _looked(task: Task, rows: Iterable[Values], reading: Reading) -> dict[str, Any]:
     """The fields of a window, by the first one that is of use."""
-    found = (windows_of(task, values) for values in task.learnt(rows()))
+    found = (windows_of(task, values) for values in rows)
     first = next((windows[0] for windows, reason in found if windows and not reason), None)
     if first is None:
-        raise ValueError(f"there is nothing to train on: no row was usable\n{rows.reading}")
+        raise ValueError(f"there is nothing to train on: no row was usable\n{reading}")
     return {
         # One axis is as long as the window (-1), unless the field speaks of the whole window.
         "shapes": {name: array.shape if name in WHOLE else (-1, *array.shape[1:]) for name, array in first.items()},
-        "fields": {name: np.dtype(DTYPES.get(name, array.dtype)).str for name, array in first.items()},
+        "fields": {name: _stored(name, array) for name, array in first.items()},
         "left": {},
         "read": "",
     }
 
 
-def cache_key(files: Iterable[Path], task: Task, side: str, how: Mapping[str, Any]) -> str:
+def _stored(name: str, array: NDArray[Any]) -> str:
+    return np.dtype(array.dtype if array.dtype.kind == "f" else DTYPES.get(name, array.dtype)).str
+
+
+def cache_key(
+    files: Iterable[Path], task: Task, side: str, how: Mapping[str, Any], teacher: Teacher | None = None
+) -> str:
     """Everything that the windows depend on: the files' bytes and how they are read, the tokenizer, the task and its
-    options."""
+    options, and who teaches."""
     options = {
         "task": task.name,
         "labels": task.labels,
@@ -235,6 +251,7 @@ def cache_key(files: Iterable[Path], task: Task, side: str, how: Mapping[str, An
         "options": json.loads(json.dumps({k: v for k, v in task.options.items() if k != "decode"}, default=str)),
         "side": side,
         "how": json.loads(json.dumps(how, default=str)),
+        **({} if teacher is None else {"taught": [teacher.digest, task.trust]}),
     }
     both = dict.fromkeys((task.tokenizer, task.tokenizer.target))
     return store.key(files, "\n".join(one.inner.to_str() + (one.template or "") for one in both).encode(), options)

@@ -15,6 +15,7 @@ from multihead.data.passages import glanced
 from multihead.data.read import Reading, has_column, records
 from multihead.data.sides import ROLES, text_of
 from multihead.run import RunFile
+from multihead.run.keys import TEACHABLE
 from multihead.tasks import TASKS, Task, Values
 from multihead.tasks.bi import positive_of
 from multihead.tasks.classify import named
@@ -136,6 +137,9 @@ def refuse_useless(run: RunFile) -> None:
     usual = type(run.match).model_fields["temperature"].default if run.task == "match" else None
     if run.task == "match" and run.match.kind == "cross" and run.match.temperature != usual:
         raise ValueError('match.temperature is for kind = "bi"; leave it out')
+    if run.data.teacher and (other := unteachable(run)):
+        wanted = "ner without a crf, classify and match of pairs"
+        raise ValueError(f"data.teacher is for {wanted}, and this is {other}; leave it out")
     if run.task == "generate" and run.decode.alignment:
         raise ValueError("decode.alignment is of a source's words, and generate reads none; leave it out")
     unsmoothed = {
@@ -149,6 +153,15 @@ def refuse_useless(run: RunFile) -> None:
     drawn = {f"task = {name}": run.task == name for name in ("mask", "denoise", "generate")}
     if run.train.agree and (why := next((name for name, true in (unsmoothed | drawn).items() if true), None)):
         raise ValueError(f"train.agree is for tagging, classes and translation, and this is {why}; leave one out")
+
+
+def unteachable(run: RunFile) -> str:
+    """Why a task learns no chances of labels, which are what a teacher has; "": it does."""
+    if run.task == "match" and run.match.kind == "bi":
+        return "vectors (match.kind = bi)"
+    if run.task == "ner" and run.ner.crf:
+        return "a crf"
+    return "" if run.task in TEACHABLE else str(run.task)
 
 
 def refuse_unscored(run: RunFile) -> None:

@@ -327,4 +327,4 @@ class Training:
 def examples_of_subject(subject: Subject, cache: Path) -> Data:
     given = subject.run.data
     files = [Path(file) for file in ([given.train] if isinstance(given.train, str) else given.train)]
-    return examples_of(subject.task, subject.sides["train"], cache, files, given.weights)
+    return examples_of(subject.task, subject.sides["train"], cache, files, given.weights, subject.teacher)

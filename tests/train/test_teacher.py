@@ -1,0 +1,150 @@
+"""A student learns what a trained model believes beside its labels, whatever the tokenizers of the two."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from multihead.build import load
+from multihead.run import read
+from multihead.tasks.predict import predictions
+from multihead.train import teacher as room
+from multihead.train.training import Training
+
+from .conftest import runs_of
+
+OTHER = ["tokenizer.kind=bpe", "tokenizer.vocab=300"]
+
+
+@pytest.fixture(params=["classify", "match", "ner"])
+def taught(request, tmp_path):
+    """Runs, and the model of one that has learnt its data."""
+    runs = runs_of(tmp_path, request.param)
+    runs.whole("teacher", *OTHER, steps=80, lr=1e-2)
+    return runs, runs.directory / "teacher" / "model"
+
+
+def chances(model, rows):
+    """Of every row, the chance of each label; of tags, the most likely ones."""
+    loaded = load(model)
+    for _, prediction in predictions(loaded.model, loaded.ready(), rows):
+        yield prediction
+
+
+def test_what_is_learnt_is_the_label_and_the_belief(taught):
+    runs, model = taught
+    for trust in (1.0, 0.25):
+        run = runs.make(f"run-{trust}", f"data.teacher={model}", f"data.trust={trust}")
+        plain = runs.make("plain")
+        assert len(run.examples) == len(plain.examples)
+        said = list(chances(model, run.subjects[0].sides["train"]()))
+        for number, prediction in enumerate(said):
+            learnt, gold = run.examples[number], plain.examples[number]
+            assert learnt["tokens"].tolist() == gold["tokens"].tolist()
+            if runs.task == "ner":
+                first = learnt["word"] >= 0
+                tag = np.eye(len(run.task.labels))[gold["labels"][first]]
+                believed = (learnt["labels"][first] - (1 - trust) * tag) / trust
+                np.testing.assert_allclose(learnt["labels"][gold["labels"] >= 0].sum(1), 1, atol=1e-5)
+                assert not learnt["labels"][gold["labels"] < 0].any()
+                if trust == 1:
+                    best = [run.task.labels[i] for i in believed.argmax(1)]
+                    assert sum(a == b for a, b in zip(best, prediction["tags"], strict=True)) >= len(best) - 1
+            else:
+                tag = np.eye(len(run.task.labels))[gold["label"]].reshape(-1)
+                want = np.array([prediction["scores"][label] for label in run.task.labels])
+                np.testing.assert_allclose(learnt["label"], (1 - trust) * tag + trust * want, atol=1e-5)
+
+
+def test_pieces_behind_the_first_go_on_with_what_the_word_is(tmp_path):
+    runs = runs_of(tmp_path, "ner")
+    runs.whole("teacher", *OTHER)
+    run = runs.make("run", f"data.teacher={runs.directory / 'teacher' / 'model'}", "tokenizer.kind=char")
+    labels = run.task.labels
+    window = next(w for w in (run.examples[i] for i in range(len(run.examples))) if len(w["word"]) > 6)
+    inside = [i for i in range(1, len(window["word"]) - 2) if window["word"][i] >= 0 > window["word"][i + 1]]
+    first = next(i for i in inside if window["labels"][i + 1].any())
+    word, piece = window["labels"][first], window["labels"][first + 1]
+    for kind in ("PER", "LOC"):
+        begins, goes_on = labels.index(f"B-{kind}"), labels.index(f"I-{kind}")
+        assert piece[begins] == 0
+        assert piece[goes_on] == pytest.approx(word[begins] + word[goes_on])
+    assert piece[labels.index("O")] == pytest.approx(word[labels.index("O")])
+
+
+def test_a_teacher_is_worth_more_than_labels_that_say_nothing(tmp_path):
+    """Labels drawn by lot; all that the student knows comes from the teacher."""
+    runs = runs_of(tmp_path, "classify")
+    runs.whole("teacher", *OTHER, steps=80, lr=1e-2)
+    lines = runs.data.read_text(encoding="utf-8").split("\n")
+    good = [line for line in lines[1:] if line]
+    lot = [f"{line.rpartition(',')[0]},{'good' if i % 2 else 'bad'}" for i, line in enumerate(good)]
+    runs.data.write_text("\n".join([lines[0], *lot]) + "\n", encoding="utf-8")
+    valid = tmp_path / "valid.csv"
+    valid.write_text("\n".join([lines[0], *good]) + "\n", encoding="utf-8")
+    model = runs.directory / "teacher" / "model"
+    run = runs.make("run", f"data.valid={valid}", f"data.teacher={model}", "data.trust=1.0", steps=80, lr=1e-2)
+    for _ in run:
+        pass
+    run.finish(replicates=0)
+    assert run.scores["valid"]["accuracy"].value > 0.9
+
+
+def test_it_is_asked_once_and_goes_on_bit_for_bit(taught, monkeypatch):
+    runs, model = taught
+    change = f"data.teacher={model}"
+    want = runs.whole("whole", change)
+    run = runs.make("stopped", change)
+    for event in run:
+        if getattr(event, "step", 0) == 7:
+            break
+    monkeypatch.setattr(room, "heard", lambda *given: pytest.fail("asked again"))
+    assert runs.whole("stopped", change) == want
+    assert want != runs.whole("alone")
+
+
+def test_who_cannot_teach(taught, tmp_path):
+    runs, model = taught
+    others = {"classify": "ner", "match": "classify", "ner": "classify"}
+    (tmp_path / "other").mkdir()
+    other = runs_of(tmp_path / "other", others[runs.task])
+    with pytest.raises(ValueError, match=f"was trained for {runs.task}; {other.task} is wanted"):
+        other.make("run", f"data.teacher={model}")
+    text = runs.data.read_text(encoding="utf-8")
+    wrong = {"classify": "good", "match": "same", "ner": "B-PER"}[runs.task]
+    for name in (wrong, wrong.replace("B-", "I-")):
+        text = text.replace(name, name + "ness")
+    runs.data.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=f"have other labels: .*{wrong}"):
+        runs.make("run", f"data.teacher={model}")
+    if runs.task == "ner":
+        with pytest.raises(ValueError, match=r"data\.teacher is for .*and this is a crf"):
+            runs.make("run", f"data.teacher={model}", "ner.crf=true")
+    if runs.task == "match":
+        with pytest.raises(ValueError, match=r"data\.teacher is for .*and this is vectors"):
+            runs.make("run", f"data.teacher={model}", "match.kind=bi")
+    with pytest.raises(ValueError, match="no such"):
+        runs.make("run", f"data.teacher={tmp_path / 'nowhere'}")
+    with pytest.raises(ValueError, match=r"data\.teacher is for .*and this is mask"):
+        Training(read(f'task = "mask"\nout = "{tmp_path}/m"\n[data]\ntrain = "{runs.data}"\nteacher = "{model}"\n'))
+
+
+def test_scores_are_taught_too(tmp_path):
+    """A number between two ends: what the teacher says of it counts as much as the label."""
+    runs = runs_of(tmp_path, "match")
+    text = runs.data.read_text(encoding="utf-8").replace(",same", ",5").replace(",other", ",1")
+    runs.data.write_text(text, encoding="utf-8")
+    how = ["match.target=score"]
+    runs.whole("teacher", *how, *OTHER, steps=60)
+    model = runs.directory / "teacher" / "model"
+    run = runs.make("run", *how, f"data.teacher={model}")
+    rows = list(run.subjects[0].sides["train"]())
+    for number, prediction in enumerate(chances(model, rows)):
+        want = (float(rows[number]["label"]) + prediction["score"]) / 2
+        assert float(run.examples[number]["label"][()]) * 4 + 1 == pytest.approx(want, abs=1e-4)
+    with pytest.raises(ValueError, match=r"gives scores from 1\.0 to 5\.0, and the data has classes"):
+        runs.make("classes", f"data.teacher={model}")
+    for _ in run:
+        pass
+    assert torch.isfinite(torch.stack([p.sum() for p in run.model.parameters()])).all()
