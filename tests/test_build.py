@@ -378,6 +378,8 @@ def test_a_model_that_wrote_reads(made: dict[str, Path], tmp_path: Path) -> None
         torch.testing.assert_close(reads.model(alone), writes.model.body(alone))
     save(reads, tmp_path)
     assert same(load(tmp_path), reads)
+    with pytest.raises(ValueError, match="no place in transformers: it is a language model that reads"):
+        save(reads, tmp_path, family=True)
     pair = load({"encoder": made["bert"], "decoder": made["gpt2"]})
     assert same(reading(pair), load(made["bert"]))
     bert = load(made["bert"])

@@ -121,6 +121,8 @@ def _own_shape(loaded: Loaded) -> str:
             "its encoder and decoder are of two kinds (joined by from = {encoder, decoder}), and no family has both; "
             "--to multihead has a place for it, and a model trained from one such as BART has one there"
         )
+    if shape.decoder is None and (config.norm == "rms" or config.activation == "gelu_tanh"):  # Llama's, GPT-2's
+        return "it is a language model that reads, every token with all others in sight, and no family there does"
     if config.positions != "learned" and (shape.encoder or config.positions != "rotary"):
         keys.append('model.positions = "learned"')
     if config.norm_first != (shape.decoder is not None):
