@@ -125,6 +125,18 @@ def test_a_question_without_end_is_cut_and_told(tmp_path: Path) -> None:
     assert found[0] == found[2]
 
 
+def test_questions_need_no_answers_to_be_answered(tmp_path: Path) -> None:
+    answer = made(tmp_path, "answer", [])
+    asked = {"id": "1", "question": "who is it"}
+    answered = {"id": "2", "question": "what is it", "answers": [{"text": "it", "answer_start": 0}]}
+    paragraphs = [{"context": "it is Ada", "qas": [asked, answered]}, {"context": "Bo is here", "qas": [asked]}]
+    file = tmp_path / "open.json"
+    file.write_text(json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}))
+    code, found, said = run(answer, str(file))
+    assert code == 0, said
+    assert [next(iter(one)) for one in found] == ["answer"] * 3
+
+
 def test_words_and_raw_text_for_ner(tmp_path: Path) -> None:
     ner = made(tmp_path, "ner", ["O", "B-X", "I-X"], context=5)
     rows = ['{"tokens": []}', '{"tokens": ["fine", "film"]}', "a fine film", '{"tokens": "fine"}', '{"text": ""}']

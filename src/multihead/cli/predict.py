@@ -275,7 +275,7 @@ def table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str
     from multihead.data.record import Record, Reject, Repair
     from multihead.tasks.predict import Refused
 
-    reading = records(path, columns=roles_in(path, task, named, settings), task=task.name, **settings)
+    reading = records(path, columns=roles_in(path, task, named, settings), task=task.name, gold=False, **settings)
     for _, _, rows in reading.sources:
         for row in rows({}):
             if isinstance(row, Record):

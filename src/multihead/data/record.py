@@ -93,6 +93,7 @@ class Options:
     header: bool | None = None
     quoting: bool | None = None
     scheme: str | None = None  # IOB1, BIO, BILOU, BMES, plain
+    gold: bool = True  # False: questions are to be answered, and need no answers
 
 
 Found = dict[str, Any]  # what a reader saw in a file: format, delimiter, header, columns, scheme …

@@ -21,7 +21,7 @@ def squad(path: Path, options: Options, found: Found) -> Iterator[Row]:
             if key == "data" and stream.peek() == "[":
                 seen = True
                 for _ in stream.items():
-                    yield from _article(stream, str(path))
+                    yield from _article(stream, str(path), options.gold)
             else:
                 _, value, _ = stream.value()
                 if key == "version":
@@ -45,7 +45,7 @@ def _members(stream: Stream) -> Iterator[str]:
     stream.take("}")
 
 
-def _article(stream: Stream, file: str) -> Iterator[Row]:
+def _article(stream: Stream, file: str, gold: bool) -> Iterator[Row]:
     try:
         line, article, text = stream.value()
     except Refused as error:
@@ -67,18 +67,23 @@ def _article(stream: Stream, file: str) -> Iterator[Row]:
                 to = text.find(json.dumps(question["id"], ensure_ascii=False), at)
                 marked = to >= 0
                 at, here = (to, here + text.count("\n", at, to)) if marked else (at, here)
-            yield from _question(question, paragraph.get("context"), article.get("title"), (file, here))
+            about = {"context": paragraph.get("context"), "title": article.get("title")}
+            yield from _question(question, about, (file, here), gold)
 
 
-def _question(question: Any, context: Any, title: Any, place: tuple[str, int]) -> Iterator[Row]:
+def _question(question: Any, about: dict[str, Any], place: tuple[str, int], gold: bool) -> Iterator[Row]:
     file, line = place
     if not isinstance(question, dict):
         yield Reject(file, line, "a question that is no object", "not SQuAD")
         return
     name = f"question {question.get('id')!r}"
-    values = {"question": question.get("question"), "context": context}
+    values = {"question": question.get("question"), "context": about["context"]}
     if fault := fault_of(values):
         yield Reject(file, line, f"{name}: {fault[1]}", fault[0])
+        return
+    values |= {"id": question.get("id"), "title": about["title"]}
+    if not gold:
+        yield Record(values, file, line)
         return
     impossible = question.get("is_impossible", False)
     given = question.get("answers")
@@ -103,5 +108,5 @@ def _question(question: Any, context: Any, title: Any, place: tuple[str, int]) -
     if reasons and not answers:
         yield Reject(file, line, f"{name}: {reasons[0]}", "answer not in its place")
         return
-    values |= {"id": question.get("id"), "title": title, "answers": answers, "impossible": bool(impossible)}
+    values |= {"answers": answers, "impossible": bool(impossible)}
     yield Record(values, file, line)
