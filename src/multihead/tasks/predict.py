@@ -64,8 +64,9 @@ def heard(
     ahead: int | None = None,
     strict: bool = True,
     idle: Callable[[float], bool] | None = None,
+    precision: str = "fp32",
 ) -> Iterator[tuple[Values, list[Window] | Refused, list[Any]]]:
-    """Each row with its windows and what the model said of each of them; see `predictions`."""
+    """Each row with its windows and what the model said of each of them; see `predictions`. precision: fp32 or bf16."""
     model.eval()
     source = iter(task.prepare(rows))
     if ahead is None:
@@ -73,12 +74,14 @@ def heard(
     while block := list(_together(source, ahead, idle)):
         encoded: list[list[Window] | Refused] = [_encoded(task, values, strict) for values in block]
         windows = [window for several in encoded if not isinstance(several, Refused) for window in several]
-        said = iter(read(model, task, windows, batch_tokens))
+        said = iter(read(model, task, windows, batch_tokens, precision))
         for values, several in zip(block, encoded, strict=True):
             yield values, several, [] if isinstance(several, Refused) else list(islice(said, len(several)))
 
 
-def read(model: Model, task: Task, windows: Sequence[Window], batch_tokens: int = 4096) -> list[Any]:
+def read(
+    model: Model, task: Task, windows: Sequence[Window], batch_tokens: int = 4096, precision: str = "fp32"
+) -> list[Any]:
     """What the model says of each window, in their order; windows of similar length are read together."""
     every, which = distinct(windows)
     sizes = np.array([len(window["tokens"]) for window in every], dtype=np.int64)
@@ -86,7 +89,8 @@ def read(model: Model, task: Task, windows: Sequence[Window], batch_tokens: int 
     with packed(model):
         for numbers in plan(sizes, max(batch_tokens, int(sizes.max(initial=1))), 0, 0):
             batch = task.collate([every[i] for i in numbers])
-            said.update(zip(numbers.tolist(), task.read(model, batch), strict=True))
+            with torch.autocast(task.device.type, torch.bfloat16, enabled=precision == "bf16"):
+                said.update(zip(numbers.tolist(), task.read(model, batch), strict=True))
     return [said[i] for i in which]
 
 

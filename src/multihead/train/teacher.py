@@ -35,9 +35,11 @@ class Teacher:
         self.order = [self.task.numbers[label] for label in student.labels]
         self.digest = sha256(resolve(where) / MANIFEST)
 
+        self.precision = "fp32"  # or bf16, where the run trains in it
+
     def __call__(self, rows: Iterable[Values], again: Iterable[Values]) -> Iterator[Values]:
         """Rows with what the teacher believes of each; `again`: the same rows, for it to read."""
-        said = heard(self.loaded.model, self.task, again)
+        said = heard(self.loaded.model, self.task, again, precision=self.precision)
         for values, (asked, windows, answers) in zip(rows, said, strict=True):
             assert not isinstance(windows, Refused)  # what cannot be read is raised
             yield {**values, "belief": self.task.belief(asked, windows, answers)[..., self.order]}

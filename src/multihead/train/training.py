@@ -57,10 +57,10 @@ class Training:
         torch.set_num_threads(processors() if run.train.threads == "auto" else int(run.train.threads))
         self.subjects: list[Subject]
         self.subjects, self.model = set_up(run)  # of several tasks, the model holds the readouts of all
-        data = [examples_of_subject(subject, self.out / "cache") for subject in self.subjects]
         options = run.train
         device = self.subjects[0].task.device
         precision, self.note = precision_of(began or options.precision, device)
+        data = [examples_of_subject(subject, self.out / "cache", precision) for subject in self.subjects]
         self.plan = Plan(
             epochs=options.epochs or 1,
             steps=options.steps,
@@ -324,7 +324,9 @@ class Training:
                 checkpoints.remove(self.out / "best" / f"step-{step}")
 
 
-def examples_of_subject(subject: Subject, cache: Path) -> Data:
+def examples_of_subject(subject: Subject, cache: Path, precision: str) -> Data:
     given = subject.run.data
+    if subject.teacher is not None:
+        subject.teacher.precision = precision
     files = [Path(file) for file in ([given.train] if isinstance(given.train, str) else given.train)]
     return examples_of(subject.task, subject.sides["train"], cache, files, given.weights, subject.teacher)
