@@ -28,7 +28,7 @@ def test_best_of_all_texts(seed: int, inputs: int, texts: int, size: int, k: int
     if texts > 1:
         start[:, 1] = float("-inf")
     k = min(k, texts * size)
-    values, text, token = best_of(scores, start, k)
+    values, text, token = map(torch.from_numpy, best_of(scores, start.numpy(), k))
     total = scores + start[..., None]
     assert torch.equal(values, total.flatten(1).topk(k).values)
     assert torch.equal(total[torch.arange(inputs)[:, None], text, token], values)

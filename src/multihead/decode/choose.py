@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,10 @@ from multihead.decode.settings import Decoding
 BLOCK = 64  # numbers whose maximum is taken first: vector instructions do that, while topk goes one by one
 ENOUGH = 1024  # of the sorted candidates; nearly always they hold top_p's share, and a full sort is not needed
 COLDEST = 1e-6  # any colder, and quotients are infinite
-Whole = NDArray[np.uint64]
+
+Numbers = NDArray[Any]  # fp32 or fp64
+Wholes = NDArray[np.int64]
+Bits = NDArray[np.uint64]
 
 
 def sound(logits: Tensor) -> Tensor:
@@ -35,35 +39,42 @@ def likeliest(scores: Tensor) -> Tensor:
     return scores.argmax(dim=1)
 
 
-def best_of(scores: Tensor, start: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+def best_of(scores: Tensor, start: Numbers, k: int) -> tuple[Numbers, Wholes, Wholes]:
     """The k largest start[b, i] + scores[b, i, v]: their values, i and v, each [B, k], largest first.
 
-    start [B, n], scores [B, n, V]. The k largest lie in the k blocks with the largest maxima.
+    start [B, n], scores [B, n, V]. On the processor numpy looks for them in the k blocks with the largest maxima.
     """
     B, n, V = scores.shape
+    if scores.device.type != "cpu":
+        top = (scores + torch.from_numpy(start).to(scores)[..., None]).view(B, -1).topk(k)
+        return top.values.cpu().numpy(), *divmod(top.indices.cpu().numpy(), V)
     count = V // BLOCK
     if count < 4 or n * count < 4 * k:
-        values, at = (scores + start[..., None]).view(B, -1).topk(k)
-        return values, at // V, at % V
+        best, at = _largest((scores.numpy() + start[..., None]).reshape(B, -1), k)
+        return best, *divmod(at, V)
     blocks = scores[:, :, : count * BLOCK].unflatten(2, (count, BLOCK))
-    peaks = blocks.amax(dim=3) + start[..., None]  # [B, n, count]
-    _, where = peaks.view(B, -1).topk(k, sorted=False)
-    text, block = where // count, where % count  # [B, k]
-    inside = (torch.arange(B, device=where.device)[:, None], text, block)
-    found = blocks[inside] + start.gather(1, text)[..., None]  # [B, k, BLOCK]
-    found, rest = found.view(B, -1), V - count * BLOCK
+    peaks = blocks.amax(dim=3).numpy() + start[..., None]  # [B, n, count]
+    text, block = divmod(peaks.reshape(B, -1).argpartition(-k, axis=1)[:, -k:], count)  # [B, k]
+    rows, rest = np.arange(B)[:, None], V - count * BLOCK
+    found = (blocks.numpy()[rows, text, block] + start[rows, text][..., None]).reshape(B, -1)  # [B, k * BLOCK]
     if rest:
-        found = torch.cat((found, (scores[:, :, count * BLOCK :] + start[..., None]).view(B, -1)), dim=1)
-    values, at = found.topk(k)
-    here = (at // BLOCK).clamp(max=k - 1)
-    texts, tokens = text.gather(1, here), block.gather(1, here) * BLOCK + at % BLOCK
+        tail = (scores[:, :, count * BLOCK :].numpy() + start[..., None]).reshape(B, -1)
+        found = np.concatenate((found, tail), axis=1)
+    best, at = _largest(found, k)
+    here, token = divmod(np.minimum(at, k * BLOCK - 1), BLOCK)
+    texts, tokens = text[rows, here], block[rows, here] * BLOCK + token
     if rest:
-        tail, beyond = at - k * BLOCK, at >= k * BLOCK
-        texts, tokens = (
-            torch.where(beyond, tail // rest, texts),
-            torch.where(beyond, tail % rest + count * BLOCK, tokens),
-        )
-    return values, texts, tokens
+        behind, (last, token) = at >= k * BLOCK, divmod(at - k * BLOCK, rest)
+        texts, tokens = np.where(behind, last, texts), np.where(behind, token + count * BLOCK, tokens)
+    return best, texts, tokens
+
+
+def _largest(table: Numbers, k: int) -> tuple[Numbers, Wholes]:
+    """The k largest of each row [B, C] and where they are, largest first."""
+    rows = np.arange(len(table))[:, None]
+    at = table.argpartition(-k, axis=1)[:, -k:]
+    at = at[rows, (-table[rows, at]).argsort(axis=1)]
+    return table[rows, at], at
 
 
 class Draws:
@@ -88,7 +99,7 @@ class Draws:
         self.state = self.state[rows.cpu().numpy()]
 
 
-def _mixed(x: Whole) -> Whole:
+def _mixed(x: Bits) -> Bits:
     x = x * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
