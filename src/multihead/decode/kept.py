@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from multihead.decode.parts import Function, Layer, affine, layer_of, norm_of, readout_of, tree, unobserved
+from multihead.decode.recall import Recalls
 from multihead.decode.steps import Prompt
 from multihead.models import Decoder
 from multihead.models.packed import most, packable
@@ -25,7 +26,8 @@ Stamp = tuple[Any, ...]
 @dataclass(frozen=True, slots=True)
 class Parts:
     layers: list[Layer]
-    recalls: Function | None  # memory [N, D] -> keys and values of every layer's cross-attention, side by side
+    remembers: Function | None  # memory [N, D] -> keys and values of every layer's cross-attention, side by side
+    recalls: Recalls | None
     norm: Function
     readout: Function
 
@@ -46,10 +48,11 @@ def parts_of(prompt: Prompt) -> Parts:
 def _made(prompt: Prompt, kept: bool) -> Parts:
     stack = prompt.decoder.stack
     blocks: list[Any] = list(stack.blocks)
-    crossing = [linear for block in blocks if block.cross is not None for linear in (block.cross.k, block.cross.v)]
+    crossing = [block.cross for block in blocks if block.cross is not None]
     return Parts(
         [layer_of(block, kept) for block in blocks],
-        affine(*crossing, kept=kept) if crossing else None,
+        affine(*(linear for cross in crossing for linear in (cross.k, cross.v)), kept=kept) if crossing else None,
+        Recalls(crossing) if crossing else None,
         norm_of(stack.norm),
         readout_of(prompt.readout, kept),
     )
@@ -79,6 +82,7 @@ def _copied(prompt: Prompt) -> Iterator[nn.Module]:
     for block in prompt.decoder.stack.blocks:
         joined = [(part.q, part.k, part.v) for part in (block.attention, block.cross) if part is not None]  # type: ignore[union-attr]
         some = {linear for linears in joined for linear in linears}
+        some |= set() if block.cross is None else {block.cross.out}  # type: ignore[union-attr]
         yield from (one for one in tree(block) if one in some or (isinstance(one, nn.Linear) and packable(one.weight)))
 
 

@@ -19,9 +19,11 @@ from torch import Tensor
 from multihead.attention import Cache, MultiHeadAttention, Position
 from multihead.decode.kept import parts_of
 from multihead.decode.parts import norm_of
+from multihead.decode.recall import Recall
 from multihead.decode.steps import Prompt
 
 ROOM = 32  # new tokens that fit before the pool must grow or be tidied
+SHORT = 2  # times the width of a head: a source of so many tokens is looked at by `Recall`
 
 
 class Lean:
@@ -44,9 +46,11 @@ class Lean:
         self.column, self.used = 0, 0  # tokens read; keys in the pool
         self.first: Tensor | None = None  # [B, 1]: padding before each prompt; None: none
         self.seen: Tensor | None = None  # [B, n, S]: 0 where a text sees a key, else -inf; None: all see all
+        self.apart: Tensor | None = None  # [n, n]: of what is new, a text sees its own only
         self.places: Tensor | None = None  # [B, S]: the columns that the keys stood in, where something asks for them
         self.pool = prompt.tokens.new_empty(0)
         self.crossing: list[tuple[Tensor, Tensor]] = []
+        self.recalls: list[Recall] = []  # instead, of a single short source
         self.memory_seen: Tensor | None = None  # [B, S]
         self.across: Tensor | None = None  # the same for n texts and all heads
 
@@ -85,11 +89,15 @@ class Lean:
 
     def _remember(self, memory: Tensor, keep: Tensor | None) -> None:
         """Of every layer the memory's keys [B*G, K, S] and values [B*G, S, K], and what is seen of it."""
+        assert self.parts.remembers is not None
         assert self.parts.recalls is not None
         B, S, G, K = self.B, memory.shape[1], self.G, self.K
-        flat = self.parts.recalls(memory.flatten(0, 1)).view(B, S, -1, 2, G, K)
+        flat = self.parts.remembers(memory.flatten(0, 1)).view(B, S, -1, 2, G, K)
         keys = flat[:, :, :, 0].permute(2, 0, 3, 4, 1).reshape(-1, B * G, K, S)
         values = flat[:, :, :, 1].permute(2, 0, 3, 1, 4).reshape(-1, B * G, S, K)
+        if B == 1 and keep is None and S <= SHORT * K and memory.dtype.itemsize >= 4:
+            self.recalls = self.parts.recalls.of(keys.flatten(0, 1), values.flatten(0, 1))
+            return
         self.crossing = list(zip(keys, values, strict=True))
         if keep is not None:
             self.memory_seen = memory.new_zeros(keep.shape).masked_fill_(~keep, float("-inf"))
@@ -116,8 +124,11 @@ class Lean:
             x = layer.says(self._attend(asked, keys[i], values[i], add, n)).add_(x)
             x = x if first else layer.norm(x)
             if layer.asks is not None:
-                asked = layer.asks(layer.cross_norm(x) if first else x)
-                x = layer.tells(self._attend(asked, *self.crossing[i], across, n)).add_(x)
+                y = layer.cross_norm(x) if first else x
+                if self.recalls:
+                    x = self.recalls[i](y, x)
+                else:
+                    x = layer.tells(self._attend(layer.asks(y), *self.crossing[i], across, n)).add_(x)
                 x = x if first else layer.cross_norm(x)
             x = layer.feeds(layer.feed_norm(x) if first else x).add_(x)
             x = x if first else layer.feed_norm(x)
@@ -168,18 +179,21 @@ class Lean:
         if self.places is not None:
             self.places[:, start : self.used] = self.column
         if self.seen is not None:
-            self.seen[:, :, start : self.used] = _apart(n, self.seen)
+            if self.apart is None or self.apart.shape[0] != n:
+                self.apart = torch.full((n, n), float("-inf"), dtype=self.seen.dtype, device=self.seen.device)
+                self.apart.fill_diagonal_(0)
+            self.seen[:, :, start : self.used] = self.apart
             if self.window is not None and self.places is not None:
                 far = self.column - self.places[:, None, : self.used] >= self.window
                 self.seen[:, :, : self.used].masked_fill_(far, float("-inf"))
-        shape = (self.B, self.G, n, self.R, self.used)
+        G = 1 if self.B == 1 else self.G  # one input's texts see the same with all heads
         add = None if self.seen is None else self.seen[:, None, :, None, : self.used]
         if self.position is not None and self.position.heads and self.places is not None:
             here = self.places.new_full((1, 1), self.column)
             bias = self.position.bias(here, self.places[:, : self.used]).to(self.pool.dtype)  # [1, H, B, S]
             bias = bias.view(self.G, self.R, self.B, -1).permute(2, 0, 1, 3)[:, :, None]
-            add = bias if add is None else add + bias
-        return None if add is None else add.expand(shape).reshape(self.B * self.G, n * self.R, self.used)
+            add, G = bias if add is None else add + bias, self.G
+        return None if add is None else add.expand(-1, G, n, self.R, -1).reshape(-1, n * self.R, self.used)
 
     def _look_across(self, n: int) -> Tensor | None:
         if self.memory_seen is not None and (self.across is None or self.across.shape[1] != n * self.R):
@@ -193,9 +207,10 @@ class Lean:
         if self.seen is None and n > 1:  # all texts came from one
             self.seen = self.pool.new_zeros(self.B, 1, self.pool.shape[3])
         if self.seen is not None:
-            first = torch.arange(0, self.B * self.n, self.n, device=parents.device)[:, None]
+            if self.B > 1:
+                parents = parents + torch.arange(0, self.B * self.n, self.n, device=parents.device)[:, None]
             S = self.seen.shape[2]
-            self.seen = self.seen.view(-1, S).index_select(0, (first + parents).flatten()).view(self.B, n, S)
+            self.seen = self.seen.view(-1, S).index_select(0, parents.flatten()).view(self.B, n, S)
 
     def _make_room(self, n: int) -> None:
         """Drop the keys that no text sees any more; then, if it is still needed, a larger pool."""
@@ -247,8 +262,3 @@ class Lean:
 
 def _rows(x: Tensor, B: int, rows: Tensor) -> Tensor:
     return x.reshape(B, -1).index_select(0, rows).view(-1, *x.shape[1:])
-
-
-def _apart(n: int, like: Tensor) -> Tensor:
-    """[n, n]: of what is new, a text sees its own only."""
-    return torch.full((n, n), float("-inf"), dtype=like.dtype, device=like.device).fill_diagonal_(0)

@@ -111,7 +111,7 @@ class Affine:
         self.packs = kept and packable(weight)
 
     def __call__(self, x: Tensor) -> Tensor:
-        if self.packs and pays(len(x), self.weight):
+        if self.packs and pays(x.shape[0], self.weight):
             return product(x, self.packed, self.bias)
         return torch.mm(x, self.columns) if self.bias is None else torch.addmm(self.bias, x, self.columns)
 

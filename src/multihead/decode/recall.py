@@ -1,0 +1,63 @@
+"""Cross-attention on a memory that stays as it is while a text is written.
+
+Scores are (x Wq + b) Kᵀ = x (Wq Kᵀ) + b Kᵀ, and what comes out is weights (V Wo): with the brackets worked out once, a
+step multiplies by two tables as wide as the source, with no keys and values between. The weights of a head sum to one,
+so the output's bias, shared out among the heads, is added to V Wo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from multihead.attention import MultiHeadAttention
+
+
+class Recall(NamedTuple):
+    """Of one layer and one source: G key/value heads of R queries each, S tokens."""
+
+    base: Tensor  # [G*R*S]
+    looks: Tensor  # [D, G*R*S]
+    gives: Tensor  # [G*R*S, D]
+    heads: int
+    length: int
+
+    def __call__(self, x: Tensor, add: Tensor) -> Tensor:
+        """x [N, D] looks at the memory; what it finds and add [N, D]"""
+        scores = torch.addmm(self.base, x, self.looks)
+        weights = torch.softmax(scores.view(-1, self.heads, self.length), dim=2)
+        return torch.addmm(add, weights.view(scores.shape), self.gives)
+
+
+class Recalls:
+    """The weights of L layers for it: what asks, and what is told."""
+
+    def __init__(self, attentions: Sequence[MultiHeadAttention]) -> None:
+        one = attentions[0]
+        self.L, self.G, self.R, self.K = len(attentions), one.kv_heads, one.heads // one.kv_heads, one.key_dims[0]
+        asks = [_with_bias(attention) * attention.scale for attention in attentions]  # [G*R*K, D+1]
+        shape = (self.L * self.G, self.R, self.K, -1)
+        self.asks = torch.stack(asks).view(shape).transpose(2, 3).flatten(1, 2)  # [L*G, R*(D+1), K]
+        tells = torch.stack([attention.out.weight.t() for attention in attentions])  # [L, G*R*K, D]
+        self.tells = tells.reshape(shape).transpose(1, 2).flatten(2)  # [L*G, K, R*D]
+        biases: list[Tensor] = [attention.out.bias for attention in attentions]
+        if biases[0] is None:
+            biases = [tells.new_zeros(tells.shape[2])] * self.L
+        self.share = torch.stack(biases)[:, None] / one.heads  # [L, 1, D]
+
+    def of(self, keys: Tensor, values: Tensor) -> list[Recall]:
+        """keys [L*G, K, S], values [L*G, S, K] of one source"""
+        L, G, R, S = self.L, self.G, self.R, keys.shape[2]
+        looks = torch.bmm(self.asks, keys).view(L, G, R, -1, S).permute(0, 3, 1, 2, 4).reshape(L, -1, G * R * S)
+        gives = torch.bmm(values, self.tells).view(L, G, S, R, -1).transpose(2, 3).reshape(L, G * R * S, -1)
+        gives += self.share
+        return [Recall(look[-1], look[:-1], give, G * R, S) for look, give in zip(looks, gives, strict=True)]
+
+
+def _with_bias(attention: MultiHeadAttention) -> Tensor:
+    """The queries' weights [G*R*K, D], and their bias as one column more."""
+    weight, bias = attention.q.weight, attention.q.bias
+    return torch.cat((weight, weight.new_zeros(len(weight), 1) if bias is None else bias[:, None]), dim=1)

@@ -1,0 +1,64 @@
+"""A source looked at by tables made once gives what its keys and values give."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from multihead.decode import lean
+from multihead.decode.decoding import reader_of
+from multihead.decode.lean import Lean
+from multihead.decode.steps import Prompt, Steps
+from multihead.models import Model
+
+SOURCE = torch.tensor([[5, 6, 7, 8, 9]])
+
+
+def prompt(model: Model) -> Prompt:
+    return Prompt(model, torch.full((1, 1), 1), None, model.body.encoder(SOURCE), None)
+
+
+@pytest.mark.parametrize("short", [2, 0], ids=["tables", "keys and values"])
+@torch.inference_mode()
+def test_as_the_model_itself(
+    shape: dict[str, object], short: int, translator: Callable[..., Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lean, "SHORT", short)
+    model = translator(**shape).double()
+    for block in model.body.decoder.stack.blocks:
+        for linear in (block.cross.q, block.cross.out):
+            if linear.bias is not None:
+                linear.bias.normal_()
+    ours, plain = reader_of(prompt(model)), Steps(prompt(model))
+    close = {"rtol": 0.0, "atol": 1e-10}
+    torch.testing.assert_close(ours.start(), plain.start(), **close)
+    if isinstance(ours, Lean):
+        assert bool(ours.recalls) == bool(short)
+    draw, n = torch.Generator().manual_seed(1), 1
+    for place in range(12):
+        parents = None
+        if place in (2, 5, 9):  # one text becomes three, which change places
+            parents, n = torch.randint(0, n, (1, 3), generator=draw), 3
+        tokens = torch.randint(3, 31, (1, n), generator=draw)
+        torch.testing.assert_close(ours.step(tokens, parents), plain.step(tokens, parents), **close)
+
+
+def test_made_anew_when_a_weight_changes(translator: Callable[..., Model]) -> None:
+    model = translator()
+    cross = model.body.decoder.stack.blocks[1].cross
+    for change in (cross.out.weight, cross.out.bias, cross.q.weight, cross.v.bias):
+        change.data.mul_(1.5).add_(0.1)  # torch counts no such write
+        ours, plain = Lean(prompt(model)), Steps(prompt(model))
+        with torch.inference_mode():
+            torch.testing.assert_close(ours.start(), plain.start())
+
+
+@torch.inference_mode()
+def test_a_long_source_keeps_its_keys(translator: Callable[..., Model]) -> None:
+    """Tables are as wide as the source times the heads: of a long one they would be larger than the weights."""
+    model = translator()
+    for length, tables in ((12, True), (13, False)):  # twice the width of a head, and one more
+        memory = model.body.encoder(torch.full((1, length), 7))
+        reader = Lean(Prompt(model, torch.full((1, 1), 1), None, memory, None))
+        reader.start()
+        assert bool(reader.recalls) == tables
