@@ -57,6 +57,20 @@ def test_what_is_learnt_is_the_label_and_the_belief(taught):
                 np.testing.assert_allclose(learnt["label"], (1 - trust) * tag + trust * want, atol=1e-5)
 
 
+def test_of_several_the_mean_is_learnt(taught):
+    runs, model = taught
+    runs.whole("second", *OTHER, "train.seed=2", steps=20, lr=1e-2)
+    both = [str(model), str(runs.directory / "second" / "model")]
+    believed = []
+    for name, who in (("first", both[:1]), ("then", both[1:]), ("both", both)):
+        run = runs.make(name, f"data.teacher={who}", "data.trust=1.0")
+        field = "labels" if runs.task == "ner" else "label"
+        believed.append([run.examples[number][field] for number in range(len(run.examples))])
+    assert any(abs(a - b).max() > 0.01 for a, b in zip(*believed[:2], strict=True))
+    for one, other, mean in zip(*believed, strict=True):
+        np.testing.assert_allclose(mean, (one + other) / 2, atol=1e-6)
+
+
 def test_pieces_behind_the_first_go_on_with_what_the_word_is(tmp_path):
     runs = runs_of(tmp_path, "ner")
     runs.whole("teacher", *OTHER)

@@ -76,7 +76,9 @@ class Data(Section):
     weights: Annotated[tuple[Positive, ...], Strict(False)] | None = key(
         None, "how often an epoch goes through each training file; unset: once", (1.0,)
     )
-    teacher: str = key("", "a trained model whose answers are learnt beside the labels; unset: none", "path/to/teacher")
+    teacher: str | Names = key(
+        "", "a trained model, or a list, whose answers are learnt beside the labels; unset: none", "path/to/teacher"
+    )
     trust: Annotated[float, Field(gt=0, le=1)] = key(0.5, "how much they count: 0.5 = as much as the labels, 1 = alone")
     text: Column | None = key(None, "the column with the text: its name, or its number from 1")
     text_a: Column | None = key(None, "the column with the first text")

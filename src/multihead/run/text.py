@@ -140,6 +140,8 @@ def _model_beside(folder: str, model: Any) -> Any:
     """A model is named from where one stands, as `out` is; where there is none, from the run file's directory."""
     if isinstance(model, dict):
         return {side: _model_beside(folder, one) for side, one in model.items()}
+    if isinstance(model, list):
+        return [_model_beside(folder, one) for one in model]
     if not folder or not isinstance(model, str) or not model or os.path.exists(model):
         return model
     beside = os.path.join(folder, model)

@@ -23,7 +23,7 @@ from multihead.tasks import Task, Values, Window
 from multihead.tasks.task import WHOLE
 from multihead.train.loop import Order, Plan
 from multihead.train.running import Running
-from multihead.train.teacher import Teacher
+from multihead.train.teacher import Teachers
 
 STRETCH = 50  # sentences of a document that are held out together, or not
 DTYPES = {
@@ -148,7 +148,7 @@ def examples_of(
     cache: Path,
     files: Sequence[Path],
     weights: Sequence[float] | None = None,
-    teacher: Teacher | None = None,
+    teachers: Teachers | None = None,
 ) -> Data:
     """All that is trained on, from the cache if it has it. weights: one for each training file."""
     parts = [train] if weights is None else train.parts()
@@ -156,11 +156,11 @@ def examples_of(
         what = "pairs of files" if train.reading.sources[0][1] == "parallel" else "training files"
         raise ValueError(f"data.weights has {len(weights)} numbers for {len(parts)} {what}; give one for each")
     sides = [f"{train.side} {train.limit} {number}/{len(parts)}" for number in range(len(parts))]
-    keys = [cache_key(files, task, side, train.reading.how, teacher) for side in sides]
+    keys = [cache_key(files, task, side, train.reading.how, teachers) for side in sides]
     if task.running:
         stores = [running(task, part, cache, key) for part, key in zip(parts, keys, strict=True)]
         return Text([kept.values["tokens"] for kept in stores], task.size, weights)
-    found = [encoded(task, part, cache, key, teacher) for part, key in zip(parts, keys, strict=True)]
+    found = [encoded(task, part, cache, key, teachers) for part, key in zip(parts, keys, strict=True)]
     return found[0] if weights is None else Mixed(found, weights)
 
 
@@ -175,11 +175,11 @@ def running(task: Task, rows: Side, cache: Path, key: str) -> store.Store:
     return store.cached(cache, key, {"tokens": dtype}, build)
 
 
-def encoded(task: Task, rows: Side, cache: Path, key: str, teacher: Teacher | None = None) -> Examples:
+def encoded(task: Task, rows: Side, cache: Path, key: str, teachers: Teachers | None = None) -> Examples:
     """The windows of all rows, from the cache if it has them. Rows of no use to training are left out, and told."""
 
     def learnt() -> Iterable[Values]:
-        return task.learnt(rows() if teacher is None else teacher(rows(), rows()))
+        return task.learnt(rows() if teachers is None else teachers(rows))
 
     beside = cache / f"{key}.json"  # what the cache does not say of itself
     told = read_json(beside) if beside.exists() else _looked(task, learnt(), rows.reading)
@@ -239,7 +239,7 @@ def _stored(name: str, array: NDArray[Any]) -> str:
 
 
 def cache_key(
-    files: Iterable[Path], task: Task, side: str, how: Mapping[str, Any], teacher: Teacher | None = None
+    files: Iterable[Path], task: Task, side: str, how: Mapping[str, Any], teachers: Teachers | None = None
 ) -> str:
     """Everything that the windows depend on: the files' bytes and how they are read, the tokenizer, the task and its
     options, and who teaches."""
@@ -251,7 +251,7 @@ def cache_key(
         "options": json.loads(json.dumps({k: v for k, v in task.options.items() if k != "decode"}, default=str)),
         "side": side,
         "how": json.loads(json.dumps(how, default=str)),
-        **({} if teacher is None else {"taught": [teacher.digest, task.trust]}),
+        **({} if teachers is None else {"taught": [*teachers.digests, task.trust]}),
     }
     both = dict.fromkeys((task.tokenizer, task.tokenizer.target))
     return store.key(files, "\n".join(one.inner.to_str() + (one.template or "") for one in both).encode(), options)

@@ -25,7 +25,7 @@ from multihead.tasks.ready import borders, longest
 from multihead.train.frozen import limit
 from multihead.train.given import Read, number, read_all
 from multihead.train.scratch import scratch, texts_of, with_vocabulary
-from multihead.train.teacher import Teacher
+from multihead.train.teacher import Teachers
 
 UNSPELT = 0.05  # of the characters, for a warning; BERT's Chinese vocabulary has no curly quotes, which are 2 %
 BODIES = {"encoder": Encoder, "decoder": Decoder, "pair": EncoderDecoder}
@@ -43,7 +43,7 @@ class Subject(Read):
     loaded: Loaded = field(kw_only=True)
     task: Task = field(kw_only=True)
     wrote: str = field(default="", kw_only=True)  # the architecture of a model that wrote, and reads now
-    teacher: Teacher | None = field(default=None, kw_only=True)
+    teachers: Teachers | None = field(default=None, kw_only=True)
 
     def called(self, what: str) -> str:
         """What is one of several tasks', by its name: sst2/valid."""
@@ -129,9 +129,9 @@ def placed(one: Read, loaded: Loaded, others: Sequence[Model], wrote: str) -> Su
     if any(mine.model.readout is other.readout for other in others):
         tied = {id(parameter): parameter for parameter in mine.model.body.parameters()}
         mine.model = Model(mine.model.body, deepcopy(mine.model.readout, tied))
-    teacher, task.trust = (Teacher(run.data.teacher, task), run.data.trust) if run.data.teacher else (None, 0.0)
+    teachers, task.trust = (Teachers(run.data.teacher, task), run.data.trust) if run.data.teacher else (None, 0.0)
     mine_too = {f.name: getattr(one, f.name) for f in fields(Read)}
-    return Subject(**mine_too, loaded=mine, task=task, wrote=wrote, teacher=teacher)
+    return Subject(**mine_too, loaded=mine, task=task, wrote=wrote, teachers=teachers)
 
 
 def whole(subjects: Sequence[Subject]) -> Model:

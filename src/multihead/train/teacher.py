@@ -2,12 +2,15 @@
 
 It is asked once, when the token cache is filled. What it believes, the chance of each label, is kept there as a part of
 what is learnt: (1 - trust) of a row's own label and trust of that. The two may have other tokenizers and other shapes:
-chances are of a text, or of a word.
+chances are of a text, or of a word. Of several teachers, the mean of what they believe is learnt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
 
 from multihead.build import load
 from multihead.data.disk import sha256
@@ -35,11 +38,24 @@ class Teacher:
         self.order = [self.task.numbers[label] for label in student.labels]
         self.digest = sha256(resolve(where) / MANIFEST)
 
+    def believes(self, rows: Iterable[Values], precision: str) -> Iterator[NDArray[Any]]:
+        """Of each row the chance of each label [C], or of each word's [T, C]."""
+        for asked, windows, answers in heard(self.loaded.model, self.task, rows, precision=precision):
+            assert not isinstance(windows, Refused)  # what cannot be read is raised
+            yield self.task.belief(asked, windows, answers)[..., self.order]
+
+
+class Teachers:
+    def __init__(self, where: str | Sequence[str], student: Task) -> None:
+        self.each = [Teacher(one, student) for one in ([where] if isinstance(where, str) else where)]
         self.precision = "fp32"  # or bf16, where the run trains in it
 
-    def __call__(self, rows: Iterable[Values], again: Iterable[Values]) -> Iterator[Values]:
-        """Rows with what the teacher believes of each; `again`: the same rows, for it to read."""
-        said = heard(self.loaded.model, self.task, again, precision=self.precision)
-        for values, (asked, windows, answers) in zip(rows, said, strict=True):
-            assert not isinstance(windows, Refused)  # what cannot be read is raised
-            yield {**values, "belief": self.task.belief(asked, windows, answers)[..., self.order]}
+    @property
+    def digests(self) -> list[str]:
+        return [teacher.digest for teacher in self.each]
+
+    def __call__(self, rows: Callable[[], Iterable[Values]]) -> Iterator[Values]:
+        """Rows with what is believed of each."""
+        believed = [teacher.believes(rows(), self.precision) for teacher in self.each]
+        for values, *said in zip(rows(), *believed, strict=True):
+            yield {**values, "belief": sum(said[1:], said[0]) / len(said)}

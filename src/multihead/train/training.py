@@ -326,7 +326,7 @@ class Training:
 
 def examples_of_subject(subject: Subject, cache: Path, precision: str) -> Data:
     given = subject.run.data
-    if subject.teacher is not None:
-        subject.teacher.precision = precision
+    if subject.teachers is not None:
+        subject.teachers.precision = precision
     files = [Path(file) for file in ([given.train] if isinstance(given.train, str) else given.train)]
-    return examples_of(subject.task, subject.sides["train"], cache, files, given.weights, subject.teacher)
+    return examples_of(subject.task, subject.sides["train"], cache, files, given.weights, subject.teachers)
