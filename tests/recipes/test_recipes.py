@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from multihead.data.split import folded
-from multihead.recipes import recipe, shakespeare
+from multihead.recipes import bundled, recipe, run_file, shakespeare
 from multihead.recipes.benchmarks import reuters
 from multihead.run import read
 from multihead.train.given import data_of
@@ -80,3 +80,14 @@ def test_reuters_becomes_headlines_and_bodies(tmp_path: Path) -> None:
 def test_no_recipe_is_forgotten() -> None:
     folders = {path.name for path in Path(str(recipe("uner_ewt"))).parent.iterdir() if (path / "run.toml").is_file()}
     assert folders == set(RECIPES)
+
+
+def test_recipes_are_found_by_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert {*RECIPES} < {*bundled()}
+    assert run_file("uner_zh") == recipe("uner_zh") / "run.toml"
+    assert run_file("conll2003") == recipe("benchmarks") / "conll2003.toml"
+    assert read(run_file("banking77")).task == "classify"
+    assert run_file("nowhere.toml") == Path("nowhere.toml")
+    Path("uner_zh").write_text("task = 'ner'", encoding="utf-8")
+    assert run_file("uner_zh") == Path("uner_zh")  # a person's own file comes first

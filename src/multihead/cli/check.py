@@ -26,7 +26,7 @@ COLOURS = {"stop": "bold red", "warn": "yellow", "note": "dim"}
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(help="A run file.")],
+    file: Annotated[str, typer.Argument(help="A run file, or the name of a bundled recipe.")],
     changes: Annotated[list[str] | None, typer.Argument(help="Keys to change: data.train=other.csv")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
 ) -> None:
@@ -41,10 +41,11 @@ def check(
 
     from multihead import run
     from multihead.data import check as checks
+    from multihead.recipes import run_file
     from multihead.train.given import data_of
 
     console = Console(highlight=False, stderr=json)
-    whole = run.read(file, changes or [])
+    whole = run.read(run_file(file), changes or [])
     every = {block.name: whole.alone(block) for block in whole.tasks} or {"": whole}
     screen = console.is_terminal  # a line that is kept is kept whole
     auxiliary = {block.name for block in whole.tasks if block.auxiliary}  # of which nothing is held out

@@ -7,7 +7,6 @@ import shlex
 import signal
 import sys
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -26,7 +25,9 @@ app = verb()
 
 @app.command()
 def train(
-    given: Annotated[list[str] | None, typer.Argument(help="A run file, and keys to change: train.lr=3e-5")] = None,
+    given: Annotated[
+        list[str] | None, typer.Argument(help="A run file, or a recipe's name; keys to change: train.lr=3e-5")
+    ] = None,
     task: Annotated[str | None, typer.Option(help="Without a run file: ner, translate …")] = None,
     data: Annotated[str | None, typer.Option(help="Without a run file: the training file.")] = None,
     start: Annotated[str | None, typer.Option("--from", help="Without a run file: the model to start from.")] = None,
@@ -38,6 +39,7 @@ def train(
     \b
     Example:
       multihead train run.toml train.lr=3e-5      (multihead init TASK > run.toml writes one)
+      multihead train shakespeare      (comes with its data: also banking77, uner_zh, tatoeba_en_zh …)
       multihead train --task classify --data reviews.csv out=runs/reviews
       multihead train several.toml tasks.trec.weight=2      (several [[tasks]] that share one trunk)
     """
@@ -49,6 +51,7 @@ def train(
 def run_of(given: list[str], task: str | None, data: str | None, start: str | None) -> RunFile:
     """The run file named first, or one made of flags; what is left are keys to change."""
     from multihead import run
+    from multihead.recipes import run_file
 
     if given and "=" not in given[0]:
         flags = {"--task": ("task", task), "--data": ("data.train", data), "--from": ("from", start)}
@@ -56,7 +59,7 @@ def run_of(given: list[str], task: str | None, data: str | None, start: str | No
             if value is not None:
                 told = f"{key}={shlex.quote(value)}"
                 raise typer.BadParameter(f"{flag} is for runs without a run file; change the file's key: {told}")
-        return run.read(Path(given[0]), given[1:])
+        return run.read(run_file(given[0]), given[1:])
     if task is None or data is None:
         raise typer.BadParameter("name a run file, or give --task and --data; `multihead init TASK` writes a run file")
     changes = [f"data.train={jsons.dumps(data)}", *([f"from={jsons.dumps(start)}"] if start else []), *given]

