@@ -54,11 +54,21 @@ def test_made_anew_when_a_weight_changes(translator: Callable[..., Model]) -> No
 
 
 @torch.inference_mode()
-def test_a_long_source_keeps_its_keys(translator: Callable[..., Model]) -> None:
+def test_a_long_source_keeps_its_keys(translator: Callable[..., Model], monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables are as wide as the source times the heads: of a long one they would be larger than the weights."""
     model = translator()
-    for length, tables in ((12, True), (13, False)):  # twice the width of a head, and one more
+    one = model.body.decoder.stack.blocks[0].cross
+    numbers = one.heads * one.out.out_features  # in a table for each token of the source
+
+    def by_tables(length: int) -> bool:
         memory = model.body.encoder(torch.full((1, length), 7))
         reader = Lean(Prompt(model, torch.full((1, 1), 1), None, memory, None))
         reader.start()
-        assert bool(reader.recalls) == tables
+        return bool(reader.recalls)
+
+    longest = 3 * one.key_dims[0] // 2
+    assert by_tables(longest)
+    assert not by_tables(longest + 1)
+    monkeypatch.setattr(lean, "TABLE", 4 * numbers)
+    assert by_tables(4)
+    assert not by_tables(5)

@@ -8,6 +8,7 @@ so the output's bias, shared out among the heads, is added to V Wo.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -33,20 +34,31 @@ class Recall(NamedTuple):
 
 
 class Recalls:
-    """The weights of L layers for it: what asks, and what is told."""
+    """The weights of L layers for it: what asks, and what is told; laid out when they are first wanted."""
 
     def __init__(self, attentions: Sequence[MultiHeadAttention]) -> None:
-        one = attentions[0]
+        self.attentions, one = attentions, attentions[0]
         self.L, self.G, self.R, self.K = len(attentions), one.kv_heads, one.heads // one.kv_heads, one.key_dims[0]
-        asks = [_with_bias(attention) * attention.scale for attention in attentions]  # [G*R*K, D+1]
-        shape = (self.L * self.G, self.R, self.K, -1)
-        self.asks = torch.stack(asks).view(shape).transpose(2, 3).flatten(1, 2)  # [L*G, R*(D+1), K]
-        tells = torch.stack([attention.out.weight.t() for attention in attentions])  # [L, G*R*K, D]
-        self.tells = tells.reshape(shape).transpose(1, 2).flatten(2)  # [L*G, K, R*D]
-        biases: list[Tensor] = [attention.out.bias for attention in attentions]
-        if biases[0] is None:
-            biases = [tells.new_zeros(tells.shape[2])] * self.L
-        self.share = torch.stack(biases)[:, None] / one.heads  # [L, 1, D]
+        self.width = one.heads * one.out.out_features  # numbers in a table for each token of the source
+
+    @cached_property
+    def asks(self) -> Tensor:
+        """[L*G, R*(D+1), K]"""
+        asks = torch.stack([_with_bias(one) * one.scale for one in self.attentions])  # [L, G*R*K, D+1]
+        return asks.view(self.L * self.G, self.R, self.K, -1).transpose(2, 3).flatten(1, 2)
+
+    @cached_property
+    def tells(self) -> Tensor:
+        """[L*G, K, R*D]"""
+        tells = torch.stack([one.out.weight.t() for one in self.attentions])  # [L, G*R*K, D]
+        return tells.reshape(self.L * self.G, self.R, self.K, -1).transpose(1, 2).flatten(2)
+
+    @cached_property
+    def share(self) -> Tensor:
+        """[L, 1, D]: of the output's bias, for each head"""
+        biases: list[Tensor | None] = [one.out.bias for one in self.attentions]
+        none = self.tells.new_zeros(self.width // (self.G * self.R))
+        return torch.stack([none if bias is None else bias for bias in biases])[:, None] / (self.G * self.R)
 
     def of(self, keys: Tensor, values: Tensor) -> list[Recall]:
         """keys [L*G, K, S], values [L*G, S, K] of one source"""
