@@ -21,7 +21,7 @@ from multihead.tasks.match import SimilarityScorer
 from multihead.train.events import Evaluated, Note, Saved
 from multihead.train.examples import STRETCH, Side
 from multihead.train.given import read_all
-from multihead.train.training import Training
+from multihead.train.training import Training, reached
 
 from .conftest import MODEL
 
@@ -142,6 +142,14 @@ def test_with_steps_too_every_epoch_is_scored(runs) -> None:
     assert 1 < each < 12
     scored = [event.step for event in training if isinstance(event, Evaluated)]
     assert scored == [*range(each, 24, each), 24]
+
+
+@pytest.mark.parametrize("epochs", range(1, 9))
+def test_the_last_epoch_ends_with_the_last_step(epochs: int) -> None:
+    """An epoch is not always a whole number of steps; nothing is scored twice for that."""
+    for steps in range(epochs, 700):
+        scored = [step for step in range(1, steps + 1) if reached(step, steps / epochs) or step == steps]
+        assert len(scored) == epochs
 
 
 def test_a_score_that_is_no_number_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,7 +149,7 @@ class Training:
         elif wrong:
             yield Resumed(0, wrong)
         self.log.cut(start)
-        per_epoch = options.eval_every or self._epoch()
+        each = options.eval_every or self._epoch()
         self.curves.begin(start)
         steps = learn(self.parts, optimizer, self.plan, self.order, start, self.whose)
         for step in () if self._enough() else steps:
@@ -161,7 +161,7 @@ class Training:
                 memory.give_back_freed()
             yield step
             last = step.step == self.order.steps
-            if self.validated and (step.step % per_epoch == 0 or last):
+            if self.validated and (reached(step.step, each) or last):
                 yield self._evaluate(step.step)
             if step.step % options.save_every == 0 or last or self.stop or self._enough():
                 path = self._save(step.step, optimizer)
@@ -173,10 +173,10 @@ class Training:
         if options.average == "last":
             yield from self._mean()
 
-    def _epoch(self) -> int:
-        """Its steps."""
+    def _epoch(self) -> float:
+        """Its steps: not always a whole number, so that the last epoch ends with the last step."""
         epochs = self.run.train.epochs
-        return max(1, round(self.order.steps / epochs)) if epochs else self.order.epoch_steps
+        return max(1.0, self.order.steps / epochs) if epochs else self.order.epoch_steps
 
     def _enough(self) -> bool:
         return 0 < self.run.train.patience <= self.best.get("stale", 0)
@@ -322,6 +322,11 @@ class Training:
         for step in checkpoints.steps(self.out / "best"):
             if step not in spoken:
                 checkpoints.remove(self.out / "best" / f"step-{step}")
+
+
+def reached(step: int, each: float) -> bool:
+    """Whether a multiple of `each` lies between the step before and this one."""
+    return step // each > (step - 1) // each
 
 
 def examples_of_subject(subject: Subject, cache: Path, precision: str) -> Data:
