@@ -17,7 +17,8 @@ from multihead.data.settled import settled
 from multihead.data.tags import Survey, scheme_of
 from multihead.data.tokenizer import Tokenizer
 from multihead.machine.device import device_of
-from multihead.models import Classes, Encoder, Model
+from multihead.machine.precision import reading_in
+from multihead.models import Classes, Encoder, Model, Vocabulary
 from multihead.scores import Score
 from multihead.tasks import TASKS, Prediction, Task
 from multihead.tasks.bi import Embed
@@ -43,6 +44,7 @@ class Loaded:
     kept: dict[str, Tensor] = field(default_factory=dict)  # harmless tensors that the model does not need
     options: Json = field(default_factory=dict)  # of the task, and the window's size and overlap
     pruned: Json = field(default_factory=dict)  # what heads/pruning.py wrote about the model that this was cut from
+    precision: str = "fp32"  # what a task that reads computes in; weights are fp32
     tasks: tuple[str, ...] = ()  # of a trunk with several readouts: their names; `load(…, task=name)` opens one
 
     def __post_init__(self) -> None:
@@ -78,9 +80,17 @@ class Loaded:
         task.device = self.model.device
         return task
 
-    def to(self, device: str = "auto") -> Loaded:
-        """This model, where it shall compute: cpu, cuda, mps, or auto (a graphics card where there is one)."""
+    def to(self, device: str = "auto", precision: str = "fp32") -> Loaded:
+        """This model, where it shall compute: cpu, cuda, mps, or auto (a graphics card where there is one); and in
+        what, if its task reads: fp32, bf16, or auto (bf16 where the machine is right in it, and faster)."""
         self.model.to(device_of(device))
+        if isinstance(self.model.readout, Vocabulary):
+            if precision == "bf16":
+                raise ValueError(
+                    "precision bf16 is for tasks that read; this model scores tokens, in fp32: leave it out"
+                )
+            precision = "fp32"
+        self.precision = reading_in(precision, self.model.device.type)
         return self
 
     def predict(self, inputs: Iterable[str | Json]) -> list[Prediction]:
@@ -89,7 +99,7 @@ class Loaded:
             raise ValueError(f"predict takes a list, not {type(inputs).__name__}; for one text: predict([text])[0]")
         task = self.ready()
         rows = (task.checked(task.asked(given), f"input {number}") for number, given in enumerate(inputs))
-        return [prediction for _, prediction in predictions(self.model, task, rows)]
+        return [prediction for _, prediction in predictions(self.model, task, rows, precision=self.precision)]
 
     def embed(self, texts: Iterable[str]) -> NDArray[np.float32]:
         """A vector of length 1 for each text [n, dim], by a bi-encoder or the bare body of one; a product of two is
@@ -103,7 +113,8 @@ class Loaded:
         if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):
             raise ValueError(f"embed takes a list of texts, not {type(texts).__name__}; for one text: embed([text])[0]")
         rows = (task.checked(text, f"input {number}") for number, text in enumerate(texts))
-        found = [prediction["vector"] for _, prediction in predictions(self.model, task, rows)]
+        told = predictions(self.model, task, rows, precision=self.precision)
+        found = [prediction["vector"] for _, prediction in told]
         return np.stack(found) if found else np.zeros((0, body.config.dim), dtype=np.float32)
 
     def evaluate(self, rows: Iterable[Json]) -> dict[str, Score]:
@@ -114,7 +125,7 @@ class Loaded:
                 "for a file: multihead evaluate MODEL FILE"
             )
         task = self.ready()
-        return evaluate(self.model, task, scorable(task, rows)).result()
+        return evaluate(self.model, task, scorable(task, rows), precision=self.precision).result()
 
 
 def scorable(task: Task, rows: Iterable[Json]) -> Iterator[Json]:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from multihead.cli.rows import reading_of, scored, tell_faults, writing_as
-from multihead.cli.verb import DEVICE, verb
+from multihead.cli.verb import DEVICE, PRECISION, verb
 
 app = verb()
 
@@ -27,6 +27,7 @@ def evaluate(
     ] = None,
     name: Annotated[str | None, typer.Option("--task", help="Of a model with several tasks, the name of one.")] = None,
     device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
+    precision: Annotated[str, typer.Option(help=PRECISION)] = "fp32",
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Score a model on a file, with confidence intervals.
@@ -45,12 +46,12 @@ def evaluate(
     from multihead.scores import plain
     from multihead.tasks import predict
 
-    loaded = load(model, task=name).to(device)
+    loaded = load(model, task=name).to(device, precision)
     task = loaded.ready()
     console = Console(highlight=False, stderr=json)
     reading = reading_of(task, data, writing_as(task, columns or []))
     rows = watched(scored(reading), f"scoring {data.name}", console)
-    scorer = predict.evaluate(loaded.model, task, rows)
+    scorer = predict.evaluate(loaded.model, task, rows, precision=loaded.precision)
     if json:
         tell_faults(reading)
         print(jsons.dumps(plain(scorer.result())))

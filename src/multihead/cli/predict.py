@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from multihead.cli.rows import SETTINGS, named_of, roles_of, writing_as
-from multihead.cli.verb import DEVICE, verb
+from multihead.cli.verb import DEVICE, PRECISION, verb
 
 if TYPE_CHECKING:
     from multihead.models import Model
@@ -44,6 +44,7 @@ def predict(
     interactive: Annotated[bool, typer.Option("-i", help="A prompt: one input a line, answered at once.")] = False,
     name: Annotated[str | None, typer.Option("--task", help="Of a model with several tasks, the name of one.")] = None,
     device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
+    precision: Annotated[str, typer.Option(help=PRECISION)] = "fp32",
 ) -> None:
     """Write one JSON line per input, in their order. A line that cannot be read is answered with an error object and
     the rest goes on; the exit code is then 1. Empty lines are no inputs.
@@ -65,7 +66,7 @@ def predict(
 
     if "=" in file and not Path(file).exists():  # no file: predict -i MODEL decode.beam=1
         file, columns = "-", [file, *(columns or [])]
-    loaded = load(model, task=name).to(device)
+    loaded = load(model, task=name).to(device, precision)
     task = loaded.ready()
     columns = writing_as(task, columns or [])
     if interactive and isinstance(task, Generate):
@@ -81,7 +82,9 @@ def predict(
     refused, first, count = 0, "", 0
     try:
         given = table(Path(file), task, named, settings) if rows else inputs(source, task, named, settings)
-        answers = predictions(loaded.model, task, given, ahead=ahead, strict=False, idle=idle)
+        answers = predictions(
+            loaded.model, task, given, ahead=ahead, strict=False, idle=idle, precision=loaded.precision
+        )
         for count, (_, answer) in enumerate(watched(answers, "predicting", console, source.share), 1):
             if "error" in answer:
                 refused, first = refused + 1, first or answer["error"]["message"]

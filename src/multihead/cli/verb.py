@@ -3,6 +3,7 @@
 import typer
 
 DEVICE = "auto (a graphics card where there is one), cpu, cuda or mps."
+PRECISION = "Of tasks that read: fp32, bf16, or auto (bf16 where the machine is right in it, and faster)."
 
 
 def verb() -> typer.Typer:

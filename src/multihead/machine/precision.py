@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
 import torch
 
 # onednn: fp32 as well, multiplied by oneDNN instead of MKL, which on processors that are not Intel's is the slower one.
 Name = Literal["fp32", "onednn", "bf16", "fp16"]
+READING = ("auto", "fp32", "bf16")
 OTHERS: tuple[Name, ...] = ("onednn", "bf16", "fp16")
 FIRST: tuple[Name, ...] = ("bf16", "onednn")  # of several good ones; fp16 must be asked for
 
@@ -70,6 +71,13 @@ def choose(wanted: str = "auto", probe: Callable[[], Mapping[str, Finding]] | No
                 raise ValueError(f"{name} on this machine {finding.verdict}; use fp32 or auto")
             return name
     raise ValueError(f"no precision {wanted!r}; one of auto, fp32, {', '.join(OTHERS)}")
+
+
+def reading_in(wanted: str, device: str) -> str:
+    """What to read in, where nothing is learnt: fp32, or bf16 where it works (and, for auto, is faster)."""
+    if wanted not in READING:
+        raise ValueError(f"no precision {wanted!r} to read in; one of {', '.join(READING)}")
+    return choose(wanted, partial(measure, ("bf16",), device))
 
 
 def called(name: str) -> str:

@@ -35,14 +35,16 @@ def predictions(
     ahead: int | None = None,
     strict: bool = True,
     idle: Callable[[float], bool] | None = None,
+    precision: str = "fp32",
 ) -> Iterator[tuple[Values, Prediction]]:
     """Each row with its prediction, which says in `receipt` when the row did not fit the model in one piece.
 
     ahead: rows that are read before the first is answered; None: as many as suit the task.
     strict: a row that the task cannot read is raised; otherwise it is answered with {error: {code, message}}.
     idle: whether no further row comes within so many seconds; those that were read are answered then.
+    precision: what a task that reads computes in, fp32 or bf16.
     """
-    for values, windows, said in heard(model, task, rows, batch_tokens, ahead, strict, idle):
+    for values, windows, said in heard(model, task, rows, batch_tokens, ahead, strict, idle, precision):
         if isinstance(windows, Refused):
             yield values, windows
             continue
@@ -66,7 +68,7 @@ def heard(
     idle: Callable[[float], bool] | None = None,
     precision: str = "fp32",
 ) -> Iterator[tuple[Values, list[Window] | Refused, list[Any]]]:
-    """Each row with its windows and what the model said of each of them; see `predictions`. precision: fp32 or bf16."""
+    """Each row with its windows and what the model said of each of them; see `predictions`."""
     model.eval()
     source = iter(task.prepare(rows))
     if ahead is None:
@@ -94,11 +96,13 @@ def read(
     return [said[i] for i in which]
 
 
-def answers(model: Model, task: Task, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
+def answers(
+    model: Model, task: Task, rows: Iterable[Values], precision: str = "fp32"
+) -> Iterator[tuple[Values, Prediction]]:
     """What is scored: predictions, or how well the rows were foretold; of no row there is no score."""
     judged = task.judged(model, rows)
     answered = False
-    for one in predictions(model, task, rows) if judged is None else judged:
+    for one in predictions(model, task, rows, precision=precision) if judged is None else judged:
         answered = True
         yield one
     if not answered:  # a loss of 0 would look perfect
@@ -111,10 +115,11 @@ def evaluate(
     rows: Iterable[Values],
     replicates: int = 1000,
     told: Callable[[Values, Prediction, bool], None] | None = None,
+    precision: str = "fp32",
 ) -> Scorer:
     """All rows, scored. `told` hears of every row, its prediction, and whether that is right."""
     scorer = task.scorer(replicates)
-    for index, (values, prediction) in enumerate(answers(model, task, rows)):
+    for index, (values, prediction) in enumerate(answers(model, task, rows, precision)):
         right = scorer.add(values, prediction, index)
         if told is not None:
             told(values, prediction, right)

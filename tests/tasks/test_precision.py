@@ -1,0 +1,62 @@
+"""Tasks that read say in bf16 what they say in fp32, but for its rounding; those that write refuse it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.tasks.test_contract import ROWS, asked, make, train
+
+from multihead.build import Loaded
+from multihead.machine.precision import measure
+from multihead.tasks.predict import evaluate, predictions
+
+WORKS = measure(("bf16",))["bf16"]
+READING = {
+    **{name: (name, {}) for name in ("ner", "classify", "match", "answer")},
+    "ner with a crf": ("ner", {"crf": True, "case": True}),
+    "a bi-encoder": ("match", {"kind": "bi"}),
+}
+
+
+@pytest.mark.skipif(not WORKS.right, reason=f"bf16 here {WORKS.verdict}")
+@pytest.mark.parametrize("kind", READING)
+def test_read_in_bf16(kind: str) -> None:
+    name, options = READING[kind]
+    model, task, rows = make(name, **options)
+    train(model, task, rows, steps=30)
+    exact, rounded = (
+        list(numbers([said for _, said in predictions(model, task, asked(task, rows), precision=one)]))
+        for one in ("fp32", "bf16")
+    )
+    assert rounded != exact
+    assert rounded == pytest.approx(exact, abs=0.05)
+    scores = [evaluate(model, task, rows, 0, precision=one).result() for one in ("fp32", "bf16")]
+    assert {*scores[0]} == {*scores[1]}
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if name not in READING])
+def test_what_scores_tokens_stays_in_fp32(name: str) -> None:
+    model, task, _ = make(name)
+    loaded = Loaded(model, {}, task.tokenizer)
+    with pytest.raises(ValueError, match="bf16 is for tasks that read"):
+        loaded.to("cpu", "bf16")
+    assert loaded.to("cpu", "auto").precision == "fp32"
+
+
+def test_no_such_precision() -> None:
+    model, task, _ = make("classify")
+    with pytest.raises(ValueError, match="no precision 'fp8' to read in; one of auto, fp32, bf16"):
+        Loaded(model, {}, task.tokenizer).to("cpu", "fp8")
+
+
+def numbers(said: Any) -> Any:
+    """All numbers of predictions, in their order; which of two near equals comes first is not asked."""
+    if isinstance(said, float):
+        yield said
+    elif isinstance(said, dict):
+        for key in sorted(said):
+            yield from numbers(said[key])
+    elif isinstance(said, list | tuple):
+        for one in said:
+            yield from numbers(one)
