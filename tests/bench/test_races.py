@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 import typer
+from torch.overrides import TorchFunctionMode
 
 from multihead.bench import foretelling, nanogpt, training, translating
 from multihead.bench.peers import OURS
 from multihead.cli.bench import Kind, _corpus, _train
+from multihead.machine.precision import measure
 from multihead.models import LanguageModel
 from multihead.tasks.generate import Generate
 from multihead.train.setup import set_up
 
+WORKS = measure(("bf16",))["bf16"]
 WORDS = ["a", "dog", "runs", "fast", "over", "the", "green", "hill", "while", "two", "men", "look", "on"]
 SMALL = [
     "tokenizer.vocab=300", "model.dim=16", "model.layers=2", "model.heads=2", "model.inner=24", "model.max_length=40",
@@ -96,6 +101,34 @@ def test_language_models_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert report.lines[1].bar == 1.1
     assert nanogpt.rate(0) < nanogpt.rate(99) == pytest.approx(nanogpt.RATE, rel=0.02)
     assert nanogpt.rate(nanogpt.STEPS) == nanogpt.LEAST
+
+
+@pytest.mark.skipif(not WORKS.right, reason=f"bf16 here {WORKS.verdict}")
+def test_in_bf16_all_are(parallel: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("accelerate")
+    for module in (foretelling, translating):
+        monkeypatch.setattr(module, "BATCHES", 1)
+    races = foretelling.race(parallel[0], half=True), translating.race(parallel, SMALL, half=True)
+    for race in races:
+        assert race.half
+        for run in race.loops.values():
+            with Products() as seen:
+                run()
+            assert seen.kinds == {torch.bfloat16}
+
+
+class Products(TorchFunctionMode):
+    """What kinds of numbers linear layers give."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds: set[torch.dtype] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if func is F.linear:
+            self.kinds.add(found.dtype)
+        return found
 
 
 def test_misuse() -> None:

@@ -36,7 +36,18 @@ SURFACE = {
     ],
     "heads undo": ["model", "--out"],
     "export": ["model", "--out", "--to", "--task"],
-    "bench": ["what", "--lengths", "--rounds", "--kind", "--data", "--from", "--megabytes", "--out", "--json"],
+    "bench": [
+        "what",
+        "--lengths",
+        "--rounds",
+        "--kind",
+        "--data",
+        "--from",
+        "--bf16",
+        "--megabytes",
+        "--out",
+        "--json",
+    ],
     "doctor": ["--json"],
 }
 

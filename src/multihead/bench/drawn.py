@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from multihead.bench.training import Ran, fp32
+from multihead.bench.training import Ran, computing, halved
 from multihead.models import Model
 from multihead.tasks import Task, Window
 from multihead.train.loop import Order, Plan, fit
@@ -54,10 +54,12 @@ class Some:
         return self.order[int(self.drawn[step % len(self.drawn)])]
 
 
-def ours(model: Model, task: Task, rows: Rows, budget: int, steps: int, settings: Settings) -> Callable[[], Ran]:
+def ours(
+    model: Model, task: Task, rows: Rows, budget: int, steps: int, settings: Settings, half: bool
+) -> Callable[[], Ran]:
     """Our loop: batches of similar lengths, with so many tokens."""
     optimizer, seeds = adamw(model, **settings), itertools.count()
-    whole = Plan(epochs=1, batch_tokens=budget, schedule="constant", precision=fp32())
+    whole = Plan(epochs=1, batch_tokens=budget, schedule="constant", precision=computing(half))
 
     def run() -> Ran:
         plan = replace(whole, seed=next(seeds))
@@ -77,6 +79,7 @@ def tuned(
     each: int,
     steps: int,
     settings: Settings,
+    half: bool,
 ) -> Callable[[], Ran]:
     """What a careful person writes: batches of similar length, a fused optimiser, nothing else in the loop."""
     betas = (0.9, settings.get("beta2", 0.999))
@@ -91,7 +94,9 @@ def tuned(
         tokens, padded, begin = 0, 0, time.perf_counter()
         for number in np.resize(draw.permutation(len(cut)), steps):
             batch, real, area = collate([rows[row] for row in cut[number]])
-            loss(theirs, batch).backward()
+            with halved(half):
+                found = loss(theirs, batch)
+            found.backward()
             torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
@@ -102,7 +107,14 @@ def tuned(
 
 
 def trainer(
-    theirs: Any, collate: Collate, rows: Rows, each: int, steps: int, settings: Settings, smoothing: float | None = None
+    theirs: Any,
+    collate: Collate,
+    rows: Rows,
+    each: int,
+    steps: int,
+    settings: Settings,
+    half: bool,
+    smoothing: float | None = None,
 ) -> Callable[[], Ran]:
     """The Trainer with its defaults but for the batch and the optimiser's numbers: random batches, padded to their
     longest. smoothing: of labels, by the Seq2SeqTrainer; None: the model works out its loss itself."""
@@ -147,6 +159,8 @@ def trainer(
                 adam_beta2=settings.get("beta2", 0.999),
                 max_steps=steps,
                 report_to=[],
+                use_cpu=True,
+                bf16=half,
                 save_strategy="no",
                 disable_tqdm=True,
                 remove_unused_columns=False,

@@ -21,7 +21,7 @@ import torch
 from multihead import run as runs
 from multihead.bench import nanogpt
 from multihead.bench.peers import OURS
-from multihead.bench.training import Race, Ran, fp32
+from multihead.bench.training import Race, Ran, computing
 from multihead.models import Decoder, LanguageModel, Model, ModelConfig
 from multihead.recipes import recipe
 from multihead.tasks import Task
@@ -35,8 +35,8 @@ BATCHES = 40  # in a round: short ones, whose neighbours in time see the same ma
 THEIRS, FUSED = "nanoGPT's loop", "the same, fused AdamW"
 
 
-def race(data: Path) -> Race:
-    """data: a text, of whose characters the last tenth is held out."""
+def race(data: Path, half: bool = False) -> Race:
+    """data: a text, of whose characters the last tenth is held out. half: all in bf16."""
     folder = TemporaryDirectory()  # it goes when nanoGPT's loops, which read from it, are gone
     (setup,), _ = set_up(settings(data, folder.name))
     corpus = examples_of(setup.task, setup.sides["train"], Path(folder.name), [data])
@@ -52,12 +52,13 @@ def race(data: Path) -> Race:
         f"{data.name}, {len(tokens):,} characters; batches of {nanogpt.BATCH} windows of {nanogpt.BLOCK} tokens; "
         f"{BATCHES} batches a round; nanoGPT's published settings for a CPU, its loop written anew",
         {
-            OURS: ours(model, setup.task, corpus, BATCHES),
-            THEIRS: nanogpt.loop(nanogpt.GPT(vocab), folder, BATCHES),
-            FUSED: nanogpt.loop(nanogpt.GPT(vocab), folder, BATCHES, fused=True),
+            OURS: ours(model, setup.task, corpus, BATCHES, half),
+            THEIRS: nanogpt.loop(nanogpt.GPT(vocab), folder, BATCHES, half),
+            FUSED: nanogpt.loop(nanogpt.GPT(vocab), folder, BATCHES, half, fused=True),
         },
         {THEIRS: (1.1, 1.1)},
         lambda count: 6.0 * count * (layers + vocab * nanogpt.WIDTH),
+        half,
     )
 
 
@@ -74,11 +75,11 @@ def shape(vocab: int) -> ModelConfig:
     )  # fmt: skip
 
 
-def ours(model: Model, task: Task, corpus: Text, steps: int) -> Callable[[], Ran]:
+def ours(model: Model, task: Task, corpus: Text, steps: int, half: bool) -> Callable[[], Ran]:
     """Our loop, going on through the corpus from round to round. Counted are tokens that are foretold."""
     optimizer = adamw(model, nanogpt.RATE, nanogpt.DECAY, beta2=nanogpt.BETAS[1])
     rounds, each = itertools.count(), nanogpt.BATCH * nanogpt.BLOCK
-    whole = Plan(batch_tokens=each, schedule="constant", warmup=nanogpt.WARMUP, precision=fp32())
+    whole = Plan(batch_tokens=each, schedule="constant", warmup=nanogpt.WARMUP, precision=computing(half))
 
     def run() -> Ran:
         first = next(rounds) * steps

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multihead.bench.training import Ran
+from multihead.bench.training import Ran, halved
 
 TOKENS = "train.bin"
 LAYERS, HEADS, WIDTH, BLOCK, BATCH = 4, 4, 128, 64, 12
@@ -80,8 +80,9 @@ class GPT(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.size(-1)), wanted.view(-1), ignore_index=-1)
 
 
-def loop(model: GPT, folder: TemporaryDirectory[str], steps: int, fused: bool = False) -> Callable[[], Ran]:
-    """Rounds of the loop over the tokens in a folder. fused: torch's fused AdamW, which nanoGPT takes on CUDA only."""
+def loop(model: GPT, folder: TemporaryDirectory[str], steps: int, half: bool, fused: bool = False) -> Callable[[], Ran]:
+    """Rounds of the loop over the tokens in a folder. half: in bf16; fused: by torch's fused AdamW; nanoGPT does
+    both on CUDA only."""
     several = [p for p in model.parameters() if p.dim() >= 2]
     single = [p for p in model.parameters() if p.dim() < 2]
     groups = [{"params": several, "weight_decay": DECAY}, {"params": single, "weight_decay": 0.0}]
@@ -105,7 +106,8 @@ def loop(model: GPT, folder: TemporaryDirectory[str], steps: int, fused: bool = 
         for _ in range(steps):
             for group in optimizer.param_groups:
                 group["lr"] = rate(done)
-            loss = model(x, y)
+            with halved(half):
+                loss = model(x, y)
             x, y = batch()
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), CLIP)

@@ -25,8 +25,8 @@ ADAMW = {"lr": 1e-4, "weight_decay": 0.01}
 TRAINER, TUNED = "transformers Trainer", "tuned loop, transformers"
 
 
-def race(model: Path, data: Path) -> Race:
-    """Fine-tuning a BERT on tagged words."""
+def race(model: Path, data: Path, half: bool = False) -> Race:
+    """Fine-tuning a BERT on tagged words. half: all in bf16."""
     loaded = load(model)
     body = loaded.model.body
     if loaded.config.get("model_type") != "bert" or loaded.tokenizer is None or not isinstance(body, Encoder):
@@ -45,12 +45,13 @@ def race(model: Path, data: Path) -> Race:
         "ner",
         f"{data.name}, {len(windows):,} sentences; {ROWS} a batch, ours {budget} tokens; {BATCHES} batches a round",
         {
-            OURS: ours(tagger, task, windows, budget, BATCHES, ADAMW),
-            TRAINER: trainer(_theirs(model, len(labels)), padded, windows, ROWS, BATCHES, ADAMW),
-            TUNED: tuned(_theirs(model, len(labels)), _loss, padded, windows, ROWS, BATCHES, ADAMW),
+            OURS: ours(tagger, task, windows, budget, BATCHES, ADAMW, half),
+            TRAINER: trainer(_theirs(model, len(labels)), padded, windows, ROWS, BATCHES, ADAMW, half),
+            TUNED: tuned(_theirs(model, len(labels)), _loss, padded, windows, ROWS, BATCHES, ADAMW, half),
         },
         {TRAINER: (1.8, 1.8), TUNED: (1.15, 1.3)},
         lambda tokens: 6.0 * tokens * weights,  # attention's own products left out: under 2 % at these lengths
+        half,
     )
 
 

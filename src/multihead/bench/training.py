@@ -45,6 +45,7 @@ class Race(NamedTuple):
     loops: Mapping[str, Callable[[], Ran]]
     bars: Mapping[str, tuple[float, float]]  # contestant -> how many times as fast we must be, and want to be
     flops: Callable[[int], float]  # of so many tokens, forwards and backwards
+    half: bool = False  # all compute in bf16; otherwise in fp32
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,16 @@ class Report:
         return all(line.holds for line in self.lines)
 
 
-def fp32() -> Name:
-    """What `auto` would take of the ways that are fp32: half precision would be another race."""
+def computing(half: bool) -> Name:
+    """What ours computes in: bf16, or what `auto` would take of the ways that are fp32."""
+    if half:
+        return precision.choose("bf16", partial(precision.measure, ("bf16",)))
     return precision.choose("auto", partial(precision.measure, ("onednn",)))
+
+
+def halved(half: bool) -> torch.autocast:
+    """Around a peer's loss: bf16 as torch gives it to everybody."""
+    return torch.autocast("cpu", torch.bfloat16, enabled=half)
 
 
 def products(size: int = 1024, inner: int = 384, outer: int = 1536) -> Callable[[], float]:
@@ -124,7 +132,7 @@ def measure(race: Race, rounds: int, tick: Callable[[str], None]) -> Report:
                 aim,
             )
         )
-    ways = f"ours in {called(fp32())}, theirs in fp32"
+    ways = "all in bf16" if race.half else f"ours in {called(computing(False))}, theirs in fp32"
     machine = f"{cpu.name()}, {torch.get_num_threads()} threads, torch {torch.__version__}, {ways}"
     return Report(race.name, race.what, machine, best / 1e9, rounds, lines)
 
@@ -143,7 +151,7 @@ def run(make: Callable[[], Race], rounds: int, out: Path | None, json: bool) -> 
     text = jsons.dumps({"holds": report.holds, **asdict(report)}, indent=1)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        (out / f"train-{race.name}.json").write_text(text, encoding="utf-8")
+        (out / f"train-{race.name}{'-bf16' * race.half}.json").write_text(text, encoding="utf-8")
     if json:
         print(text)
     else:

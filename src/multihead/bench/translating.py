@@ -30,8 +30,9 @@ BATCHES = 10  # in a round, drawn from all of an epoch's
 TRAINER, TUNED = "transformers Seq2SeqTrainer", "tuned loop, transformers"
 
 
-def race(data: Sequence[Path], changes: Sequence[str] = ()) -> Race:
-    """data: a file of pairs, or the two files of parallel text. changes: keys of the recipe's run file."""
+def race(data: Sequence[Path], changes: Sequence[str] = (), half: bool = False) -> Race:
+    """data: a file of pairs, or the two files of parallel text. changes: keys of the recipe's run file. half:
+    all in bf16."""
     with tempfile.TemporaryDirectory() as made:
         run = settings(data, [f"out={made}", *changes])
         (setup,), model = set_up(run)
@@ -54,12 +55,13 @@ def race(data: Sequence[Path], changes: Sequence[str] = ()) -> Race:
         f"{data[0].name}, {len(rows):,} pairs; {each} a batch, ours {budget:,} tokens of both sides; {BATCHES} batches "
         f"a round; a vocabulary of {len(task.tokenizer):,}",
         {
-            OURS: ours(model, task, rows, budget, BATCHES, adamw),
-            TRAINER: trainer(theirs(setup), collate, rows, each, BATCHES, adamw, smoothing),
-            TUNED: tuned(theirs(setup), loss, collate, rows, each, BATCHES, adamw),
+            OURS: ours(model, task, rows, budget, BATCHES, adamw, half),
+            TRAINER: trainer(theirs(setup), collate, rows, each, BATCHES, adamw, half, smoothing),
+            TUNED: tuned(theirs(setup), loss, collate, rows, each, BATCHES, adamw, half),
         },
         {TRAINER: (1.5, 1.5)},
         lambda tokens: 6.0 * tokens * weights(model.body),
+        half,
     )
 
 

