@@ -162,3 +162,89 @@ def test_scores_are_taught_too(tmp_path):
     for _ in run:
         pass
     assert torch.isfinite(torch.stack([p.sum() for p in run.model.parameters()])).all()
+
+
+INPUTS = {  # and what is in their way: other columns, another format than train's, tags that are not to be believed
+    "classify": ("more.txt", "fine film\ncold plot\n\nlovely end\n"),
+    "match": ("more.csv", "id,text_b,text_a\n1,Ada is in Rome,Ada went to Rome\n2,Bo is in Oslo,Bo went to Lima\n"),
+    "ner": ("more.conll", "Ada O\nsaw O\nOslo O\n\n王明 O\nsaw O\n"),
+}
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_of_inputs_without_labels_the_best_belief_stands_for_them(taught, files):
+    runs, model = taught
+    name, text = INPUTS[runs.task]
+    more = runs.directory / name
+    more.write_text(text, encoding="utf-8")
+    trust = 0.75
+    given = [f"data.teacher={model}", f"data.trust={trust}"]
+    plain = runs.make("plain", *given)
+    run = runs.make("run", *given, f"data.unlabelled={[str(more)] * files}")
+    asked = list(run.subjects[0].beside())
+    assert len(asked) == files * (3 if runs.task == "classify" else 2)
+    assert len(run.examples) == len(plain.examples) + len(asked)
+    assert "unlabelled: " in run.examples.read
+    if runs.task == "classify":  # whose own column is called otherwise
+        runs.data.write_text(runs.data.read_text(encoding="utf-8").replace("text,", "said,"), encoding="utf-8")
+        other = runs.make("other", *given, "data.text=said", f"data.unlabelled={more}")
+        assert list(other.subjects[0].beside()) == asked[:3]
+    for number, prediction in enumerate(chances(model, asked), len(plain.examples)):
+        learnt = run.examples[number]
+        if runs.task == "ner":
+            first = learnt["word"] >= 0
+            best = [run.task.labels[i] for i in learnt["labels"][first].argmax(1)]
+            assert best == prediction["tags"]
+            assert (learnt["labels"][first].max(1) >= 1 - trust).all()
+        else:
+            tag = np.eye(len(run.task.labels))[run.task.labels.index(prediction["label"])]
+            want = np.array([prediction["scores"][label] for label in run.task.labels])
+            np.testing.assert_allclose(learnt["label"], (1 - trust) * tag + trust * want, atol=1e-5)
+
+
+def test_few_labels_and_many_inputs(tmp_path):
+    """Four rows with labels; what else the student knows, the teacher said of inputs."""
+    runs = runs_of(tmp_path, "classify")
+    runs.whole("teacher", *OTHER, steps=80, lr=1e-2)
+    head, *rows = [line for line in runs.data.read_text(encoding="utf-8").split("\n") if line]
+    (tmp_path / "valid.csv").write_text("\n".join([head, *rows]) + "\n", encoding="utf-8")
+    (tmp_path / "more.txt").write_text("".join(row.rpartition(",")[0] + "\n" for row in rows), encoding="utf-8")
+    few = [*(row for row in rows if row.endswith("good"))][:2] + [*(row for row in rows if row.endswith("bad"))][:2]
+    runs.data.write_text("\n".join([head, *few]) + "\n", encoding="utf-8")
+    model = runs.directory / "teacher" / "model"
+    more = [f"data.teacher={model}", f"data.unlabelled={tmp_path / 'more.txt'}"]
+    found = []
+    for changes in ([], more):
+        run = runs.make(f"run-{len(changes)}", f"data.valid={tmp_path / 'valid.csv'}", *changes, steps=80, lr=1e-2)
+        for _ in run:
+            pass
+        run.finish(replicates=0)
+        found.append(run.scores["valid"]["accuracy"].value)
+    assert found[1] > 0.9
+    assert found[1] > found[0]
+
+
+def test_unlabelled_needs_a_teacher_and_rows(taught):
+    runs, model = taught
+    more = runs.directory / "more.jsonl"
+    with pytest.raises(ValueError, match=r"data\.unlabelled: .*name one in data\.teacher"):
+        runs.make("run", f"data.unlabelled={runs.data}")
+    for text, wanted in (('{"other": "a"}\n', "more.jsonl"), ("\n", "more.jsonl")):
+        more.write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match=wanted):
+            runs.make("run", f"data.teacher={model}", f"data.unlabelled={more}")
+
+
+def test_scores_of_inputs_without_labels(tmp_path):
+    runs = runs_of(tmp_path, "match")
+    text = runs.data.read_text(encoding="utf-8").replace(",same", ",5").replace(",other", ",1")
+    runs.data.write_text(text, encoding="utf-8")
+    how = ["match.target=score"]
+    runs.whole("teacher", *how, *OTHER, steps=60)
+    model = runs.directory / "teacher" / "model"
+    more = tmp_path / "more.csv"
+    more.write_text(INPUTS["match"][1], encoding="utf-8")
+    run = runs.make("run", *how, f"data.teacher={model}", f"data.unlabelled={more}")
+    asked = list(run.subjects[0].beside())
+    for number, prediction in enumerate(chances(model, asked), len(run.examples) - len(asked)):
+        assert float(run.examples[number]["label"][()]) * 4 + 1 == pytest.approx(prediction["score"], abs=1e-4)

@@ -23,7 +23,7 @@ COLUMNS = {  # task -> the columns that its training data has
     "mask": ("text",),
     "denoise": ("text",),
 }
-TAUGHT = {"data": ("teacher", "trust")}  # section -> keys for the tasks whose labels have chances:
+TAUGHT = {"data": ("teacher", "trust", "unlabelled")}  # section -> keys for the tasks whose labels have chances:
 TEACHABLE = ("ner", "classify", "match")
 HOME = "~/"  # only this: "~name" is a file
 
@@ -80,6 +80,7 @@ class Data(Section):
         "", "a trained model, or a list, whose answers are learnt beside the labels; unset: none", "path/to/teacher"
     )
     trust: Annotated[float, Field(gt=0, le=1)] = key(0.5, "how much they count: 0.5 = as much as the labels, 1 = alone")
+    unlabelled: Files = key("", "further inputs, a file or a list, which the teacher labels; unset: none", "more.txt")
     text: Column | None = key(None, "the column with the text: its name, or its number from 1")
     text_a: Column | None = key(None, "the column with the first text")
     text_b: Column | None = key(None, "the column with the second text")

@@ -20,6 +20,7 @@ from multihead.run.file import SECTIONS, Block, RunFile
 from multihead.run.keys import HOME, Section
 from multihead.run.toml import KeyPath, line_of, toml
 
+FILES = ("train", "valid", "test", "unlabelled")
 GROW = ("train.epochs", "train.steps")  # the only keys that may change when a run goes on, and only upwards
 
 
@@ -39,7 +40,7 @@ def read(source: str | Path, overrides: Sequence[str] = ()) -> RunFile:
         raise ValueError(f"{file}{at}: this is no TOML: {what}") from None
     for table in (raw, *_tables(raw.get("tasks"))):
         for data in _tables(table.get("data")):
-            data |= {name: _beside(folder, data[name]) for name in ("train", "valid", "test") if name in data}
+            data |= {name: _beside(folder, data[name]) for name in FILES if name in data}
             data |= {name: _model_beside(folder, data[name]) for name in ("teacher",) if name in data}
     if "from" in raw:
         raw["from"] = _model_beside(folder, raw["from"])

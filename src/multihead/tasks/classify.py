@@ -67,6 +67,11 @@ class Classify(Task):
         """[C]; of a score [1]"""
         return np.mean(said, axis=0)
 
+    def settled(self, belief: NDArray[Any]) -> Values:
+        if self.options.get("multi_label"):
+            return {"label": [name for name, chance in zip(self.labels, belief, strict=True) if chance >= 0.5]}
+        return {"label": self.labels[int(belief.argmax())]}
+
     def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
         chances = np.mean(said, axis=0)
         scores = {name: float(f"{chance:.6g}") for name, chance in zip(self.labels, chances, strict=True)}

@@ -69,6 +69,12 @@ class Match(Classify):
             return super().read(model, batch)
         return list(self.logits(model, batch).float().sigmoid().cpu().numpy())
 
+    def settled(self, belief: NDArray[Any]) -> Values:
+        if not self.options.get("score"):
+            return super().settled(belief)
+        low, high = self.options["score"]
+        return {"label": float(belief[0]) * (high - low) + low}
+
     def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
         if not self.options.get("score"):
             return super().answer(values, windows, said)

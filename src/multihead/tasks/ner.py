@@ -195,6 +195,10 @@ class Ner(Task):
         """[words, C]; with a crf there are none of a word alone."""
         return np.exp(self._scores(values, len(laid_out(values)[0]), windows, said))
 
+    def settled(self, belief: NDArray[Any]) -> Values:
+        likely = np.log(np.maximum(belief, 1e-30))
+        return {"tags": [self.labels[i] for i in best_legal(likely, self.rules)]}
+
     def _scores(self, values: Values, count: int, windows: Sequence[Window], said: Sequence[Any]) -> NDArray[Any]:
         """What was said of each word [words, C]"""
         scores = np.full((count, len(self.labels)), -1e4)

@@ -117,6 +117,10 @@ class Task(ABC):
         """What another model can learn from what was said: the chance of each label, of the row or of each word."""
         raise NotImplementedError(f"{self.name} has no labels")
 
+    def settled(self, belief: NDArray[Any]) -> Values:
+        """The gold columns of a row, were they what is believed most."""
+        raise NotImplementedError(f"{self.name} has no labels")
+
     @abstractmethod
     def scorer(self, replicates: int = 1000) -> Scorer: ...
 

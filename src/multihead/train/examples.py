@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -149,8 +149,10 @@ def examples_of(
     files: Sequence[Path],
     weights: Sequence[float] | None = None,
     teachers: Teachers | None = None,
+    beside: Side | None = None,
 ) -> Data:
-    """All that is trained on, from the cache if it has it. weights: one for each training file."""
+    """All that is trained on, from the cache if it has it. weights: one for each training file. beside: inputs whose
+    labels the teachers give."""
     parts = [train] if weights is None else train.parts()
     if weights is not None and len(weights) != len(parts):
         what = "pairs of files" if train.reading.sources[0][1] == "parallel" else "training files"
@@ -161,6 +163,13 @@ def examples_of(
         stores = [running(task, part, cache, key) for part, key in zip(parts, keys, strict=True)]
         return Text([kept.values["tokens"] for kept in stores], task.size, weights)
     found = [encoded(task, part, cache, key, teachers) for part, key in zip(parts, keys, strict=True)]
+    if beside is not None:
+        assert teachers is not None
+        named = [Path(file) for file, _, _ in beside.reading.sources]
+        key = cache_key(named, task, "unlabelled", beside.reading.how, teachers)
+        further = encoded(task, beside, cache, key, teachers.alone)
+        found.append(replace(further, read=f"unlabelled: {further.read}"))
+        weights = [*(weights or [1.0]), 1.0]
     return found[0] if weights is None else Mixed(found, weights)
 
 
@@ -175,7 +184,13 @@ def running(task: Task, rows: Side, cache: Path, key: str) -> store.Store:
     return store.cached(cache, key, {"tokens": dtype}, build)
 
 
-def encoded(task: Task, rows: Side, cache: Path, key: str, teachers: Teachers | None = None) -> Examples:
+def encoded(
+    task: Task,
+    rows: Side,
+    cache: Path,
+    key: str,
+    teachers: Callable[[Callable[[], Iterable[Values]]], Iterator[Values]] | None = None,
+) -> Examples:
     """The windows of all rows, from the cache if it has them. Rows of no use to training are left out, and told."""
 
     def learnt() -> Iterable[Values]:

@@ -33,6 +33,7 @@ class Read:
     options: dict[str, Any]
     kind: type[Task]
     labels: list[str]
+    beside: Side | None = None  # inputs without labels, which a teacher gives
     name: str = ""  # of several tasks; "" for the only one
     weight: float = 1.0
     auxiliary: bool = False
@@ -83,7 +84,7 @@ def read_one(run: RunFile, name: str = "", weight: float = 1.0, auxiliary: bool 
     for side in ("valid", "test"):
         if side in sides:
             refuse_unusable(sides[side], kind, labels, options)
-    return Read(run, sides, readings, options, kind, labels, name, weight, auxiliary)
+    return Read(run, sides, readings, options, kind, labels, beside_of(run), name, weight, auxiliary)
 
 
 def refuse_cells(train: Reading) -> None:
@@ -140,6 +141,10 @@ def refuse_useless(run: RunFile) -> None:
     if run.data.teacher and (other := unteachable(run)):
         wanted = "ner without a crf, classify and match of pairs"
         raise ValueError(f"data.teacher is for {wanted}, and this is {other}; leave it out")
+    if run.data.unlabelled and not run.data.teacher:
+        raise ValueError(
+            "data.unlabelled: a teacher says what its labels are; name one in data.teacher, or leave it out"
+        )
     if run.task == "generate" and run.decode.alignment:
         raise ValueError("decode.alignment is of a source's words, and generate reads none; leave it out")
     unsmoothed = {
@@ -178,10 +183,7 @@ def refuse_unscored(run: RunFile) -> None:
 
 def data_of(run: RunFile, held_out: bool = True) -> tuple[dict[str, Reading], dict[str, Side]]:
     """The files of a run and their sides; without a validation file, a tenth of train is held out by hash."""
-    assert run.data is not None
-    settings: dict[str, Any] = {"format": run.data.format, "encoding": run.data.encoding}
-    if run.task == "ner" and run.ner is not None and run.ner.scheme != "auto":
-        settings["scheme"] = run.ner.scheme
+    settings = settings_of(run)
     columns = run.data.columns
     names = {"train": run.data.train, "valid": run.data.valid, "test": run.data.test}
     of_side = {side: columns for side, files in names.items() if files}
@@ -201,6 +203,33 @@ def data_of(run: RunFile, held_out: bool = True) -> tuple[dict[str, Reading], di
     if run.data.limit is not None:
         sides["train"] = Side(readings["train"], sides["train"].side, run.data.limit, documents=whole)
     return readings, sides
+
+
+def beside_of(run: RunFile) -> Side | None:
+    """Further inputs, of which only the columns that are asked about are read."""
+    if not run.data.unlabelled:
+        return None
+    asked = ROLES[str(run.task)][0]
+    settings = settings_of(run) | {"format": None, "gold": False}  # the format may be another than train's
+    columns = {
+        role: role if name != role and has_column(run.data.unlabelled, role, **settings) else name
+        for role, name in run.data.columns.items()
+        if role in asked
+    }
+    reading = records(run.data.unlabelled, columns=_columns(run, columns), task=str(run.task), **settings)
+    reading.wanted = tuple(asked)
+    if next(iter(reading), None) is None:
+        files = ", ".join(file for file, _, _ in reading.sources)
+        raise ValueError(f"{files}: not one row can be used\n{reading}")
+    return Side(reading)
+
+
+def settings_of(run: RunFile) -> dict[str, Any]:
+    """How the files of a run are read."""
+    settings: dict[str, Any] = {"format": run.data.format, "encoding": run.data.encoding}
+    if run.task == "ner" and run.ner is not None and run.ner.scheme != "auto":
+        settings["scheme"] = run.ner.scheme
+    return settings
 
 
 def _columns(run: RunFile, columns: dict[str, str]) -> dict[str, str] | None:

@@ -2,7 +2,8 @@
 
 It is asked once, when the token cache is filled. What it believes, the chance of each label, is kept there as a part of
 what is learnt: (1 - trust) of a row's own label and trust of that. The two may have other tokenizers and other shapes:
-chances are of a text, or of a word. Of several teachers, the mean of what they believe is learnt.
+chances are of a text, or of a word. Of several teachers, the mean of what they believe is learnt. Of inputs without
+labels, the best of what is believed stands for them.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Teacher:
 
 class Teachers:
     def __init__(self, where: str | Sequence[str], student: Task) -> None:
+        self.student = student
         self.each = [Teacher(one, student) for one in ([where] if isinstance(where, str) else where)]
         self.precision = "fp32"  # or bf16, where the run trains in it
 
@@ -59,3 +61,8 @@ class Teachers:
         believed = [teacher.believes(rows(), self.precision) for teacher in self.each]
         for values, *said in zip(rows(), *believed, strict=True):
             yield {**values, "belief": sum(said[1:], said[0]) / len(said)}
+
+    def alone(self, rows: Callable[[], Iterable[Values]]) -> Iterator[Values]:
+        """Rows without labels: what is believed most stands for them."""
+        for values in self(rows):
+            yield {**values, **self.student.settled(values["belief"])}

@@ -334,4 +334,5 @@ def examples_of_subject(subject: Subject, cache: Path, precision: str) -> Data:
     if subject.teachers is not None:
         subject.teachers.precision = precision
     files = [Path(file) for file in ([given.train] if isinstance(given.train, str) else given.train)]
-    return examples_of(subject.task, subject.sides["train"], cache, files, given.weights, subject.teachers)
+    train, beside = subject.sides["train"], subject.beside
+    return examples_of(subject.task, train, cache, files, given.weights, subject.teachers, beside)
