@@ -2,12 +2,17 @@ import hashlib
 import json
 import re
 from pathlib import Path
+from random import Random
+from typing import Any, cast
 
 import pytest
 
+from multihead.build import create, save
 from multihead.data.split import folded
+from multihead.data.tokenizer import Tokenizer
+from multihead.models import ModelConfig
 from multihead.recipes import bundled, recipe, run_file, shakespeare
-from multihead.recipes.benchmarks import reuters
+from multihead.recipes.benchmarks import reuters, sst2_more
 from multihead.run import read
 from multihead.train.given import data_of
 
@@ -75,6 +80,32 @@ def test_reuters_becomes_headlines_and_bodies(tmp_path: Path) -> None:
     }
     assert len((tmp_path / "out" / "bodies.txt").read_text().split("\n")) == 3
     assert len((tmp_path / "out" / "abstracts.txt").read_text().split("\n")) == 1_993
+
+
+def test_sentences_with_words_that_a_model_embeds_close_by(tmp_path: Path) -> None:
+    long = "it is a really fine film of its kind"
+    rows = [long, "a really fine film of its kind", "fine film", "one more dull story about a very dull man"]
+    (tmp_path / "train.tsv").write_text("sentence\tlabel\n" + "".join(f"{row} \t1\n" for row in rows))
+    (tmp_path / "test.tsv").write_text("index\tsentence\n0\ta test , unlabelled\n")
+    assert sst2_more.sentences(rows) == [long, rows[3]]
+    tokenizer = Tokenizer.train(rows * 20, "wordpiece", 400)
+    model = create(
+        "bert", "ForMaskedLM", encoder=ModelConfig(
+            vocab=len(tokenizer), dim=16, layers=1, heads=2, max_length=32, positions="learned", norm_first=False,
+            embed_norm=True, final_norm=False, token_types=2, pad=tokenizer.special["pad"], norm_eps=1e-12,
+        ), tokenizer=tokenizer,
+    )  # fmt: skip
+    words = ["really", "fine", "dull", "story"]
+    table = cast(Any, model.model.body).stem.embedding.weight.data
+    fine, dull = (tokenizer.inner.encode(word, add_special_tokens=False).ids[0] for word in ("fine", "dull"))
+    table[fine] = 10 * table[dull]
+    assert sst2_more.neighbours(words, model)["fine"] == ["dull"]
+    new = list(sst2_more.exchanged([long] * 20, {"fine": ["dull"]}, Random(0)))
+    assert 0 < len(new) < 20
+    assert {*new} == {long.replace("fine", "dull")}
+    save(model, tmp_path / "teacher")
+    sst2_more.main(str(tmp_path), str(tmp_path / "teacher"), str(tmp_path / "more.txt"))
+    assert (tmp_path / "more.txt").read_text().startswith("a test , unlabelled\n")
 
 
 def test_no_recipe_is_forgotten() -> None:
