@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 import typer
-from torch.overrides import TorchFunctionMode
+from tests.products import Products
 
 from multihead.bench import foretelling, nanogpt, training, translating
 from multihead.bench.peers import OURS
@@ -115,20 +113,6 @@ def test_in_bf16_all_are(parallel: list[Path], monkeypatch: pytest.MonkeyPatch) 
             with Products() as seen:
                 run()
             assert seen.kinds == {torch.bfloat16}
-
-
-class Products(TorchFunctionMode):
-    """What kinds of numbers linear layers give."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kinds: set[torch.dtype] = set()
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        if func is F.linear:
-            self.kinds.add(found.dtype)
-        return found
 
 
 def test_misuse() -> None:

@@ -99,11 +99,11 @@ def test_sentences_with_words_that_a_model_embeds_close_by(tmp_path: Path) -> No
     table = cast(Any, model.model.body).stem.embedding.weight.data
     fine, dull = (tokenizer.inner.encode(word, add_special_tokens=False).ids[0] for word in ("fine", "dull"))
     table[fine] = 10 * table[dull]
-    assert sst2_more.neighbours(words, model)["fine"] == ["dull"]
+    save(model, tmp_path / "teacher")
+    assert sst2_more.neighbours(words, tmp_path / "teacher")["fine"] == ["dull"]
     new = list(sst2_more.exchanged([long] * 20, {"fine": ["dull"]}, Random(0)))
     assert 0 < len(new) < 20
     assert {*new} == {long.replace("fine", "dull")}
-    save(model, tmp_path / "teacher")
     sst2_more.main(str(tmp_path), str(tmp_path / "teacher"), str(tmp_path / "more.txt"))
     assert (tmp_path / "more.txt").read_text().startswith("a test , unlabelled\n")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+from tests.products import Products
 from tests.tasks.test_contract import ROWS, asked, make, train
 
 from multihead.build import Loaded
@@ -20,16 +22,17 @@ READING = {
 
 
 @pytest.mark.skipif(not WORKS.right, reason=f"bf16 here {WORKS.verdict}")
-@pytest.mark.parametrize("kind", READING)
-def test_read_in_bf16(kind: str) -> None:
-    name, options = READING[kind]
+@pytest.mark.parametrize("which", READING)
+def test_read_in_bf16(which: str) -> None:
+    name, options = READING[which]
     model, task, rows = make(name, **options)
     train(model, task, rows, steps=30)
-    exact, rounded = (
-        list(numbers([said for _, said in predictions(model, task, asked(task, rows), precision=one)]))
-        for one in ("fp32", "bf16")
-    )
-    assert rounded != exact
+    found = []
+    for one, kind in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        with Products() as seen:
+            found.append([said for _, said in predictions(model, task, asked(task, rows), precision=one)])
+        assert seen.kinds == {kind}
+    exact, rounded = (list(numbers(said)) for said in found)
     assert rounded == pytest.approx(exact, abs=0.05)
     scores = [evaluate(model, task, rows, 0, precision=one).result() for one in ("fp32", "bf16")]
     assert {*scores[0]} == {*scores[1]}
