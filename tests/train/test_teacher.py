@@ -14,6 +14,7 @@ from multihead.train.training import Training
 
 from .conftest import runs_of
 
+SCORES = "match.target=score"
 OTHER = ["tokenizer.kind=bpe", "tokenizer.vocab=300"]
 
 
@@ -144,15 +145,20 @@ def test_who_cannot_teach(taught, tmp_path):
         Training(read(f'task = "mask"\nout = "{tmp_path}/m"\n[data]\ntrain = "{runs.data}"\nteacher = "{model}"\n'))
 
 
-def test_scores_are_taught_too(tmp_path):
-    """A number between two ends: what the teacher says of it counts as much as the label."""
+@pytest.fixture
+def scoring(tmp_path):
+    """The same for numbers between two ends."""
     runs = runs_of(tmp_path, "match")
     text = runs.data.read_text(encoding="utf-8").replace(",same", ",5").replace(",other", ",1")
     runs.data.write_text(text, encoding="utf-8")
-    how = ["match.target=score"]
-    runs.whole("teacher", *how, *OTHER, steps=60)
-    model = runs.directory / "teacher" / "model"
-    run = runs.make("run", *how, f"data.teacher={model}")
+    runs.whole("teacher", SCORES, *OTHER, steps=60)
+    return runs, runs.directory / "teacher" / "model"
+
+
+def test_scores_are_taught_too(scoring):
+    """What the teacher says of it counts as much as the label."""
+    runs, model = scoring
+    run = runs.make("run", SCORES, f"data.teacher={model}")
     rows = list(run.subjects[0].sides["train"]())
     for number, prediction in enumerate(chances(model, rows)):
         want = (float(rows[number]["label"]) + prediction["score"]) / 2
@@ -235,16 +241,11 @@ def test_unlabelled_needs_a_teacher_and_rows(taught):
             runs.make("run", f"data.teacher={model}", f"data.unlabelled={more}")
 
 
-def test_scores_of_inputs_without_labels(tmp_path):
-    runs = runs_of(tmp_path, "match")
-    text = runs.data.read_text(encoding="utf-8").replace(",same", ",5").replace(",other", ",1")
-    runs.data.write_text(text, encoding="utf-8")
-    how = ["match.target=score"]
-    runs.whole("teacher", *how, *OTHER, steps=60)
-    model = runs.directory / "teacher" / "model"
-    more = tmp_path / "more.csv"
+def test_scores_of_inputs_without_labels(scoring):
+    runs, model = scoring
+    more = runs.directory / "more.csv"
     more.write_text(INPUTS["match"][1], encoding="utf-8")
-    run = runs.make("run", *how, f"data.teacher={model}", f"data.unlabelled={more}")
+    run = runs.make("run", SCORES, f"data.teacher={model}", f"data.unlabelled={more}")
     asked = list(run.subjects[0].beside())
     for number, prediction in enumerate(chances(model, asked), len(run.examples) - len(asked)):
         assert float(run.examples[number]["label"][()]) * 4 + 1 == pytest.approx(prediction["score"], abs=1e-4)
