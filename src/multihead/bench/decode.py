@@ -148,8 +148,6 @@ def show(report: Report, console: Console) -> None:
         console.print(
             f"Left out: {', '.join(report.missing)}. To get them: pip install 'multihead[bench]'", markup=False
         )
-    elif CT2 not in names:
-        console.print("CTranslate2 sat out: it wants a Marian that pads, and begins texts, with its last token.")
     line = ", ".join(f"{name} {value}" for name, value in report.machine.items())
     console.print(line, style="dim", highlight=False)
 

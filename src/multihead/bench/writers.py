@@ -92,10 +92,9 @@ def writers(directory: Path, data: Path | None = None) -> tuple[dict[str, Write]
     start = int(config["decoder_start_token_id"])
     limit = LIMIT if data is None else ENOUGH
     found = {OURS: _ours(loaded.model, pad, eos, start, limit), THEIRS: _theirs(directory, pad, eos, limit)}
-    # CTranslate2's converter takes Marian's last token for padding, with which every text begins.
-    if find_spec("ctranslate2") is not None and config["model_type"] == "marian" and pad == start == vocab - 1:
+    if find_spec("ctranslate2") is not None:
         for name, kind in ((CT2, "float32"), (CT2_INT8, "int8")):
-            found[name] = _ctranslate2(directory, kind, _names(vocab, pad, eos), limit)
+            found[name] = _ctranslate2(directory, kind, _names(vocab, eos), limit)
     return found, _sources(vocab, eos) if data is None else _read(data, loaded.tokenizer)
 
 
@@ -153,9 +152,9 @@ def _theirs(directory: Path, pad: int, eos: int, limit: int) -> Write:
     return write
 
 
-def _names(vocab: int, pad: int, eos: int) -> list[str]:
+def _names(vocab: int, eos: int) -> list[str]:
     """What CTranslate2 calls the tokens: their numbers, but for those that it knows by name."""
-    special = {pad: "<pad>", eos: "</s>", int(eos == 0): "<unk>"}
+    special = {eos: "</s>", int(eos == 0): "<unk>"}
     return [special.get(number, str(number)) for number in range(vocab)]
 
 
@@ -163,13 +162,16 @@ def _ctranslate2(directory: Path, kind: str, names: list[str], limit: int) -> Wr
     # Its threads would go on turning for 200 ms after every call, and take the cores from whoever runs next.
     os.environ.setdefault("KMP_BLOCKTIME", "0")
     import ctranslate2
+    from ctranslate2.converters.transformers import BartLoader
+    from transformers import MarianMTModel
 
     numbers = {name: number for number, name in enumerate(names)}
 
     class Names:
         """A tokenizer, as far as the converter asks."""
 
-        eos_token, unk_token, bos_token = "</s>", "<unk>", None
+        bos_token = eos_token = "</s>"  # a text begins with what the model says, never with bos
+        unk_token = "<unk>"
 
         def get_vocab(self) -> dict[str, int]:
             return numbers
@@ -177,12 +179,17 @@ def _ctranslate2(directory: Path, kind: str, names: list[str], limit: int) -> Wr
         def convert_ids_to_tokens(self, number: int) -> str:
             return names[number]
 
-    class Converter(ctranslate2.converters.TransformersConverter):  # type: ignore[misc]
-        def load_tokenizer(self, *_: Any, **__: Any) -> Names:
-            return Names()
+    class Converter(ctranslate2.converters.Converter):  # type: ignore[misc]
+        """As a Bart without its two norms: CTranslate2's Marian begins every text with zeros, ours with a token."""
+
+        def _load(self) -> Any:
+            model = MarianMTModel.from_pretrained(directory)
+            model.config.normalize_before = model.config.normalize_embedding = False
+            with torch.no_grad():
+                return BartLoader()(model, Names())
 
     with tempfile.TemporaryDirectory() as made:
-        Converter(str(directory)).convert(made, quantization=kind, force=True)
+        Converter().convert(made, quantization=kind, force=True)
         every = [
             ctranslate2.Translator(made, device="cpu", compute_type=kind, inter_threads=1, intra_threads=count)
             for count in {1, torch.get_num_threads()}
