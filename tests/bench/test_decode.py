@@ -36,6 +36,20 @@ def test_everybody_writes_the_same(small: Path) -> None:
                 assert same >= len(some) - 1
 
 
+def test_a_text_may_begin_with_any_token(small: Path, tmp_path: Path) -> None:
+    """CTranslate2 takes padding for the last token and begins with zeros, unless it is told otherwise."""
+    model = transformers.MarianMTModel.from_pretrained(small)
+    model.config.decoder_start_token_id, model.config.pad_token_id = 5, 1
+    model.generation_config.decoder_start_token_id, model.generation_config.pad_token_id = 5, 1
+    model.save_pretrained(tmp_path)
+    contestants, sources = writers.writers(tmp_path)
+    texts = {name: write(sources[:6], 1) for name, write in contestants.items()}
+    other, _ = writers.writers(small)
+    assert texts[writers.THEIRS] == texts[OURS] != other[OURS](sources[:6], 1)
+    if writers.CT2 in texts:
+        assert texts[writers.CT2] == texts[OURS]
+
+
 def test_run(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def quick(jobs: dict[str, object], rounds: int, same: tuple[str, str]) -> dict[str, list[float]]:
         assert rounds == 2

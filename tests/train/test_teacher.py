@@ -114,7 +114,7 @@ def test_it_is_asked_once_and_goes_on_bit_for_bit(taught, monkeypatch):
     for event in run:
         if getattr(event, "step", 0) == 7:
             break
-    monkeypatch.setattr(room, "heard", lambda *given: pytest.fail("asked again"))
+    monkeypatch.setattr(room.Teacher, "_asked", lambda *given: pytest.fail("asked again"))
     assert runs.whole("stopped", change) == want
     assert want != runs.whole("alone")
 
@@ -249,3 +249,30 @@ def test_scores_of_inputs_without_labels(scoring):
     asked = list(run.subjects[0].beside())
     for number, prediction in enumerate(chances(model, asked), len(run.examples) - len(asked)):
         assert float(run.examples[number]["label"][()]) * 4 + 1 == pytest.approx(prediction["score"], abs=1e-4)
+
+
+def test_who_is_stopped_while_asking_goes_on(taught, monkeypatch, caplog):
+    """Answers are kept by the piece: nothing is asked twice, nor after other settings, and it changes no weight."""
+    runs, model = taught
+    monkeypatch.setattr(room, "AHEAD", 10)
+    teaching = [f"data.teacher={model}", "data.trust=0.6"]
+    whole = runs.whole("whole", *teaching, steps=5)
+    asked, ask, stops = [], room.Teacher._asked, iter([False, True])
+
+    def stopping(self, piece, *rest):
+        if next(stops, False):
+            raise KeyboardInterrupt
+        asked.append(len(piece))
+        return ask(self, piece, *rest)
+
+    monkeypatch.setattr(room.Teacher, "_asked", stopping)
+    monkeypatch.setattr(room.store, "TELL", 0)
+    with pytest.raises(KeyboardInterrupt):
+        runs.make("run", *teaching, steps=5)
+    with caplog.at_level("INFO"):
+        assert runs.whole("run", *teaching, steps=5) == whole
+    rows = sum(1 for _ in runs.make("run", *teaching, steps=5).subjects[0].sides["train"]())
+    assert sum(asked) == rows
+    assert any(f"of {rows} rows, less than a minute left" in line for line in caplog.messages)
+    runs.make("run", *OTHER, f"data.teacher={model}", "data.trust=0.2", fresh=True)
+    assert sum(asked) == rows

@@ -130,15 +130,22 @@ def _seal(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
-def cached(cache: str | Path, key: str, fields: Mapping[str, DTypeLike], build: Callable[[], Iterable[RowOf]]) -> Store:
-    """The cache of this key: opened if it is whole, otherwise built from the rows that `build()` yields."""
+def cached(
+    cache: str | Path,
+    key: str,
+    fields: Mapping[str, DTypeLike],
+    build: Callable[[], Iterable[RowOf]],
+    quiet: bool = False,
+) -> Store:
+    """The cache of this key: opened if it is whole, otherwise built from the rows that `build()` yields. quiet: these
+    tell by themselves how far they are."""
     cache = Path(cache)
     with suppress(Damaged):
         return open(cache, key)
     cache.mkdir(parents=True, exist_ok=True)
     sweep(cache)
     with _room(cache) as aside:
-        write(aside, key, fields, build())
+        write(aside, key, fields, build(), quiet)
         return _publish(aside, cache, key)
 
 
@@ -207,7 +214,9 @@ def sweep(cache: Path) -> None:
                 os.close(handle)
 
 
-def write(directory: Path, key: str, fields: Mapping[str, DTypeLike], rows: Iterable[RowOf]) -> None:
+def write(
+    directory: Path, key: str, fields: Mapping[str, DTypeLike], rows: Iterable[RowOf], quiet: bool = False
+) -> None:
     """Write a whole cache into an empty directory, holding a few blocks at a time, and sync it."""
     dtypes = {name: np.dtype(dtype) for name, dtype in fields.items()}
     count, said = 0, time.monotonic()
@@ -218,7 +227,7 @@ def write(directory: Path, key: str, fields: Mapping[str, DTypeLike], rows: Iter
                 raise ValueError(f"row {count - 1} has the fields {sorted(row)}, the cache {sorted(columns)}")
             for name, values in row.items():
                 columns[name].add(values, count - 1)
-            if time.monotonic() - said > TELL:
+            if not quiet and time.monotonic() - said > TELL:
                 said = time.monotonic()
                 size = sum(column.count * dtypes[name].itemsize for name, column in columns.items()) / 1e6
                 log.info("filling the token cache: %s windows, %s MB", f"{count:,}", f"{size:,.1f}")

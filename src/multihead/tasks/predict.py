@@ -27,6 +27,7 @@ class Refused(dict[str, Any]):
         super().__init__(error={"code": code, "message": message})
 
 
+@torch.inference_mode()
 def predictions(
     model: Model,
     task: Task,
@@ -44,41 +45,29 @@ def predictions(
     idle: whether no further row comes within so many seconds; those that were read are answered then.
     precision: what a task that reads computes in, fp32 or bf16.
     """
-    for values, windows, said in heard(model, task, rows, batch_tokens, ahead, strict, idle, precision):
-        if isinstance(windows, Refused):
-            yield values, windows
-            continue
-        prediction = task.answer(values, windows, said)
-        unknown = sum(int((window["tokens"] == task.tokenizer.unknown).sum()) for window in windows)
-        lost = sum(int(window.get("cut", 0)) for window in windows)  # tokens that no window holds
-        pieces = len(windows) // task.readings
-        if pieces > 1 or unknown or lost:
-            prediction["receipt"] = {"windows": pieces, "truncated": lost, "unknown": unknown // task.readings}
-        yield values, prediction
-
-
-@torch.inference_mode()
-def heard(
-    model: Model,
-    task: Task,
-    rows: Iterable[Values],
-    batch_tokens: int = 4096,
-    ahead: int | None = None,
-    strict: bool = True,
-    idle: Callable[[float], bool] | None = None,
-    precision: str = "fp32",
-) -> Iterator[tuple[Values, list[Window] | Refused, list[Any]]]:
-    """Each row with its windows and what the model said of each of them; see `predictions`."""
     model.eval()
     source = iter(task.prepare(rows))
     if ahead is None:
         ahead = WRITTEN if task.readout.over == "vocabulary" else AHEAD
     while block := list(_together(source, ahead, idle)):
-        encoded: list[list[Window] | Refused] = [_encoded(task, values, strict) for values in block]
-        windows = [window for several in encoded if not isinstance(several, Refused) for window in several]
+        every = [_readable(task, values, strict) for values in block]
+        windows = [window for several in every if not isinstance(several, Refused) for window in several]
         said = iter(read(model, task, windows, batch_tokens, precision))
-        for values, several in zip(block, encoded, strict=True):
-            yield values, several, [] if isinstance(several, Refused) else list(islice(said, len(several)))
+        for values, several in zip(block, every, strict=True):
+            if isinstance(several, Refused):
+                yield values, several
+            else:
+                yield values, _answer(task, values, several, list(islice(said, len(several))))
+
+
+def _answer(task: Task, values: Values, windows: list[Window], said: list[Any]) -> Prediction:
+    prediction = task.answer(values, windows, said)
+    unknown = sum(int((window["tokens"] == task.tokenizer.unknown).sum()) for window in windows)
+    lost = sum(int(window.get("cut", 0)) for window in windows)  # tokens that no window holds
+    pieces = len(windows) // task.readings
+    if pieces > 1 or unknown or lost:
+        prediction["receipt"] = {"windows": pieces, "truncated": lost, "unknown": unknown // task.readings}
+    return prediction
 
 
 def read(
@@ -136,18 +125,26 @@ def _together(source: Iterator[Values], ahead: int, idle: Callable[[float], bool
             return
 
 
-def _encoded(task: Task, values: Values, strict: bool) -> list[Window] | Refused:
+def _readable(task: Task, values: Values, strict: bool) -> list[Window] | Refused:
     if isinstance(values, Refused):
         return values
+    try:
+        return encoded(task, values)
+    except ValueError as error:
+        if strict:
+            raise
+        return Refused("bad_input", str(error))
+
+
+def encoded(task: Task, values: Values) -> list[Window]:
+    """A row as the model reads it; one that it cannot read is named."""
     try:
         windows = task.encode(values)
         if not all(len(window["tokens"]) for window in windows):
             raise ValueError("there is no token in it")
         return windows
     except ValueError as error:
-        if strict and "file" in values:
-            raise ValueError(f"{values['file']}:{values['line']}: {error}") from None
-        if strict:
+        if "line" not in values:
             raise
-        place = f"line {values['line']}: " if "line" in values else ""
-        return Refused("bad_input", f"{place}{error}")
+        place = f"{values['file']}:{values['line']}" if "file" in values else f"line {values['line']}"
+        raise ValueError(f"{place}: {error}") from None

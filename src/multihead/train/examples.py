@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,8 @@ from multihead.tasks.task import WHOLE
 from multihead.train.loop import Order, Plan
 from multihead.train.running import Running
 from multihead.train.teacher import Teachers
+
+log = logging.getLogger(__name__)
 
 STRETCH = 50  # sentences of a document that are held out together, or not
 DTYPES = {
@@ -189,14 +192,16 @@ def encoded(
     rows: Side,
     cache: Path,
     key: str,
-    teachers: Callable[[Callable[[], Iterable[Values]]], Iterator[Values]] | None = None,
+    teachers: Callable[[Callable[[], Iterable[Values]], Path], Iterator[Values]] | None = None,
 ) -> Examples:
     """The windows of all rows, from the cache if it has them. Rows of no use to training are left out, and told."""
 
     def learnt() -> Iterable[Values]:
-        return task.learnt(rows() if teachers is None else teachers(rows))
+        return task.learnt(rows() if teachers is None else teachers(rows, cache))
 
     beside = cache / f"{key}.json"  # what the cache does not say of itself
+    if teachers is not None and not beside.exists():
+        log.info("the teacher is asked; what it says is kept, so a run that is stopped goes on")
     told = read_json(beside) if beside.exists() else _looked(task, learnt(), rows.reading)
 
     def build() -> Iterator[dict[str, Any]]:
@@ -216,7 +221,8 @@ def encoded(
         told.update(left=left, cut=cut, read=str(rows.reading), inputs=Inputs(used, windowed, cut["rows"]))
         write_json(beside, told)
 
-    kept = store.cached(cache, key, {name: np.dtype(dtype) for name, dtype in told["fields"].items()}, build)
+    dtypes = {name: np.dtype(dtype) for name, dtype in told["fields"].items()}
+    kept = store.cached(cache, key, dtypes, build, quiet=teachers is not None)
     notes = [f"{count:,} rows are not used: {why}; first: {place}" for why, (count, place) in told["left"].items()]
     if told.get("cut", {}).get("rows"):
         rows_, tokens = told["cut"]["rows"], told["cut"]["tokens"]

@@ -1,24 +1,43 @@
 """A trained model whose answers a new one learns beside the labels (Hinton et al. 2015).
 
-It is asked once, when the token cache is filled. What it believes, the chance of each label, is kept there as a part of
-what is learnt: (1 - trust) of a row's own label and trust of that. The two may have other tokenizers and other shapes:
-chances are of a text, or of a word. Of several teachers, the mean of what they believe is learnt. Of inputs without
-labels, the best of what is believed stands for them.
+It is asked once, when the token cache is filled. What it believes, the chance of each label, becomes a part of what is
+learnt: (1 - trust) of a row's own label and trust of that. It may be slow: its answers are kept, a piece of the rows at
+a time, so that a run that was stopped goes on, and one begun anew with other settings need not ask again.
+
+The two may have other tokenizers and other shapes: chances are of a text, or of a word. Of several teachers, the mean
+of what they believe is learnt. Of inputs without labels, the best of what is believed stands for them.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from multihead.build import load
+from multihead.data import store
 from multihead.data.disk import sha256
 from multihead.models.hub import resolve
 from multihead.models.manifest import MANIFEST
-from multihead.tasks import Task, Values
-from multihead.tasks.predict import Refused, heard
+from multihead.tasks import Task, Values, Window
+from multihead.tasks.predict import AHEAD, encoded, read
+
+FIELDS = {"belief": np.float32, "shape": np.int64}
+ELSEWHERE = {"file", "line", "shown"}  # of a row: where it stands, which changes nothing; what its windows hold
+PACE = 10  # words by which the time left is told
+
+log = logging.getLogger(__name__)
 
 
 class Teacher:
@@ -39,11 +58,32 @@ class Teacher:
         self.order = [self.task.numbers[label] for label in student.labels]
         self.digest = sha256(resolve(where) / MANIFEST)
 
-    def believes(self, rows: Iterable[Values], precision: str) -> Iterator[NDArray[Any]]:
+    @torch.inference_mode()
+    def believes(self, rows: Iterable[Values], precision: str, cache: Path) -> Iterator[NDArray[Any]]:
         """Of each row the chance of each label [C], or of each word's [T, C]."""
-        for asked, windows, answers in heard(self.loaded.model, self.task, rows, precision=precision):
-            assert not isinstance(windows, Refused)  # what cannot be read is raised
-            yield self.task.belief(asked, windows, answers)[..., self.order]
+        source = iter(self.task.prepare(rows))
+        while piece := list(islice(source, AHEAD)):
+            windows = [encoded(self.task, values) for values in piece]
+            key = self._key(piece, windows, precision)
+            for said in store.cached(cache, key, FIELDS, partial(self._asked, piece, windows, precision)):
+                yield said["belief"].reshape(said["shape"])[..., self.order]
+
+    def _key(self, piece: list[Values], windows: list[list[Window]], precision: str) -> str:
+        digest = hashlib.sha256(f"belief {store.VERSION} {self.digest} {precision}".encode())
+        for values, several in zip(piece, windows, strict=True):
+            plain = {name: value for name, value in values.items() if name not in ELSEWHERE}
+            digest.update(json.dumps(plain, default=str).encode())
+            for window in several:
+                for name, array in sorted(window.items()):
+                    digest.update(f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes())
+        return digest.hexdigest()
+
+    def _asked(self, piece: list[Values], windows: list[list[Window]], precision: str) -> list[dict[str, Any]]:
+        model = self.loaded.model.eval()
+        said = iter(read(model, self.task, [window for several in windows for window in several], precision=precision))
+        answers = [list(islice(said, len(several))) for several in windows]
+        beliefs = map(self.task.belief, piece, windows, answers)
+        return [{"belief": belief.astype(np.float32).reshape(-1), "shape": belief.shape} for belief in beliefs]
 
 
 class Teachers:
@@ -56,13 +96,29 @@ class Teachers:
     def digests(self) -> list[str]:
         return [teacher.digest for teacher in self.each]
 
-    def __call__(self, rows: Callable[[], Iterable[Values]]) -> Iterator[Values]:
+    def __call__(self, rows: Callable[[], Iterable[Values]], cache: Path) -> Iterator[Values]:
         """Rows with what is believed of each."""
-        believed = [teacher.believes(rows(), self.precision) for teacher in self.each]
-        for values, *said in zip(rows(), *believed, strict=True):
+        believed = [teacher.believes(rows(), self.precision, cache) for teacher in self.each]
+        for values, *said in told(zip(rows(), *believed, strict=True), sum(1 for _ in rows())):
             yield {**values, "belief": sum(said[1:], said[0]) / len(said)}
 
-    def alone(self, rows: Callable[[], Iterable[Values]]) -> Iterator[Values]:
+    def alone(self, rows: Callable[[], Iterable[Values]], cache: Path) -> Iterator[Values]:
         """Rows without labels: what is believed most stands for them."""
-        for values in self(rows):
+        for values in self(rows, cache):
             yield {**values, **self.student.settled(values["belief"])}
+
+
+def told(answered: Iterable[tuple[Any, ...]], total: int) -> Iterator[tuple[Any, ...]]:
+    """The same, telling now and then how far they are."""
+    pace: deque[tuple[float, int]] = deque(maxlen=PACE)
+    for number, one in enumerate(answered):
+        now = time.monotonic()
+        if not pace:
+            pace.append((now, 0))
+        elif now - pace[-1][0] > store.TELL:
+            pace.append((now, number))
+            first, before = pace[0]
+            minutes = (now - first) / (number - before) * (total - number) / 60
+            left = f"about {minutes:,.0f} min left" if minutes >= 1 else "less than a minute left"
+            log.info("the teacher has read %s of %s rows, %s", f"{number:,}", f"{total:,}", left)
+        yield one
