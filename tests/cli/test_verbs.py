@@ -205,6 +205,14 @@ def test_check_is_a_gate(place: Path, multihead: Any, reviews: Any) -> None:
     assert "so-so" in unseen.stdout
 
 
+def test_check_counts_what_a_teacher_labels(place: Path, multihead: Any) -> None:
+    tested = (place / "test.csv").read_text(encoding="utf-8").split("\n")[1].rsplit(",", 1)[0]
+    (place / "more.txt").write_text(f"{tested}\nanother text\n", encoding="utf-8")
+    done = multihead("check", "run.toml", "data.teacher=runs/a/model", "data.unlabelled=more.txt", cwd=place)
+    assert "unlabelled: 2 rows: 2 used, 0 rejected" in done.stdout
+    assert "also stand in unlabelled: 1 exactly" in done.stdout.replace("\n", " ")
+
+
 def test_check_stops_what_train_would_refuse_and_prints_what_stands_there(place: Path, multihead: Any) -> None:
     folder = place / "[old] data"
     folder.mkdir()

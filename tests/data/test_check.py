@@ -55,6 +55,16 @@ def test_valid_and_test_overlap() -> None:
     assert "also stand in valid" in only(findings, "overlap").message
 
 
+def test_inputs_for_a_teacher_that_are_scored_on() -> None:
+    """A warning, however many: their labels are not given away."""
+    test = texts("test", *CLEAN[:5])
+    more = side("more", *({"text": text} for text, _ in CLEAN[:4]), {"text": "another"})
+    findings = check(texts("train", ("fresh", "好"), *CLEAN[5:]), None, test, task="classify", unlabelled=more)
+    finding = only(findings, "overlap")
+    assert "4 of 5 inputs (80.0%) also stand in unlabelled" in finding.message
+    assert (finding.level, finding.file, finding.line) == ("warn", "test.csv", 2)
+
+
 def test_label_conflicts() -> None:
     finding = only(check(texts("train", *CLEAN, ("句子 number 1", "坏")), task="classify"), "label conflicts")
     assert (finding.level, "1 inputs" in finding.message) == ("warn", True)

@@ -42,7 +42,7 @@ def check(
     from multihead import run
     from multihead.data import check as checks
     from multihead.recipes import run_file
-    from multihead.train.given import data_of
+    from multihead.train.given import beside_of, data_of
 
     console = Console(highlight=False, stderr=json)
     whole = run.read(run_file(file), changes or [])
@@ -58,7 +58,12 @@ def check(
             found[name] = missing(chosen)
             held_out = chosen.data.hold_out and name not in auxiliary
             scores = chosen.task == "match" and chosen.match.target == "score"
-            found[name] += checks.check(*sides, task=str(chosen.task), hold_out=held_out, scores=scores)
+            if (beside := beside_of(chosen)) is not None:
+                readings[name]["unlabelled"] = beside.reading
+            more = readings[name].get("unlabelled")
+            found[name] += checks.check(
+                *sides, task=str(chosen.task), hold_out=held_out, scores=scores, unlabelled=more
+            )
     if not stops(found):
         with console.status("setting up, as training would"):
             for name, more in set_up_or_refused(whole).items():

@@ -6,6 +6,7 @@
 | rejected rows, broken tags | stop above 10 % of the rows, else warn |
 | unseen labels: in valid or test, never in train | stop |
 | overlap: valid or test inputs that stand in train, exactly or but for case and space | stop above 20 %, else warn |
+| overlap with inputs that a teacher labels | warn |
 | shared passages: valid or test, or what is held out, has more than half of its runs of five words in train | warn |
 | label conflicts: equal inputs, different labels | warn (a note where labels are numbers on a scale) |
 | encoding: U+FFFD, UTF-8 read as latin-1, 锟斤拷 | warn |
@@ -62,14 +63,16 @@ def check(
     task: str,
     hold_out: bool = True,
     scores: bool | None = None,
+    unlabelled: Iterable[Record] | None = None,
 ) -> list[Finding]:
     """Findings, the gravest first. Each side is read once, and once more where examples are to be shown.
 
-    scores: labels are numbers on a scale, or classes; None: as they look.
+    scores: labels are numbers on a scale, or classes; None: as they look. unlabelled: inputs that a teacher labels.
     """
     if task not in ROLES:
         raise ValueError(f"there is no task {task!r} to check; there are: {', '.join(ROLES)}")
-    given = {name: rows for name, rows in (("train", train), ("valid", valid), ("test", test)) if rows is not None}
+    every = {"train": train, "valid": valid, "test": test, "unlabelled": unlabelled}
+    given = {name: rows for name, rows in every.items() if rows is not None}
     sides, findings = {}, []
     for name, rows in given.items():
         sides[name] = survey(name, rows, task, scores)
@@ -82,6 +85,14 @@ def check(
         findings += _passages(sides["train"].held, "the tenth of train that is held out", sides["train"].passages)
     if "valid" in sides and "test" in sides:
         findings += _overlap(sides["valid"], sides["test"])
+    if "unlabelled" in sides:  # a teacher has no more than its opinion of them, but learning that is no fair exam
+        seen = [
+            finding
+            for name in ("valid", "test")
+            if name in sides
+            for finding in _overlap(sides["unlabelled"], sides[name])
+        ]
+        findings += [replace(finding, level="warn") for finding in seen]
     findings = _with_examples(findings, given, task)
     return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
