@@ -8,16 +8,19 @@ from typing import Any
 
 import pytest
 import torch
+from tests.products import Products
 
 import multihead as mh
 from multihead.build import Loaded, save
 from multihead.cli.compare import compare
 from multihead.cli.rows import reading_of, scored
 from multihead.data.tokenizer import Tokenizer
+from multihead.machine.precision import measure
 from multihead.models import Decoder, Encoder, Model, ModelConfig, Vocabulary
 from multihead.models.families import own_config
 from multihead.tasks.predict import evaluate
 
+WORKS = measure(("bf16",))["bf16"]
 WORDS = [f"w{i}" for i in range(12)]
 PAIRS = [(f"w{i} w{i + 1}", f"w{i + (i % 3)} w{i}", int(i % 3 > 0)) for i in range(9)]
 
@@ -59,6 +62,17 @@ def test_bi_encoders_with_and_without_labels(tmp_path: Path, capsys: pytest.Capt
     odd.write_text("text_a,text_b,label\nw1,w2,x\nw3,w4,y\n")
     with pytest.raises(ValueError, match=r"belong together: x, y; write 1 and 0, or"):
         compare(alone, alone, odd)
+
+
+@pytest.mark.skipif(not WORKS.right, reason=f"bf16 here {WORKS.verdict}")
+def test_in_half_precision(tmp_path: Path) -> None:
+    models = [bi(tmp_path / name, seed) for seed, name in enumerate("ab")]
+    data = tmp_path / "test.csv"
+    data.write_text("".join(["text_a,text_b,label\n", *(f"{a},{b},{y}\n" for a, b, y in PAIRS)]))
+    for precision, kind in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        with Products() as products:
+            compare(*models, data, json=True, precision=precision)
+        assert products.kinds == {kind}
 
 
 def test_unlike_ways_of_one_task_are_named_with_the_fix(tmp_path: Path) -> None:

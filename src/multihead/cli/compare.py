@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from multihead.cli.rows import reading_of, scored, tell_faults
-from multihead.cli.verb import verb
+from multihead.cli.verb import DEVICE, PRECISION, verb
 
 if TYPE_CHECKING:
     from multihead.build import Loaded
@@ -33,6 +33,8 @@ def compare(
     ] = None,
     show: Annotated[int, typer.Option(help="How many flipped answers to print.")] = 5,
     name: Annotated[str | None, typer.Option("--task", help="Of models with several tasks, the name of one.")] = None,
+    device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
+    precision: Annotated[str, typer.Option(help=PRECISION)] = "fp32",
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
 ) -> None:
     """Compare two models on the same rows.
@@ -44,11 +46,12 @@ def compare(
     from rich.console import Console
     from rich.markup import escape
 
+    from multihead.report.waiting import watched
     from multihead.scores import flips, plain
     from multihead.tasks.predict import answers
 
     console = Console(highlight=False, stderr=json)
-    models = [opened(first, name), opened(second, name)]
+    models = [opened(model, name).to(device, precision) for model in (first, second)]
     tasks = [model.ready() for model in models]
     if tasks[0].name != tasks[1].name:
         raise ValueError(f"{first} was trained for {tasks[0].name}, {second} for {tasks[1].name}; give two of one task")
@@ -65,25 +68,26 @@ def compare(
             "evaluate MODEL FILE"
         )
     readings = [reading_of(teller, data, columns or []) for _ in models]
-    said = [answers(m.model, task, scored(reading)) for m, task, reading in zip(models, tasks, readings, strict=True)]
+    every = zip(models, tasks, readings, strict=True)
+    said = [answers(m.model, task, scored(reading), m.precision) for m, task, reading in every]
     foretold = tasks[0].judged(models[0].model, ()) is not None  # a text: there is no answer that could flip
     rights: list[list[bool]] = [[], []]
     flipped: list[dict[str, Any]] = []
-    with console.status(f"reading {data}"):
-        if foretold:
-            for scorer, foretelling in zip(scorers, said, strict=True):
-                for index, (values, how) in enumerate(foretelling):
-                    scorer.add(values, how, index)
-        else:
-            for index, ((values, a), (_, b)) in enumerate(zip(*said, strict=True)):
-                pair = [scorer.add(values, one, index) for scorer, one in zip(scorers, (a, b), strict=True)]
-                for right, side in zip(pair, rights, strict=True):
-                    side.append(right)
-                if pair[0] != pair[1] and len(flipped) < show:
-                    better = "second" if pair[1] else "first"
-                    shown = {name: values[name] for name in teller.columns() if name in values}
-                    place = {"line": values["line"], "better": better}
-                    flipped.append({**place, **shown, "first": brief(a), "second": brief(b)})
+    what = f"comparing on {data.name}"
+    if foretold:
+        for scorer, foretelling in zip(scorers, said, strict=True):
+            for index, (values, how) in enumerate(watched(foretelling, what, console)):
+                scorer.add(values, how, index)
+    else:
+        for index, ((values, a), (_, b)) in enumerate(watched(zip(*said, strict=True), what, console)):
+            pair = [scorer.add(values, one, index) for scorer, one in zip(scorers, (a, b), strict=True)]
+            for right, side in zip(pair, rights, strict=True):
+                side.append(right)
+            if pair[0] != pair[1] and len(flipped) < show:
+                better = "second" if pair[1] else "first"
+                shown = {name: values[name] for name in teller.columns() if name in values}
+                place = {"line": values["line"], "better": better}
+                flipped.append({**place, **shown, "first": brief(a), "second": brief(b)})
     tell_faults(readings[0])
     count = None if foretold else flips([True] * len(rights[0]), *rights)
     main = comparable(tasks, scorers) if foretold else scorers[0].main
@@ -157,4 +161,4 @@ def opened(model: str, name: str | None) -> Loaded:
     from multihead.build import load
 
     loaded = load(model)
-    return (load(model, task=name) if loaded.tasks else loaded).to("auto")
+    return load(model, task=name) if loaded.tasks else loaded
