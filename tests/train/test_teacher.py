@@ -271,8 +271,10 @@ def test_who_is_stopped_while_asking_goes_on(taught, monkeypatch, caplog):
         runs.make("run", *teaching, steps=5)
     with caplog.at_level("INFO"):
         assert runs.whole("run", *teaching, steps=5) == whole
-    rows = sum(1 for _ in runs.make("run", *teaching, steps=5).subjects[0].sides["train"]())
+    again = runs.make("run", *teaching, steps=5)
+    rows = sum(1 for _ in again.subjects[0].sides["train"]())
     assert sum(asked) == rows
     assert any(f"of {rows} rows, less than a minute left" in line for line in caplog.messages)
+    assert "120 rows: 120 used" in again.examples.read
     runs.make("run", *OTHER, f"data.teacher={model}", "data.trust=0.2", fresh=True)
     assert sum(asked) == rows

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, tee
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +98,12 @@ class Teachers:
 
     def __call__(self, rows: Callable[[], Iterable[Values]], cache: Path) -> Iterator[Values]:
         """Rows with what is believed of each."""
-        believed = [teacher.believes(rows(), self.precision, cache) for teacher in self.each]
-        for values, *said in told(zip(rows(), *believed, strict=True), sum(1 for _ in rows())):
+        total = sum(1 for _ in rows())
+        own, *asked = tee(rows(), 1 + len(self.each))  # one pass: a reading counts what it reads
+        believed = [
+            teacher.believes(more, self.precision, cache) for teacher, more in zip(self.each, asked, strict=True)
+        ]
+        for values, *said in told(zip(own, *believed, strict=True), total):
             yield {**values, "belief": sum(said[1:], said[0]) / len(said)}
 
     def alone(self, rows: Callable[[], Iterable[Values]], cache: Path) -> Iterator[Values]:
