@@ -241,6 +241,29 @@ def test_unlabelled_needs_a_teacher_and_rows(taught):
             runs.make("run", f"data.teacher={model}", f"data.unlabelled={more}")
 
 
+@pytest.mark.parametrize("context", [0, 8])
+@pytest.mark.parametrize(
+    ("name", "text"), [("more.txt", "{}\n{}\n"), ("more.jsonl", '{{"text": "{}"}}\n{{"text": "{}"}}\n')]
+)
+def test_names_are_learnt_from_raw_text(tmp_path, name, text, context):
+    runs = runs_of(tmp_path, "ner")
+    runs.whole("teacher", *OTHER, steps=80, lr=1e-2)
+    model = runs.directory / "teacher" / "model"
+    more = tmp_path / name
+    more.write_text(text.format("Ada saw Oslo.", "Eve saw Rome"), encoding="utf-8")
+    taught = [f"data.teacher={model}", f"ner.context={context}", f"data.valid={runs.data}"]
+    run = runs.make("run", *taught, f"data.unlabelled={more}")
+    assert [values["tokens"] for values in run.subjects[0].beside()] == [
+        ["Ada", "saw", "Oslo", "."],
+        ["Eve", "saw", "Rome"],
+    ]
+    assert "unlabelled: 2 rows: 2 used" in run.examples.read
+    names = run.task.labels
+    for number in (-2, -1):  # the teacher has never seen a full stop
+        window = run.examples[len(run.examples) + number]
+        assert [names[i] for i in window["labels"][window["word"] >= 0].argmax(1)][:3] == ["B-PER", "O", "B-LOC"]
+
+
 def test_scores_of_inputs_without_labels(scoring):
     runs, model = scoring
     more = runs.directory / "more.csv"

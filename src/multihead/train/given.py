@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, takewhile
 from typing import Any
 
 from multihead.data.passages import glanced
 from multihead.data.read import Reading, has_column, records
+from multihead.data.record import Found, Record, Row
 from multihead.data.sides import ROLES, text_of
 from multihead.run import RunFile
 from multihead.run.keys import TEACHABLE
@@ -20,6 +22,7 @@ from multihead.tasks import TASKS, Task, Values
 from multihead.tasks.bi import positive_of
 from multihead.tasks.classify import named
 from multihead.tasks.translate import plain
+from multihead.tasks.words import laid_out
 from multihead.train.examples import Side
 
 
@@ -218,10 +221,20 @@ def beside_of(run: RunFile) -> Side | None:
     }
     reading = records(run.data.unlabelled, columns=_columns(run, columns), task=str(run.task), **settings)
     reading.wanted = tuple(asked)
+    if run.task == "ner":
+        reading.sources = [(file, format, partial(_in_words, rows)) for file, format, rows in reading.sources]
     if next(iter(reading), None) is None:
         files = ", ".join(file for file, _, _ in reading.sources)
         raise ValueError(f"{files}: not one row can be used\n{reading}")
     return Side(reading)
+
+
+def _in_words(rows: Callable[[Found], Iterator[Row]], found: Found) -> Iterator[Row]:
+    """Raw text as a tagger reads it; who wrote it did not say what stands together."""
+    for row in rows(found):
+        if isinstance(row, Record) and "tokens" not in row.values and isinstance(row.values.get("text"), str):
+            row = replace(row, values={"tokens": laid_out(row.values)[0], "document": None})
+        yield row
 
 
 def settings_of(run: RunFile) -> dict[str, Any]:
