@@ -18,7 +18,8 @@ from multihead.data.read import records
 from multihead.run import read
 from multihead.scores import Score
 from multihead.tasks.match import SimilarityScorer
-from multihead.train.events import Evaluated, Note, Saved
+from multihead.train import estimate
+from multihead.train.events import Evaluated, Note, Saved, lasting
 from multihead.train.examples import STRETCH, Side
 from multihead.train.given import read_all
 from multihead.train.training import Training, reached
@@ -371,6 +372,25 @@ def test_a_run_that_only_writes_otherwise_names_the_way(tmp_path: Path) -> None:
         Training(read(text, ["decode.beam=2"]))
     with pytest.raises(ValueError, match=r"--fresh$"):
         Training(read(text, ["decode.beam=2", "train.lr=0.5"]))
+
+
+def test_how_long_is_told_of_the_steps_that_are_left(runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "seconds_per_step", lambda training: 60.0)
+
+    def told() -> str:
+        screen = StringIO()
+        announce(runs.make("run"), Console(file=screen, width=1000))
+        return screen.getvalue().split(" tokens, ")[1].strip()
+
+    assert told() == "24 steps; about 24 min"
+    for event in runs.make("run"):
+        if isinstance(event, Saved) and event.step == 10:
+            break
+    assert told() == "24 steps (10 are done); about 14 min"
+    for _ in runs.make("run"):
+        pass
+    assert told() == "24 steps; all done before: scored again; --fresh starts over"
+    assert [lasting(s) for s in (3, 100, 11100)] == ["less than a minute", "about 2 min", "about 3 h 05 min"]
 
 
 def test_a_vocabulary_that_cannot_spell_the_data_is_told(runs, tmp_path: Path) -> None:

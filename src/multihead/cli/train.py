@@ -110,7 +110,8 @@ def run_training(run: RunFile, *, fresh: bool = False, json: bool = False) -> in
 def announce(training: Training, console: object) -> None:
     """What was read, and how long it will take."""
     from multihead.train import checkpoints
-    from multihead.train.estimate import seconds_left
+    from multihead.train.estimate import seconds_per_step
+    from multihead.train.events import lasting
 
     say = partial(console.print, markup=False)  # type: ignore[attr-defined]  # the [tokenizer] of a message is no style
     for subject, part in zip(training.subjects, training.parts, strict=True):
@@ -129,11 +130,12 @@ def announce(training: Training, console: object) -> None:
     if wrote := training.subjects[0].wrote:
         say(f"from: a {wrote} writes; it is trained to read, every token with all others in sight")
     total = training.order.steps
-    done = checkpoints.steps(training.out / "checkpoints")[-1:] == [total]
-    wait = (
-        "all done before: scored again; --fresh starts over" if done else f"about {seconds_left(training) / 60:.0f} min"
-    )
-    left = f"{total:,} steps; {wait}"
+    done = max(checkpoints.steps(training.out / "checkpoints"), default=0)
+    if done == total:
+        left = f"{total:,} steps; all done before: scored again; --fresh starts over"
+    else:
+        of_them = f" ({done:,} are done)" if done else ""
+        left = f"{total:,} steps{of_them}; {lasting(seconds_per_step(training) * (total - done))}"
     say(left if training.subjects[0].name else f"{told}, {left}")
 
 

@@ -1,4 +1,4 @@
-"""How long training will take: a batch of usual size is tried out, and forgotten."""
+"""How long a step takes: a batch of usual size is tried out, and forgotten."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ TRIED = 3  # the first try also warms up
 LOOKED = 200  # steps that tell how the tasks of a run share them
 
 
-def seconds_left(training: Training) -> float:
-    """For all steps; evaluations come on top."""
+def seconds_per_step(training: Training) -> float:
+    """Evaluations come on top."""
     steps, middle = training.order.steps, training.order.steps // 2
     total = 0.0
     for number, part in enumerate(training.parts):
@@ -29,4 +29,4 @@ def seconds_left(training: Training) -> float:
             best = min(best, time.perf_counter() - began)
         total += best * len(mine) / len(range(middle, min(middle + LOOKED, steps)))
     training.model.zero_grad(set_to_none=True)
-    return total * steps
+    return total

@@ -43,3 +43,11 @@ class Note:
 
 
 Event = Step | Resumed | Evaluated | Saved | Note
+
+
+def lasting(seconds: float) -> str:
+    """less than a minute, about 12 min, about 3 h 05 min"""
+    minutes = round(seconds / 60)
+    if not minutes:
+        return "less than a minute"
+    return f"about {minutes} min" if minutes < 60 else f"about {minutes // 60} h {minutes % 60:02d} min"

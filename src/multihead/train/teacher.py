@@ -32,6 +32,7 @@ from multihead.models.hub import resolve
 from multihead.models.manifest import MANIFEST
 from multihead.tasks import Task, Values, Window
 from multihead.tasks.predict import AHEAD, encoded, read
+from multihead.train.events import lasting
 
 FIELDS = {"belief": np.float32, "shape": np.int64}
 ELSEWHERE = {"file", "line", "shown"}  # of a row: where it stands, which changes nothing; what its windows hold
@@ -122,7 +123,6 @@ def told(answered: Iterable[tuple[Any, ...]], total: int) -> Iterator[tuple[Any,
         elif now - pace[-1][0] > store.TELL:
             pace.append((now, number))
             first, before = pace[0]
-            minutes = (now - first) / (number - before) * (total - number) / 60
-            left = f"about {minutes:,.0f} min left" if minutes >= 1 else "less than a minute left"
-            log.info("the teacher has read %s of %s rows, %s", f"{number:,}", f"{total:,}", left)
+            left = lasting((now - first) / (number - before) * (total - number))
+            log.info("the teacher has read %s of %s rows, %s left", f"{number:,}", f"{total:,}", left)
         yield one
