@@ -12,7 +12,7 @@ SURFACE = {
     "check": ["file", "changes", "--json"],
     "train": ["given", "--task", "--data", "--from", "--fresh", "--json"],
     "evaluate": ["model", "data", "columns", "--task", "--device", "--precision", "--json"],
-    "compare": ["first", "second", "data", "columns", "--show", "--task", "--json"],
+    "compare": ["first", "second", "data", "columns", "--show", "--task", "--device", "--precision", "--json"],
     "predict": ["model", "file", "columns", "-i", "--task", "--device", "--precision"],
     "heads": [],
     "heads show": ["model", "text", "--head", "--second", "--png", "--html", "--rows", "--window"],
