@@ -1,4 +1,4 @@
-"""What kinds of numbers linear layers give."""
+"""Half precision: whether this machine has it, and what kinds of numbers linear layers give."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
+
+from multihead.machine.precision import measure
+
+WORKS = measure(("bf16",))["bf16"]
 
 
 class Products(TorchFunctionMode):

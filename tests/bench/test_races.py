@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 import torch
 import typer
-from tests.products import Products
+from tests.products import WORKS, Products
 
 from multihead.bench import foretelling, nanogpt, training, translating
 from multihead.bench.peers import OURS
 from multihead.cli.bench import Kind, _corpus, _train
-from multihead.machine.precision import measure
 from multihead.models import LanguageModel
 from multihead.tasks.generate import Generate
 from multihead.train.setup import set_up
 
-WORKS = measure(("bf16",))["bf16"]
 WORDS = ["a", "dog", "runs", "fast", "over", "the", "green", "hill", "while", "two", "men", "look", "on"]
 SMALL = [
     "tokenizer.vocab=300", "model.dim=16", "model.layers=2", "model.heads=2", "model.inner=24", "model.max_length=40",

@@ -8,19 +8,17 @@ from typing import Any
 
 import pytest
 import torch
-from tests.products import Products
+from tests.products import WORKS, Products
 
 import multihead as mh
 from multihead.build import Loaded, save
 from multihead.cli.compare import compare
 from multihead.cli.rows import reading_of, scored
 from multihead.data.tokenizer import Tokenizer
-from multihead.machine.precision import measure
 from multihead.models import Decoder, Encoder, Model, ModelConfig, Vocabulary
 from multihead.models.families import own_config
 from multihead.tasks.predict import evaluate
 
-WORKS = measure(("bf16",))["bf16"]
 WORDS = [f"w{i}" for i in range(12)]
 PAIRS = [(f"w{i} w{i + 1}", f"w{i + (i % 3)} w{i}", int(i % 3 > 0)) for i in range(9)]
 

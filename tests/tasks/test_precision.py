@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.products import Products
+from tests.products import WORKS, Products
 from tests.tasks.test_contract import ROWS, asked, make, train
 
 from multihead.build import Loaded
-from multihead.machine.precision import measure
 from multihead.tasks.predict import evaluate, predictions
 
-WORKS = measure(("bf16",))["bf16"]
 READING = {
     **{name: (name, {}) for name in ("ner", "classify", "match", "answer")},
     "ner with a crf": ("ner", {"crf": True, "case": True}),
