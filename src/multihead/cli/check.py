@@ -60,9 +60,12 @@ def check(
             scores = chosen.task == "match" and chosen.match.target == "score"
             if (beside := beside_of(chosen)) is not None:
                 readings[name]["unlabelled"] = beside.reading
-            more = readings[name].get("unlabelled")
             found[name] += checks.check(
-                *sides, task=str(chosen.task), hold_out=held_out, scores=scores, unlabelled=more
+                *sides,
+                task=str(chosen.task),
+                hold_out=held_out,
+                scores=scores,
+                unlabelled=readings[name].get("unlabelled"),
             )
     if not stops(found):
         with console.status("setting up, as training would"):

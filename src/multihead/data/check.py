@@ -81,18 +81,13 @@ def check(
         if name in sides:
             findings += _unseen(sides["train"], sides[name]) + _overlap(sides["train"], sides[name])
             findings += _passages(sides[name].passages, name, sides["train"].passages, sides["train"].held)
+            if "unlabelled" in sides:  # a teacher has but its opinion of them; learning that is no fair exam either
+                seen = _overlap(sides["unlabelled"], sides[name])
+                findings += [replace(finding, level="warn") for finding in seen]
     if "valid" not in sides and hold_out:
         findings += _passages(sides["train"].held, "the tenth of train that is held out", sides["train"].passages)
     if "valid" in sides and "test" in sides:
         findings += _overlap(sides["valid"], sides["test"])
-    if "unlabelled" in sides:  # a teacher has no more than its opinion of them, but learning that is no fair exam
-        seen = [
-            finding
-            for name in ("valid", "test")
-            if name in sides
-            for finding in _overlap(sides["unlabelled"], sides[name])
-        ]
-        findings += [replace(finding, level="warn") for finding in seen]
     findings = _with_examples(findings, given, task)
     return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
