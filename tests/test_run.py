@@ -17,6 +17,7 @@ from multihead.run import COLUMNS, RunFile, difference, of_task, read, template,
 from multihead.run.faults import suggestion
 from multihead.run.file import ONLY_PAIRS, PAIRS, SECTIONS, WRITERS
 from multihead.run.keys import ROLES, TAUGHT, TEACHABLE, Section, Train
+from multihead.run.text import FILES
 from multihead.run.toml import line_of, toml
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
@@ -72,7 +73,7 @@ def datas(draw: st.DrawFn, task: str) -> dict[str, Any]:
     others = tuple(role for role in ROLES if role not in COLUMNS[task])
     files = st.one_of(TEXTS, st.lists(TEXTS, min_size=1, max_size=2))
     data = draw(tables(SECTIONS["data"], (*others, "train", "encoding", "weights"))) | {"train": draw(files)}
-    assume("\0" not in "".join(name for side in ("train", "valid", "test") for name in data.get(side, "")))
+    assume("\0" not in "".join(name for side in FILES for name in data.get(side, "")))
     return data
 
 
