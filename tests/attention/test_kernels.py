@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from multihead.attention import Alibi, Mask, Sight, attend, explicit, fused, kernel, kernels
+from multihead.attention import products as sharing
 from multihead.attention.short import suits
 
 
@@ -125,7 +126,8 @@ def test_small_products_are_kept_from_onednn(monkeypatch, case, mask):
     dtype = torch.bfloat16 if case == "bf16" else torch.float32
     q, k, v = (torch.randn(2, h, 5, w).to(dtype).requires_grad_() for h, w in ((4, 6), (2, 6), (2, 7)))
     products, matmul = [], SimpleNamespace(fp32_precision="none" if case == "bf16" else "bf16")
-    monkeypatch.setattr(kernels, "_MATMUL", matmul)
+    for module in (kernels, sharing):
+        monkeypatch.setattr(module, "MATMUL", matmul)
     for name in ("_FLASH", "_BACKWARD"):
         op = getattr(kernels, name)
 
@@ -177,8 +179,8 @@ def test_who_sees_nothing_is_left_to_the_kernel(monkeypatch):
     q, k, v = (torch.randn(2, 2, 4, 3) for _ in range(3))
     for mask in (Mask.lengths([0, 4]), Mask.causal() & Mask.keep(torch.tensor([[False, True, True, True]] * 2))):
         assert bool(attend(q, k, v, mask, tell=False)[0].isfinite().all())
-        assert not suits(q, k, Sight(mask, 4, 4, q))
-    assert suits(q, k, Sight(Mask.lengths([1, 4]), 4, 4, q))
+        assert not suits(q, 4, Sight(mask, 4, 4, q))
+    assert suits(q, 4, Sight(Mask.lengths([1, 4]), 4, 4, q))
 
 
 def test_some_heads_have_a_sight_of_their_own(monkeypatch):

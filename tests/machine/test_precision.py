@@ -43,6 +43,12 @@ def test_a_fast_and_right_bf16_is_chosen(monkeypatch: pytest.MonkeyPatch) -> Non
     assert precision.choose("fp16") == "fp16"
 
 
+def test_what_libraries_print_beside_the_answer_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DNNL_VERBOSE=1 is set to find out what a training is busy with."""
+    machine(monkeypatch, bf16=f"print('onednn_verbose,v1,info,oneDNN v3.7'); {ANSWER}", fp16=DIES)
+    assert precision.choose() == "bf16"
+
+
 def test_sigill_costs_only_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, bf16=DIES, fp16=ANSWER)
     found = precision.measure()

@@ -6,8 +6,6 @@ row of scores [B,H,T], from which any weight is exp(score - lse). A row that see
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -17,6 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from multihead.attention.dropout import dropout as dropped
 from multihead.attention.mask import Mask
+from multihead.attention.products import MATMUL, usual_products
 from multihead.attention.short import short, suits
 from multihead.attention.sight import LARGEST_TABLE, Sight
 
@@ -24,7 +23,6 @@ from multihead.attention.sight import LARGEST_TABLE, Sight
 # flag beside a mask.
 _FLASH = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
 _BACKWARD = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward", None)
-_MATMUL: Any = getattr(torch.backends.mkldnn, "matmul", None)  # which library multiplies fp32; "bf16": oneDNN
 SMALL_TILES = 2**20  # queries times keys
 
 
@@ -52,7 +50,7 @@ def attend(
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if kernel(sight, dropout) == "explicit":
         return explicit(q, k, v, sight, scale=scale, dropout=dropout)
-    if not tell and suits(q, k, sight):
+    if not tell and suits(q, q.shape[0] * q.shape[1], sight):
         return short(q, k, v, sight.whole, scale), None
     return fused(q, k, v, sight, scale=scale)
 
@@ -139,7 +137,7 @@ def _slow_tiles(q: Tensor, k: Tensor, v: Tensor) -> bool:
     texts are large enough (2,048 tokens: 0.8 of the time in bf16)."""
     if torch.compiler.is_compiling() or q.shape[2] * k.shape[2] > SMALL_TILES:
         return False
-    if _MATMUL is not None and q.dtype == torch.float32 and _MATMUL.fp32_precision == "bf16":
+    if MATMUL is not None and q.dtype == torch.float32 and MATMUL.fp32_precision == "bf16":
         return True
     return q.dtype.itemsize < 4 and torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
 
@@ -150,7 +148,7 @@ class _Tiles(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, causal: bool, add: Tensor | None, scale: float) -> Any:
-        with _usual_products():
+        with usual_products():
             mixed, lse = _plain(q.float(), k.float(), v.float(), causal, None if add is None else add.float(), scale)
         ctx.save_for_backward(q, k, v, mixed, lse, add)
         ctx.causal, ctx.scale = causal, scale
@@ -162,23 +160,11 @@ class _Tiles(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, _: Any) -> Any:
         q, k, v, mixed, lse, add = ctx.saved_tensors
         assert _BACKWARD is not None
-        with _usual_products():
+        with usual_products():
             whole = [x.float() for x in (gradient, q, k, v)]
             add = None if add is None else add.float()
             found = _BACKWARD(*whole, mixed, lse, 0.0, ctx.causal, attn_mask=add, scale=ctx.scale)
         return *(x.to(q.dtype) for x in found), None, None, None
-
-
-@contextmanager
-def _usual_products() -> Iterator[None]:
-    if _MATMUL is None:
-        yield
-        return
-    before, _MATMUL.fp32_precision = _MATMUL.fp32_precision, "ieee"
-    try:
-        yield
-    finally:
-        _MATMUL.fp32_precision = before
 
 
 def _rows_at_a_time(q: Tensor, sight: Sight) -> int:

@@ -125,7 +125,8 @@ def _ask(command: Sequence[str], patience: float) -> tuple[list[Finding], str]:
     except subprocess.TimeoutExpired as late:
         # On a timeout the partial output is bytes even in text mode.
         output, died = (late.stdout or b"").decode(), f"no answer in {patience:.0f} s"
-    return [Finding(**json.loads(line)) for line in output.splitlines()], died
+    # Libraries print there too when asked to (DNNL_VERBOSE=1, MKL_VERBOSE=1).
+    return [Finding(**json.loads(line)) for line in output.splitlines() if line.startswith("{")], died
 
 
 def _ending(code: int, stderr: str) -> str:

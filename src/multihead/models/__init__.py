@@ -1,8 +1,9 @@
 """Models: stems, blocks, the three bodies and their readouts."""
 
-from multihead.models.block import Block, FeedForward, Stack
+from multihead.models.block import Block, Stack
 from multihead.models.bodies import Decoder, Encoder, EncoderDecoder
 from multihead.models.config import ModelConfig
+from multihead.models.feed_forward import FeedForward
 from multihead.models.readouts import Classes, LanguageModel, Model, Vocabulary
 from multihead.models.stems import AudioStem, PatchStem, TokenStem
 

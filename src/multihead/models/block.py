@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -19,13 +17,7 @@ from multihead.attention import (
     add_dropped,
 )
 from multihead.models.config import ModelConfig
-
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
-    "relu": nn.ReLU,
-    "gelu": nn.GELU,
-    "gelu_tanh": lambda: nn.GELU("tanh"),
-    "silu": nn.SiLU,
-}
+from multihead.models.feed_forward import FeedForward
 
 
 def norm_of(config: ModelConfig, dim: int | None = None) -> nn.Module:
@@ -71,27 +63,6 @@ def position_of(config: ModelConfig, causal: bool) -> Position | None:
     if config.positions == "relative":
         return RelativeBias(config.heads, config.relative_buckets, config.relative_farthest, both_sides=not causal)
     return None
-
-
-class FeedForward(nn.Module):
-    """down(activation(up(x))), or down(activation(gate(x)) * up(x))."""
-
-    def __init__(self, config: ModelConfig, inner: int | None = None) -> None:
-        super().__init__()
-        inner = inner or config.inner or 4 * config.dim
-        self.up = nn.Linear(config.dim, inner, config.inner_bias)
-        self.gate = nn.Linear(config.dim, inner, config.inner_bias) if config.gated else None
-        self.down = nn.Linear(inner, config.dim, config.inner_bias)
-        self.activation = ACTIVATIONS[config.activation]()
-        for linear in (self.up, self.down, *([] if self.gate is None else [self.gate])):
-            nn.init.xavier_uniform_(linear.weight)
-            if config.inner_bias:
-                nn.init.zeros_(linear.bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.gate is None:
-            return self.down(self.activation(self.up(x)))
-        return self.down(self.activation(self.gate(x)) * self.up(x))
 
 
 class Block(nn.Module):

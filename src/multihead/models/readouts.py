@@ -9,9 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multihead.attention import dropout as dropped
-from multihead.models.block import ACTIVATIONS, norm_of
+from multihead.models.block import norm_of
 from multihead.models.bodies import Decoder, Encoder, EncoderDecoder
 from multihead.models.config import ModelConfig
+from multihead.models.feed_forward import ACTIVATIONS
 
 
 class Vocabulary(nn.Module):
