@@ -7,12 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from multihead.attention.products import by_hand
+
 STEPS = 65536  # of a probability: 16 random bits decide on an element
 
 
 def noise(like: Tensor, p: float) -> Tensor:
     """0 with probability p (to the nearest 1/65536), else 1 / (1 - p); shaped as `like`. The torch seed decides."""
-    if like.device.type != "cpu" or torch.compiler.is_compiling():
+    if like.device.type != "cpu" or not by_hand():
         return F.dropout(torch.ones_like(like), p)
     dropped = round(p * STEPS)
     bits = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from multihead.attention.dropout import dropout as dropped
 from multihead.attention.mask import Mask
-from multihead.attention.products import MATMUL, usual_products
+from multihead.attention.products import MATMUL, transformed, usual_products
 from multihead.attention.short import short, suits
 from multihead.attention.sight import LARGEST_TABLE, Sight
 
@@ -27,9 +27,10 @@ SMALL_TILES = 2**20  # queries times keys
 
 
 def kernel(sight: Sight, dropout: float = 0.0) -> str:
-    """Which kernel `attend` takes: "fused", or "explicit" where fused has no dropout or no gradient of the bias."""
+    """Which kernel `attend` takes: "fused", or "explicit" where fused has no dropout, no gradient of the bias, and none
+    of torch.func's transforms."""
     learned = sight.position is not None and any(p.requires_grad for p in sight.position.parameters())
-    return "explicit" if dropout > 0 or (learned and torch.is_grad_enabled()) else "fused"
+    return "explicit" if dropout > 0 or (learned and torch.is_grad_enabled()) or transformed() else "fused"
 
 
 def attend(

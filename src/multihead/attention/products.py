@@ -14,6 +14,19 @@ from torch.autograd.function import once_differentiable
 MATMUL: Any = getattr(torch.backends.mkldnn, "matmul", None)  # which library multiplies fp32; "bf16": oneDNN
 
 
+_TRANSFORMED = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
+
+
+def transformed() -> bool:
+    """Does torch.func (vmap, jvp, hessian) look through what is computed? It wants to see every operation."""
+    return not torch.compiler.is_compiling() and bool(_TRANSFORMED())
+
+
+def by_hand() -> bool:
+    """May passes be written out here? A compiler, too, wants to see every operation."""
+    return not torch.compiler.is_compiling() and not _TRANSFORMED()
+
+
 def unobserved(*parts: nn.Module) -> bool:
     """Are these layers as torch makes them? An adapter gives something else, and a hook waits to be called."""
     return all(
