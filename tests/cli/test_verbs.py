@@ -145,12 +145,27 @@ def test_mixed_tags_are_scored_in_the_scheme_that_is_said(tmp_path: Path, multih
 
 @pytest.mark.parametrize(
     ("flag", "value", "key"),
-    [("task", "ner", "task=ner"), ("data", "my rows.csv", "data.train='my rows.csv'"), ("start", "a/b", "from=a/b")],
+    [
+        ("task", "ner", "task=ner"),
+        ("data", ["my rows.csv"], "data.train='my rows.csv'"),
+        ("data", ["a.en", "a.de"], r"data\.train='\[\"a\.en\", \"a\.de\"\]'"),
+        ("start", "a/b", "from=a/b"),
+    ],
 )
-def test_flags_beside_a_run_file_are_refused(flag: str, value: str, key: str) -> None:
+def test_flags_beside_a_run_file_are_refused(flag: str, value: str | list[str], key: str) -> None:
     given = {"task": None, "data": None, "start": None, flag: value}
     with pytest.raises(typer.BadParameter, match=f"without a run file; change the file's key: {key}"):
         run_of(["run.toml"], **given)
+
+
+def test_training_files_without_a_run_file() -> None:
+    """Of two parallel ones the first was dropped without a word."""
+    both = (str(Path("a.en").absolute()), str(Path("a.de").absolute()))
+    assert run_of([], "translate", ["a.en", "a.de"], None).data.train == both
+    assert run_of([], "ner", ["a.en"], None).data.train == both[0]
+    assert run_of(["data.train=['a.en', 'a.de']"], "translate", None, None).data.train == both
+    with pytest.raises(typer.BadParameter, match="give --task and --data"):
+        run_of(["data.valid=a.conll"], "ner", [], None)
 
 
 def test_tables_are_predicted_by_their_columns(place: Path, multihead: Any) -> None:

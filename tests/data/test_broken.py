@@ -261,7 +261,7 @@ def test_parallel_files_must_agree(tmp_path: Path) -> None:
     target.write_text("eins\n\ndrei")
     reading = records([source, target], format="parallel")
     assert [record.values["target"] for record in reading] == ["eins", "drei"]
-    assert [(fault.line, fault.code) for fault in reading.rejected] == [(2, "empty target")]
+    assert [(fault.file, fault.line, fault.code) for fault in reading.rejected] == [(str(target), 2, "empty target")]
     with pytest.raises(ValueError, match="pairs of files, a source and its target; 1 given"):
         records([source], format="parallel")
     twice = records([source, target] * 2, columns={"source": "source", "target": "target"})

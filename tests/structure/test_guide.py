@@ -56,7 +56,7 @@ def test_keys_are_known(words: list[str]) -> None:
     if words[1] == "--task":
         flags = dict(zip(words[1::2], words[2::2], strict=False))
         rest = [word for word in words[1:] if "=" in word]
-        run_of(rest, flags["--task"], flags["--data"], flags.get("--from"))
+        run_of(rest, flags["--task"], [flags["--data"]], flags.get("--from"))
     elif words[1] in bundled():
         run.read(bundled()[words[1]], words[2:])
     else:

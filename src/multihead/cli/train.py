@@ -29,7 +29,9 @@ def train(
         list[str] | None, typer.Argument(help="A run file, or a recipe's name; keys to change: train.lr=3e-5")
     ] = None,
     task: Annotated[str | None, typer.Option(help="Without a run file: ner, translate …")] = None,
-    data: Annotated[str | None, typer.Option(help="Without a run file: the training file.")] = None,
+    data: Annotated[
+        list[str] | None, typer.Option(help="Without a run file: the training file; of two parallel ones, both.")
+    ] = None,
     start: Annotated[str | None, typer.Option("--from", help="Without a run file: the model to start from.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over, even if there is something to resume.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON at the end.")] = False,
@@ -41,6 +43,7 @@ def train(
       multihead train run.toml train.lr=3e-5      (multihead init TASK > run.toml writes one)
       multihead train shakespeare      (comes with its data: also banking77, uner_zh, tatoeba_en_zh …)
       multihead train --task classify --data reviews.csv out=runs/reviews
+    multihead train --task translate --data train.en --data train.de
       multihead train several.toml tasks.trec.weight=2      (several [[tasks]] that share one trunk)
     """
     run = run_of(given or [], task, data, start)
@@ -48,21 +51,23 @@ def train(
     raise typer.Exit(code)
 
 
-def run_of(given: list[str], task: str | None, data: str | None, start: str | None) -> RunFile:
+def run_of(given: list[str], task: str | None, data: list[str] | None, start: str | None) -> RunFile:
     """The run file named first, or one made of flags; what is left are keys to change."""
     from multihead import run
     from multihead.recipes import run_file
 
+    files = None if not data else data[0] if len(data) == 1 else jsons.dumps(data)
     if given and "=" not in given[0]:
-        flags = {"--task": ("task", task), "--data": ("data.train", data), "--from": ("from", start)}
+        flags = {"--task": ("task", task), "--data": ("data.train", files), "--from": ("from", start)}
         for flag, (key, value) in flags.items():
             if value is not None:
                 told = f"{key}={shlex.quote(value)}"
                 raise typer.BadParameter(f"{flag} is for runs without a run file; change the file's key: {told}")
         return run.read(run_file(given[0]), given[1:])
-    if task is None or data is None:
+    if task is None or not (data or any(change.startswith("data.train=") for change in given)):
         raise typer.BadParameter("name a run file, or give --task and --data; `multihead init TASK` writes a run file")
-    changes = [f"data.train={jsons.dumps(data)}", *([f"from={jsons.dumps(start)}"] if start else []), *given]
+    named = [f"data.train={jsons.dumps(data[0] if len(data) == 1 else data)}"] if data else []
+    changes = [*named, *([f"from={jsons.dumps(start)}"] if start else []), *given]
     return run.read(f"task = {jsons.dumps(task)}\n", changes)
 
 

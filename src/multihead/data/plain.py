@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -90,13 +91,18 @@ def parallel(paths: tuple[Path, Path], options: Options, found: Found) -> Iterat
         )
     roles = pick(options.columns, ["source", "target"], f"{paths[0]}:1")
     found.update(columns=roles, partner=str(paths[1]))
+    file_of = dict(zip(("source", "target"), paths, strict=True))
     streams = (lines(path, options.encoding) for path in paths)
     for (line, source), (_, target) in zip(*streams, strict=True):
         if not source.strip() and not target.strip():
             yield Reject(str(paths[0]), line, "an empty line in both files", "empty line")
-        else:
-            values = {"source": source, "target": target}
-            yield _checked({role: values[name] for role, name in roles.items()}, paths[0], line)
+            continue
+        values = {"source": source, "target": target}
+        row = _checked({role: values[name] for role, name in roles.items()}, paths[0], line)
+        if isinstance(row, Reject):
+            name = next(name for role, name in roles.items() if fault_of({role: values[name]}))
+            row = replace(row, file=str(file_of[name]))  # the one of the two that is at fault
+        yield row
 
 
 def _checked(values: dict[str, str], path: Path, line: int) -> Row:
