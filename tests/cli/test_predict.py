@@ -306,6 +306,21 @@ def test_memory_does_not_grow_with_the_set(model: Path, tmp_path: Path) -> None:
         assert many - few < 30 * 2**20
 
 
+def test_empty_lines_between_inputs_are_told(model: Path, tmp_path: Path) -> None:
+    """Else whoever pastes answers beside their lines has them one off, without a word."""
+    told = {
+        "a\n\nb\n": "no input: line 2; answer",
+        "\n\na\n \nb\n\n": "no input: line 1 and 2 more; answer",
+        "a\nb\n\n": "",
+    }
+    for number, (text, want) in enumerate(told.items()):
+        (tmp_path / f"{number}.txt").write_text(text)
+        code, found, said = run(model, str(tmp_path / f"{number}.txt"))
+        assert (code, len(found)) == (0, text.count("a") + text.count("b"))
+        assert want in said
+        assert bool(want) == ("empty" in said)
+
+
 def test_tables_with_empty_lines_wide_letters_and_no_names(model: Path, tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("text,id\nfine film,1\nbad film,2\n\n")
     (tmp_path / "wide.csv").write_text("text,id\nfine film,1\nbad film,2\n", encoding="utf-16")

@@ -93,6 +93,9 @@ def predict(
     except BrokenPipeError:  # whoever reads has seen enough: `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
+    if source.empty and not interactive:
+        what = f"line {source.first_empty:,}" + (f" and {source.empty - 1:,} more" if source.empty > 1 else "")
+        print(f"multihead: empty, and so no input: {what}; answer n is not that of line n", file=sys.stderr)
     if refused:
         what = f"{refused:,} of {count:,} inputs could not be read; the first: {first}"
         print(f"multihead: {what}", file=sys.stderr)
@@ -140,6 +143,7 @@ class Source:
         ending = Path(file.removesuffix(".gz")).suffix.lower()
         self.json, self.table = ending in JSON_ENDINGS, ending in TABLES and not interactive
         self.read, self.size = 0, 0
+        self.empty, self.first_empty = 0, 0  # lines that are no inputs, before others that are
         self.share: Callable[[], float] | None = None
         self.pipe: Pipe | None = None
         if file == "-" and not interactive and not sys.stdin.isatty() and os.name == "posix":  # others have no select
@@ -302,10 +306,14 @@ def inputs(source: Source, task: Task, named: dict[str, str], settings: dict[str
     encoding = settings.get("encoding", "utf-8")
     if wide(encoding):  # whose lines do not end where bytes say so
         raise ValueError(f"lines of {encoding} are not read here; convert them to UTF-8")
+    empty = 0
     for number, line in enumerate(source, 1):
         bare = (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).rstrip(b"\r\n")
         if not bare.strip():
+            empty += 1
             continue
+        if empty:
+            source.empty, source.first_empty, empty = source.empty + empty, source.first_empty or number - empty, 0
         where = f"line {number}"
         if len(line) > LONGEST_LINE:
             yield Refused("too_long", f"{where}: more than {LONGEST_LINE >> 20} MiB in one line; is this text?")
