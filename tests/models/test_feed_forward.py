@@ -76,6 +76,13 @@ def test_in_halves_it_is_what_autograd_gives(gated: bool) -> None:
     torch.testing.assert_close(ours, theirs, rtol=0.02, atol=0.02)
 
 
+def test_autocast_leaves_float64_alone() -> None:
+    part, x = made().double(), torch.randn(2, 3, D, dtype=torch.double, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        got, want = part(x), formula(part, x)
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
+
+
 def test_what_is_not_learnt_has_no_slope() -> None:
     part = made(gated=True)
     part.up.weight.requires_grad_(False)

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 MATMUL: Any = getattr(torch.backends.mkldnn, "matmul", None)  # which library multiplies fp32; "bf16": oneDNN
-
-
 _TRANSFORMED = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 
 
@@ -42,9 +40,10 @@ def weights_of(*parts: nn.Linear) -> list[Tensor | None]:
 
 
 def lowered(x: Tensor, weights: Sequence[Tensor | None]) -> tuple[Tensor, list[Any]]:
-    """x [..., D] as [N, D], and the weights: of halves where autocast is on, as its products would be."""
+    """x [..., D] as [N, D], and the weights: of halves where autocast is on, which leaves float64 alone."""
     kind = x.device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    halves = torch.is_autocast_enabled(kind) and x.dtype != torch.float64
+    dtype = torch.get_autocast_dtype(kind) if halves else x.dtype
     return x.reshape(-1, x.shape[-1]).to(dtype), [None if w is None else w.to(dtype) for w in weights]
 
 
