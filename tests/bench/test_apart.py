@@ -10,7 +10,6 @@ import pytest
 from multihead.bench.apart import apart
 from multihead.bench.peers import OURS
 from multihead.bench.training import Race, Ran, run
-from multihead.machine.threads import SPINS
 
 
 def made() -> Race:
@@ -36,22 +35,6 @@ def test_each_runs_in_its_own_process(capfd: pytest.CaptureFixture[str], tmp_pat
     assert run(made, 2, tmp_path, json=False) == 0
     assert "theirs" in capfd.readouterr().out
     assert (tmp_path / "train-made.json").exists()
-
-
-def waiting() -> Race:
-    return Race(
-        "waiting", "", {name: lambda: Ran(int(os.environ.get(SPINS[0], 0)), 1, 0.5) for name in NAMES}, {}, float
-    )
-
-
-def test_peers_wait_as_torch_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(*SPINS)
-    with apart(waiting, dict.fromkeys(NAMES)) as loops:
-        assert {name: loop().tokens for name, loop in loops.items()} == {OURS: int(SPINS[1]), "theirs": 0}
-    assert os.environ[SPINS[0]] == SPINS[1]
-    monkeypatch.setenv(SPINS[0], "7")  # the user's own word is for all
-    with apart(waiting, dict.fromkeys(NAMES)) as loops:
-        assert {loop().tokens for loop in loops.values()} == {7}
 
 
 def test_a_process_that_dies_is_told() -> None:

@@ -67,18 +67,6 @@ def test_help_of_a_verb_imports_nothing_heavy(verb: str) -> None:
     assert done.stdout.endswith("set()\n")
 
 
-@pytest.mark.parametrize(
-    ("said", "found"), [({}, "5000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")]
-)
-def test_waiting_threads_leave_the_processors_to_others(said: dict[str, str], found: str) -> None:
-    """It must be said before torch is imported; what the user says of it stands."""
-    body = "import os, sys; print('torch' in sys.modules, os.environ.get('GOMP_SPINCOUNT'))"
-    clean = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
-    command = [sys.executable, "-c", FAKE.format(body=body), "doctor"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**clean, **said})
-    assert done.stdout == f"False {found}\n"
-
-
 def test_version() -> None:
     assert multihead("--version").stdout == f"multihead {__version__}\n"
 

@@ -6,10 +6,9 @@ In one process all would have what ours sets for training (`memory.keep_freed`),
 from __future__ import annotations
 
 import multiprocessing
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from multihead.bench.peers import OURS
-from multihead.machine import memory, threads
+from multihead.machine import memory
 
 if TYPE_CHECKING:
     from multihead.bench.training import Race, Ran
@@ -34,8 +33,7 @@ def apart(make: Callable[[], Race], names: Mapping[str, object]) -> Iterator[dic
         for name in names:
             here, there = context.Pipe()
             process = context.Process(target=_serve, args=(there, make, name, torch.get_num_threads()), daemon=True)
-            with nullcontext() if name == OURS else _as_torch_comes():
-                process.start()
+            process.start()
             there.close()  # theirs alone now: it ends with them
             started[name] = process, here
         yield {name: partial(_turn, name, here) for name, (_, here) in started.items()}
@@ -44,20 +42,6 @@ def apart(make: Callable[[], Race], names: Mapping[str, object]) -> Iterator[dic
             here.close()
             process.terminate()
             process.join()
-
-
-@contextmanager
-def _as_torch_comes() -> Iterator[None]:
-    """For the peers: without what our command says of waiting threads."""
-    name, ours = threads.SPINS
-    mine = os.environ.get(name) == ours
-    if mine:
-        del os.environ[name]
-    try:
-        yield
-    finally:
-        if mine:
-            os.environ[name] = ours
 
 
 def _turn(name: str, pipe: Connection) -> Ran:
@@ -70,8 +54,8 @@ def _turn(name: str, pipe: Connection) -> Ran:
     return ran
 
 
-def _serve(pipe: Connection, make: Callable[[], Race], name: str, count: int) -> None:
-    torch.set_num_threads(count)
+def _serve(pipe: Connection, make: Callable[[], Race], name: str, threads: int) -> None:
+    torch.set_num_threads(threads)
     if name == OURS:
         memory.keep_freed()
     run = make().loops[name]

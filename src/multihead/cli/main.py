@@ -13,7 +13,6 @@ from types import FrameType
 from typing import NoReturn
 
 from multihead import __version__
-from multihead.machine.threads import share_processors
 
 VERBS = {
     "demo": ("multihead.cli.demo", "the main job on bundled data: fine-tune, report, pictures"),
@@ -67,7 +66,6 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, _stopped)
-    share_processors()
     try:
         import_module(VERBS[verb][0]).app(rest, prog_name=f"multihead {verb}")
     except (ValueError, OSError) as error:

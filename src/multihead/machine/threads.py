@@ -8,18 +8,6 @@ from pathlib import Path
 
 from multihead.machine import cgroup
 
-# How often a thread of GNU's OpenMP, which torch has on Linux, looks for work before it sleeps: about 0.1 ms. By itself
-# it looks on for milliseconds, and where two programs share the processors each waits for threads that the other's
-# waiting keeps from running: two trainings of a small language model at once took 1,970 ms a step, so 125, and one
-# alone 34 ms either way.
-SPINS = ("GOMP_SPINCOUNT", "5000")
-
-
-def share_processors() -> None:
-    """To be called before torch is imported, which reads it once. What the user says of waiting stands."""
-    if not {SPINS[0], "OMP_WAIT_POLICY"} & os.environ.keys():
-        os.environ[SPINS[0]] = SPINS[1]
-
 
 def processors(root: Path = cgroup.ROOT) -> int:
     """Processors this process may use: its affinity, cut down to the control group's quota; at least 1."""
