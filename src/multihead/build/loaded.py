@@ -16,6 +16,7 @@ from multihead.data.record import Options
 from multihead.data.settled import settled
 from multihead.data.tags import Survey, scheme_of
 from multihead.data.tokenizer import Tokenizer
+from multihead.machine.cpu_sharing import share_cpus
 from multihead.machine.device import device_of
 from multihead.machine.precision import reading_in
 from multihead.models import Classes, Encoder, Model, Vocabulary
@@ -77,6 +78,7 @@ class Loaded:
 
     def _here(self, task: Task) -> Task:
         """The task with its batches where the model is."""
+        share_cpus()
         task.device = self.model.device
         return task
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from multihead.build import Loaded, save, trunk_of
 from multihead.data.disk import write_bytes, write_json
 from multihead.machine import memory
+from multihead.machine.cpu_sharing import share_cpus
 from multihead.machine.threads import processors
 from multihead.run import RunFile, difference, read, write
 from multihead.scores import Score, plain
@@ -55,6 +56,7 @@ class Training:
         memory.keep_freed()
         self.room = int(HELD * memory.limit())
         torch.set_num_threads(processors() if run.train.threads == "auto" else int(run.train.threads))
+        share_cpus()
         self.subjects: list[Subject]
         self.subjects, self.model = set_up(run)  # of several tasks, the model holds the readouts of all
         options = run.train
