@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +25,16 @@ from multihead.models import Classes, Encoder, Model, Vocabulary
 from multihead.scores import Score
 from multihead.tasks import TASKS, Prediction, Task
 from multihead.tasks.bi import Embed
+from multihead.tasks.generate import Generate
 from multihead.tasks.predict import evaluate, predictions
 from multihead.tasks.ready import longest, natural, usage
+from multihead.watch import Seen, ablate, is_watched, watch
+from multihead.watch.address import Address, attentions
 
 Json = dict[str, Any]
 
 
-@dataclass
+@dataclass(repr=False)
 class Loaded:
     """A model with all that its directory says about it."""
 
@@ -95,13 +100,59 @@ class Loaded:
         self.precision = reading_in(precision, self.model.device.type)
         return self
 
+    @overload
+    def __call__(self, inputs: str | Json) -> Prediction: ...
+    @overload
+    def __call__(self, inputs: Iterator[str | Json]) -> Iterator[Prediction]: ...
+    @overload
+    def __call__(self, inputs: list[str] | list[Json] | tuple[str | Json, ...]) -> list[Prediction]: ...
+    def __call__(
+        self, inputs: str | Json | Iterable[str | Json]
+    ) -> Prediction | list[Prediction] | Iterator[Prediction]:
+        """Predict: one input gives one prediction, a list gives a list, an iterator gives an iterator.
+
+        An input is a text, or an object with the task's columns.
+        """
+        if isinstance(inputs, str | dict):
+            return self.predict([inputs])[0]
+        return self._predict(inputs) if isinstance(inputs, Iterator) else self.predict(inputs)
+
     def predict(self, inputs: Iterable[str | Json]) -> list[Prediction]:
-        """One prediction for each text, or for each object with the task's columns."""
+        """Return one prediction for each text, or for each object with the task's columns."""
         if isinstance(inputs, str | bytes | Mapping) or not isinstance(inputs, Iterable):
             raise ValueError(f"predict takes a list, not {type(inputs).__name__}; for one text: predict([text])[0]")
+        return list(self._predict(inputs))
+
+    def _predict(self, inputs: Iterable[str | Json]) -> Iterator[Prediction]:
         task = self.ready()
         rows = (task.checked(task.asked(given), f"input {number}") for number, given in enumerate(inputs))
-        return [prediction for _, prediction in predictions(self.model, task, rows, precision=self.precision)]
+        # While it is watched, one input at a time: batches are ordered by length, and recordings shall be by input.
+        ahead = 1 if is_watched(self.model) else None
+        for _, prediction in predictions(self.model, task, rows, ahead=ahead, precision=self.precision):
+            yield prediction
+
+    def stream(self, prompt: str | Json) -> Iterator[str]:
+        """Yield the text that a language model generates for one prompt, piece by piece."""
+        task = self.ready()
+        if not isinstance(task, Generate):
+            raise ValueError(f"stream is for language models (generate); this model's task is {task.name}: use predict")
+        values = task.checked(task.asked(prompt), "the prompt")
+        return (piece for piece in task.stream(self.model, values))
+
+    def watch(self, only: Sequence[str] = ()) -> AbstractContextManager[Seen]:
+        """Record what every attention (or `only` these, as `encoder.2.self`) attends to: `multihead.watch`."""
+        return watch(self.model, only)
+
+    def ablate(self, heads: Sequence[Address]) -> AbstractContextManager[None]:
+        """Switch heads off: `multihead.ablate`."""
+        return ablate(self.model, heads)
+
+    def __repr__(self) -> str:
+        layers = Counter(name.split(".")[0] for name in attentions(self.model) if name.endswith(".self"))
+        stacks = ", ".join(f"{count} {stack} layers" for stack, count in layers.items())
+        size = sum(weight.numel() for weight in self.model.parameters())
+        labels = f", {len(self.labels)} labels" if self.labels else ""
+        return f"<{self.task or self.architecture}: {stacks}, {size / 1e6:.1f} M parameters{labels}>"
 
     def embed(self, texts: Iterable[str]) -> NDArray[np.float32]:
         """A vector of length 1 for each text [n, dim], by a bi-encoder or the bare body of one; a product of two is

@@ -3,6 +3,18 @@
 from multihead.watch.address import Address, attentions, locate, numbers
 from multihead.watch.seen import Input, Seen
 from multihead.watch.statistics import Statistics, rowwise
-from multihead.watch.watching import ablate, watch
+from multihead.watch.watching import ablate, is_watched, watch
 
-__all__ = ["Address", "Input", "Seen", "Statistics", "ablate", "attentions", "locate", "numbers", "rowwise", "watch"]
+__all__ = [
+    "Address",
+    "Input",
+    "Seen",
+    "Statistics",
+    "ablate",
+    "attentions",
+    "is_watched",
+    "locate",
+    "numbers",
+    "rowwise",
+    "watch",
+]

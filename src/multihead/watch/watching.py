@@ -5,20 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from multihead.attention import Attended
+from multihead.attention import Attended, MultiHeadAttention
 from multihead.models import Decoder, Encoder, TokenStem
 from multihead.watch.address import Address, attentions, locate, numbers
 from multihead.watch.seen import Seen, own
 
 
+class HasModel(Protocol):
+    """What carries a module as its `model`, as an opened model directory does."""
+
+    @property
+    def model(self) -> nn.Module: ...
+
+
 @contextmanager
-def watch(model: nn.Module, only: Sequence[str] = ()) -> Iterator[Seen]:
+def watch(model: nn.Module | HasModel, only: Sequence[str] = ()) -> Iterator[Seen]:
     """Keep what every attention (or `only` these, as `encoder.2.self`) looked at. Costs references until asked."""
+    model = model if isinstance(model, nn.Module) else model.model
     found = attentions(model)
     if unknown := [name for name in only if name not in found]:
         raise ValueError(f"there is no attention {unknown[0]!r}; there are: {', '.join(found)}")
@@ -40,8 +49,9 @@ def watch(model: nn.Module, only: Sequence[str] = ()) -> Iterator[Seen]:
 
 
 @contextmanager
-def ablate(model: nn.Module, heads: Sequence[Address]) -> Iterator[None]:
+def ablate(model: nn.Module | HasModel, heads: Sequence[Address]) -> Iterator[None]:
     """Switch heads off: what they mix becomes 0. The others keep every bit."""
+    model = model if isinstance(model, nn.Module) else model.model
     found = attentions(model)
     off = {name: torch.zeros(attention.heads, dtype=torch.bool) for name, attention in found.items()}
     known = numbers(model)
@@ -56,6 +66,11 @@ def ablate(model: nn.Module, heads: Sequence[Address]) -> Iterator[None]:
     finally:
         for name, tap in taps.items():
             found[name].taps.remove(tap)
+
+
+def is_watched(model: nn.Module) -> bool:
+    """Whether a `watch` of this model is open: its inputs are then read one by one, in their order."""
+    return any(isinstance(tap, _reader) for m in model.modules() if isinstance(m, MultiHeadAttention) for tap in m.taps)
 
 
 class _reader:

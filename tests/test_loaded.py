@@ -1,0 +1,90 @@
+"""The object that `load` gives: called, watched, ablated, printed; and the guide's Python section as it stands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import multihead as mh
+from multihead.build import Loaded, save
+from multihead.data.tokenizer import Tokenizer
+from multihead.models import Classes, Encoder, LanguageModel, Model, ModelConfig
+from multihead.models.families import own_config
+
+GUIDE = Path(__file__).parents[1] / "docs" / "guide.md"
+TEXTS = ["Angela Merkel visited Beijing.", "Rome", "Angela visited Rome."]
+TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+
+
+@pytest.fixture(scope="module")
+def tagger() -> Loaded:
+    """A small tagger with random weights, of as many layers and heads as the guide's addresses name."""
+    torch.manual_seed(0)
+    tokenizer = Tokenizer.train(TEXTS, "char", 60)
+    config = ModelConfig(
+        vocab=len(tokenizer), dim=24, layers=3, heads=4, max_length=48, positions="learned", token_types=2,
+        pad=tokenizer.special["pad"],
+    )  # fmt: skip
+    model = Model(Encoder(config), Classes(24, len(TAGS))).eval()
+    for parameter in model.parameters():
+        parameter.data.normal_(std=0.5)
+    return Loaded(model, own_config(model), tokenizer, labels=TAGS, task="ner", options={"size": 48, "overlap": 8})
+
+
+def test_one_input_gives_one_prediction_a_list_a_list_an_iterator_an_iterator(tagger: Loaded) -> None:
+    every = tagger.predict(TEXTS)
+    assert tagger(TEXTS) == every
+    assert tagger({"text": TEXTS[0]}) == tagger.predict(TEXTS[:1])[0]
+    lazy = tagger(iter(TEXTS))
+    assert not isinstance(lazy, list)
+    assert [set(prediction) for prediction in lazy] == [set(prediction) for prediction in every]
+
+
+@pytest.mark.parametrize("watch", [lambda nlp: nlp.watch(), mh.watch, lambda nlp: mh.watch(nlp.model)])
+def test_recordings_are_in_the_order_of_the_inputs(tagger: Loaded, watch) -> None:
+    with watch(tagger) as recording:
+        tagger(TEXTS)
+    alone = []
+    for text in TEXTS:
+        with watch(tagger) as single:
+            tagger(text)
+        alone.append(single[0])
+    assert [recorded.tokens for recorded in recording] == [recorded.tokens for recorded in alone]
+    weights = recording[1].weights("encoder.2.self.3")
+    assert torch.equal(weights, alone[1].weights("encoder.2.self.3"))
+
+
+def test_ablation_changes_the_answer_and_ends(tagger: Loaded) -> None:
+    scores = [torch.tensor([e["score"] for e in tagger(TEXTS[0])["entities"]])]
+    with tagger.ablate([f"encoder.{layer}.self.{head}" for layer in range(3) for head in range(4)]):
+        scores.append(torch.tensor([e["score"] for e in tagger(TEXTS[0])["entities"]]))
+    with mh.ablate(tagger, ["encoder.0.self.0"]):
+        pass
+    scores.append(torch.tensor([e["score"] for e in tagger(TEXTS[0])["entities"]]))
+    assert torch.equal(scores[0], scores[2])
+    assert not torch.equal(scores[0], scores[1])
+
+
+def test_it_prints_itself_in_one_short_line(tagger: Loaded) -> None:
+    assert re.fullmatch(r"<ner: 3 encoder layers, 0\.0 M parameters, 5 labels>", repr(tagger))
+
+
+def test_only_language_models_stream(tagger: Loaded) -> None:
+    with pytest.raises(ValueError, match="stream is for language models"):
+        tagger.stream("Rome")
+    tokenizer = Tokenizer.train(TEXTS, "char", 60)
+    model = LanguageModel(ModelConfig(vocab=len(tokenizer), dim=24, layers=1, heads=2, max_length=32)).eval()
+    writer = Loaded(model, own_config(model), tokenizer, options={"decode": {"max_length": 8, "sample": False}})
+    assert isinstance("".join(writer.stream("Ro")), str)
+
+
+def test_the_guides_python_runs_as_it_stands(tagger: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tagger, tmp_path / "runs/names/model")
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, str(GUIDE), "exec"), {})
