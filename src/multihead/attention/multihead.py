@@ -10,11 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multihead.attention.cache import KeyValues
-from multihead.attention.kernels import attend, kernel
+from multihead.attention.kernels import attend
 from multihead.attention.mask import Mask
-from multihead.attention.position import Alibi, Position, RelativeBias, Rotary
-from multihead.attention.products import unobserved, weights_of
-from multihead.attention.short import Whole, suits
+from multihead.attention.position import Position
 from multihead.attention.sight import Sight
 
 
@@ -105,11 +103,6 @@ class MultiHeadAttention(nn.Module):
             check("memory", memory, self.memory_dim, position)
             if len(memory) != len(x):
                 raise ValueError(f"memory has {len(memory)} rows, x has {len(x)}: one for each; expand a single one")
-        elif cache is None and isinstance(mask, Sight) and self._plain(x, mask, position):
-            weights = weights_of(self.q, self.k, self.v, self.out)
-            heads, turning = (self.heads, self.kv_heads), position or Position()
-            done: Tensor = Whole.apply(x, mask.whole, heads, self.scale, turning, *weights)  # type: ignore[no-untyped-call]
-            return done
         q = self.q_norm(split(self.q(x), self.key_dims))  # [B, H, T, K]
         if memory is not None:
             k, v = self._keys_values(memory) if cache is None else cache.once(lambda: self._keys_values(memory))
@@ -129,20 +122,6 @@ class MultiHeadAttention(nn.Module):
         for tap in self.taps:
             mixed = tap(Attended(q, k, v, mixed, lse, mask, self.scale))
         return self.out(merge(mixed, self.value_dims))
-
-    def _plain(self, x: Tensor, sight: Sight, position: Position | None) -> bool:
-        """Is it learning, of the usual kind and of short texts, and nobody looks on? Then it is done in one go."""
-        return (
-            torch.is_grad_enabled()
-            and not self.taps
-            and self.head_scale is None
-            and isinstance(self.q_norm, nn.Identity)
-            and len({*self.key_dims}) == len({*self.value_dims}) == 1
-            and type(position) in (type(None), Rotary, Alibi, RelativeBias)
-            and kernel(sight, self.dropout if self.training else 0.0) == "fused"
-            and suits(x, len(x) * self.heads, sight)
-            and unobserved(self.q, self.k, self.v, self.out)
-        )
 
     def _keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
         k, v = self.k(source), self.v(source)

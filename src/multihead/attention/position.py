@@ -20,9 +20,8 @@ class Position(nn.Module):
 
     heads = 0  # how many heads have a bias of their own; 0: there is no bias
 
-    def turn(self, x: Tensor, first: int, back: bool = False) -> Tensor:
-        """q or k [B, H, T, K], whose first token stands at position `first`; back: the gradient by what was turned
-        becomes that by x."""
+    def turn(self, x: Tensor, first: int) -> Tensor:
+        """q or k [B, H, T, K], whose first token stands at position `first`."""
         return x
 
     def bias(self, t: Tensor, s: Tensor) -> Tensor:
@@ -51,11 +50,10 @@ class Rotary(Position):
         self.register_buffer("table", self._angles(0, length), persistent=False)
         self.table: Tensor
 
-    def turn(self, x: Tensor, first: int, back: bool = False) -> Tensor:
+    def turn(self, x: Tensor, first: int) -> Tensor:
         last = first + x.shape[2]
         table = self.table[:, first:last] if last <= self.table.shape[1] else self._angles(first, last)
         cos, sin = table.to(x)  # each [T, width/2]
-        sin = -sin if back else sin
         a, b, rest = x.split((self.width // 2, self.width // 2, x.shape[-1] - self.width), dim=-1)
         return torch.cat((a * cos - b * sin, b * cos + a * sin, rest), dim=-1)
 

@@ -12,11 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from multihead.attention.position import Position
-from multihead.attention.products import by_hand, learnt, lowered, usual_products, way_back
+from multihead.attention.products import by_hand, usual_products, way_back
 from multihead.attention.sight import LARGEST_TABLE, Sight
 
 LONGEST = 2**13  # queries times keys
@@ -56,50 +54,6 @@ class _Short(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Any:
         found = _back(gradient, ctx.saved_tensors, ctx.scale, ctx.shapes)
         return *(slope.to(gradient.dtype) for slope in found), None, None
-
-
-class Whole(torch.autograd.Function):
-    """The whole of self-attention, projections and all, where nobody looks on: the same products in fewer calls.
-
-    A step of a small language model takes 0.96 of its time so. x [B, T, D] -> [B, T, D]; weights: weight and bias of
-    q, k, v and out; heads: how many of q, and of k and v.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        add: Tensor | None,
-        heads: tuple[int, int],
-        scale: float,
-        position: Position,
-        *weights: Tensor | None,
-    ) -> Tensor:
-        (B, T, _), (H, G) = x.shape, heads
-        flat, (wq, bq, wk, bk, wv, bv, wo, bo) = lowered(x, weights)  # [B * T, D]
-        given = ((wq, bq, H), (wk, bk, G), (wv, bv, G))
-        q, k, v = (F.linear(flat, w, b).view(B, T, n, -1).transpose(1, 2) for w, b, n in given)  # [B, n, T, K]
-        mixed, kept = _mix(position.turn(q, 0), position.turn(k, 0), v, add, scale)
-        merged = mixed.transpose(1, 2).reshape(B * T, -1).to(flat.dtype)  # [B * T, H * W]
-        ctx.save_for_backward(flat, merged, wq, wk, wv, wo, *kept)
-        ctx.shapes, ctx.scale, ctx.turn = (q.shape, k.shape, v.shape), scale, position.turn
-        return F.linear(merged, wo, bo).view(B, T, -1)
-
-    @staticmethod
-    @way_back
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        flat, merged, wq, wk, wv, wo, *kept = ctx.saved_tensors
-        wanted, _, _, _, _, *needs = ctx.needs_input_grad
-        B, H, T, _ = ctx.shapes[0]
-        slope = gradient.reshape(B * T, -1)
-        to_out = learnt(slope, merged, needs[6:])
-        by_mixed = slope.mm(wo).view(B, T, H, -1).transpose(1, 2)  # [B, H, T, W]
-        by_q, by_k, by_v = _back(by_mixed, kept, ctx.scale, ctx.shapes)
-        turned = ctx.turn(by_q, 0, back=True), ctx.turn(by_k, 0, back=True), by_v
-        q, k, v = (by.transpose(1, 2).reshape(B * T, -1).to(slope.dtype) for by in turned)
-        to_x = q.mm(wq).addmm_(k, wk).addmm_(v, wv).view(B, T, -1) if wanted else None
-        to_weights = *learnt(q, flat, needs[:2]), *learnt(k, flat, needs[2:4]), *learnt(v, flat, needs[4:6])
-        return to_x, None, None, None, None, *to_weights, *to_out
 
 
 def _mix(q: Tensor, k: Tensor, v: Tensor, add: Tensor | None, scale: float) -> tuple[Tensor, list[Tensor]]:
