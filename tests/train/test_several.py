@@ -271,6 +271,7 @@ def test_a_name_is_wanted_and_known(several):
 def test_a_damaged_or_strange_directory_is_told(several):
     model = whole(several.two("run", steps=2)).out / "model"
     readouts, told = model / "readouts.safetensors", json.loads((model / "multihead.json").read_text("utf-8"))
+    told = {name: value for name, value in told.items() if name not in ("format", "seal")}
     good = readouts.read_bytes()
     readouts.write_bytes(good[:-4] + b"\0\0\0\1")
     with pytest.raises(ValueError, match=r"readouts\.safetensors: not what was saved"):

@@ -60,6 +60,7 @@ def load(
         _refuse_other(path)
         return _with_task(_load_gguf(path, architecture, tokenizer, dtype), task, {}, path, dtype)
     told = manifest.check(path)
+    _check_task(told, path / manifest.MANIFEST)
     config = _with_architecture(read_config(path), architecture, path / "config.json")
     plan = _plan(config, path / "config.json")
     file = next((path / name for name in WEIGHTS if (path / name).exists()), path)
@@ -104,6 +105,16 @@ def _with_task(trunk: Loaded, name: str | None, told: Json, path: Path, dtype: t
     config |= label_fields(labels)
     own = replace(trunk, task=kind, name=name, labels=labels, options=options, tasks=())
     return replace(own, model=model, config=config, kept={})
+
+
+def _check_task(told: Json, file: Path) -> None:
+    """What a multihead.json from before its checksum may hold by a flipped bit, or anyone's by an edit."""
+    if told.get("task") is not None and told["task"] not in TASKS:
+        raise ValueError(f"{file}: the task is {told['task'][:80]!r}; known: {', '.join(TASKS)}; {manifest.FIX}")
+    for name in ("size", "overlap"):
+        value = told.get("options", {}).get(name, 1)
+        if type(value) is not int or value < 0:
+            raise ValueError(f"{file}: options.{name} is {str(value)[:80]!r}, no number of tokens; {manifest.FIX}")
 
 
 def _refuse_other(path: Path) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,8 +37,9 @@ def size_of(path: Path, limit: int | None = None) -> int:
 
 
 def read_bytes(path: Path, limit: int = JSON_LIMIT) -> bytes:
-    size_of(path, limit)
-    return path.read_bytes()
+    with add_path(path):
+        size_of(path, limit)
+        return path.read_bytes()
 
 
 def read_text(path: Path, limit: int = JSON_LIMIT) -> str:
@@ -81,38 +83,74 @@ def parse_json(text: str, where: str) -> dict[str, Any]:
 
 
 def sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with add_path(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def add_path(path: Path) -> Iterator[None]:
+    """Let an error of the system name the file: after it was opened, Python no longer knows which one it was."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
+@contextmanager
+def name_file_in_errors(path: Path, size: int | None = None, after: str = "") -> Iterator[None]:
+    """Raise what the system says while `path` is written as one line with the path and the bytes.
+
+    size: the bytes that are to be written. after: what became of what was there before.
+    """
+    try:
+        yield
+    except OSError as error:
+        place = error.filename if isinstance(error.filename, str) and size is None else path
+        why = error.strerror or str(error)
+        end = f"; {after}" if after else ""
+        if error.errno in NO_ROOM:
+            needed = "more bytes are" if size is None else f"{size:,} bytes"
+            raise ValueError(
+                f"{place}: no room to write it: {needed} needed, {free_bytes(path):,} free ({why}); "
+                f"free some space or choose another directory{end}"
+            ) from error
+        what = "cannot be written" if size is None else f"cannot be written, {size:,} bytes"
+        raise ValueError(f"{place}: {what} ({why}); check the disk and who may write there{end}") from error
+
+
+def free_bytes(path: Path) -> int:
+    """Return the bytes that are free where `path` is, or would be."""
+    there = next(folder for folder in (path, *path.absolute().parents) if folder.is_dir())
+    return shutil.disk_usage(there).free
 
 
 @contextmanager
 def aside(path: Path, size: int) -> Iterator[Path]:
     """A new file beside `path`, for the caller to write; then it is synced and takes the place of `path`.
 
-    `size` is how many bytes it will have. On a disk that is too full, the old file stays.
+    `size` is how many bytes it will have. On a disk that is too full, the old file stays. A symbolic link at either
+    name is replaced, never followed.
     """
     new = path.with_name(f".{path.name}.{os.getpid()}.aside")
     try:
-        free = shutil.disk_usage(path.parent).free
-        if free < size:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        os.close(os.open(new, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o666))
-        mode = new.stat().st_mode & 0o777  # what the umask left of 0666; asking os.umask itself is not thread-safe
-        yield new
-        new.chmod(mode)  # safetensors leaves 0600
-        sync(new)
-        new.replace(path)
-        sync(path.parent)
-    except OSError as error:
-        if error.errno not in NO_ROOM:
-            raise
-        with suppress(OSError):
-            new.unlink()  # before asking what is free: the half-written file takes room itself
-        free = shutil.disk_usage(path.parent).free
-        raise ValueError(
-            f"{path}: no room to write it: {size:,} bytes needed, {free:,} free ({error.strerror}); "
-            "free some space or choose another directory; what was there before is untouched"
-        ) from error
+        with name_file_in_errors(path, size, "what was there before is untouched"):
+            try:
+                if free_bytes(path.parent) < size:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                new.unlink(missing_ok=True)  # of a killed process that had our number
+                os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o666))
+                mode = new.stat().st_mode & 0o777  # what the umask left of 0666; asking os.umask is not thread-safe
+                yield new
+                new.chmod(mode)  # safetensors leaves 0600
+                sync(new)
+                new.replace(path)
+                sync(path.parent)
+            except OSError:
+                with suppress(OSError):
+                    new.unlink()  # before asking what is free: the half-written file takes room itself
+                raise
     finally:
         with suppress(OSError):
             new.unlink()
@@ -122,14 +160,52 @@ def sync(path: Path) -> None:
     """Ask the disk to hold a file, or the names in a directory, before we go on."""
     handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        with add_path(path):
+            os.fsync(handle)
     finally:
         os.close(handle)
 
 
+def make_directory(path: Path) -> None:
+    """Make a directory of ours inside one that the user named; a symbolic link there leads elsewhere: an error."""
+    if path.is_symlink():
+        raise ValueError(
+            f"{path}: a symbolic link, and nothing is written through one; remove it (the directory that you name as "
+            "out may be a link)"
+        )
+    with name_file_in_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def open_own(path: Path, flags: int) -> int:
+    """Open a file of ours for writing in place, made if it is not there; never through a link of any kind."""
+    with name_file_in_errors(path):
+        try:
+            handle = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise ValueError(f"{path}: a symbolic link, and nothing is written through one; remove it") from None
+        status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        os.close(handle)
+        what = "is known by another name too (a hard link)" if stat.S_ISREG(status.st_mode) else "is no regular file"
+        raise ValueError(f"{path}: {what}, and is not written to; remove it")
+    return handle
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory or a file that may not be there; of a symbolic link, the link."""
+    with name_file_in_errors(path), suppress(FileNotFoundError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
 def write_bytes(path: Path, content: bytes) -> None:
-    with aside(path, len(content)) as new:
-        new.write_bytes(content)
+    with aside(path, len(content)) as new, new.open("r+b") as file:
+        file.write(content)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -1,6 +1,7 @@
-"""multihead.json: what a model is for, and the sha256 of every file beside it.
+"""multihead.json: what a model is for, the sha256 of every file beside it, and a checksum of itself.
 
-No other reader sees a flipped bit: a safetensors file with one opens as if nothing had happened.
+No other reader sees a flipped bit: a safetensors file with one opens as if nothing had happened. Files from before the
+checksum open too, after their keys and types were compared with the schema; saving such a model writes the new kind.
 """
 
 from __future__ import annotations
@@ -9,8 +10,19 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from multihead.data.disk import read_json, sha256, write_json
+from multihead.data.seal import check_digests, seal, unseal
 
 MANIFEST = "multihead.json"
+TYPES: dict[str, tuple[type, ...]] = {
+    "task": (str, type(None)), "options": (dict,), "sha256": (dict,), "name": (str,), "tasks": (dict,),
+    "pruned": (dict,),
+}  # fmt: skip
+REQUIRED = ("task", "options", "sha256")
+FILES = ("config.json", "model.safetensors")  # that every model we save has
+FIX = (
+    'fetch or save the model again, or, if you edited it on purpose, delete its lines "format" and "seal": '
+    "it then opens without a checksum, and saving it writes a new one"
+)
 
 
 def begin(directory: Path) -> None:
@@ -32,7 +44,8 @@ def finish(
     cut = {"pruned": pruned} if pruned else {}
     several = {"tasks": tasks} if tasks else {}
     named = {"name": name} if name else {}
-    write_json(directory / MANIFEST, {"task": task, **named, "options": options, **several, **cut, "sha256": sums})
+    content = {"task": task, **named, "options": options, **several, **cut, "sha256": sums}
+    write_json(directory / MANIFEST, seal(content))
 
 
 def check(directory: Path) -> dict[str, Any]:
@@ -41,15 +54,20 @@ def check(directory: Path) -> dict[str, Any]:
     if not file.exists():
         return {}
     manifest = read_json(file)
-    if manifest.get("unfinished"):
+    if manifest == {"unfinished": True}:
         raise ValueError(f"{file}: saving this model was interrupted; save it again, or take an older one")
-    sums = manifest.get("sha256", {})
-    if not isinstance(sums, dict):
-        raise ValueError(f"{file}: sha256 is no table of files; fetch it again")
-    for name, want in sums.items():
-        path, inside = directory / name, PurePosixPath(name)
+    manifest = unseal(manifest, str(file), REQUIRED, TYPES, FIX)
+    for name, types in TYPES.items():
+        if name in manifest and not isinstance(manifest[name], types):
+            raise ValueError(f"{file}: {name} is a {type(manifest[name]).__name__}: damaged, or edited; {FIX}")
+    sums = manifest["sha256"]
+    for name in sums:
+        inside = PurePosixPath(name)
         if inside.is_absolute() or ".." in inside.parts:  # links may lead elsewhere: the hub's cache is made of them
-            raise ValueError(f"{file}: names {name[:80]!r}, which leads out of the directory")
+            raise ValueError(f"{file}: names {name[:80]!r}, which leads out of the directory; {FIX}")
+    check_digests(sums, str(file), FILES, FIX)
+    for name, want in sums.items():
+        path = directory / name
         if not path.is_file():
             raise ValueError(f"{path}: missing, though {MANIFEST} lists it; fetch it again")
         if sha256(path) != want:

@@ -1,13 +1,12 @@
 """Checkpoints: weights, optimiser state and what else a run needs to go on, whole or not at all.
 
-A checkpoint is written aside, synced, given a manifest of SHA-256 sums and renamed; only then is an older one removed.
-Opening verifies the sums and falls back to the one before, and says so.
+A checkpoint is written aside, synced, given a manifest of SHA-256 sums, which holds a checksum of itself, and renamed;
+only then is an older one removed. Opening verifies all sums and falls back to the one before, and says so.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,10 +16,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from multihead.data.disk import read_json, sha256, sync, write_json
+from multihead.data.disk import (
+    make_directory,
+    name_file_in_errors,
+    read_json,
+    remove_tree,
+    sha256,
+    sync,
+    write_json,
+)
+from multihead.data.seal import check_digests, seal, unseal
 from multihead.models.files import read_safetensors, write_tensors
 
-MANIFEST = "manifest.json"
+MANIFEST, STATE = "manifest.json", "state.json"
+FILES = (STATE, "model.safetensors")  # that every checkpoint has
 
 
 @dataclass(frozen=True)
@@ -41,20 +50,22 @@ def save(
     every: int = 1,
 ) -> Path:
     """Write directory/step-N; of the older ones, the newest `keep - 1` stay, and as many on a multiple of `every`."""
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     aside, final = directory / f".step-{step}.partial", directory / f"step-{step}"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
+    remove_tree(aside)
+    make_directory(aside)
     for name, group in tensors.items():
         write_tensors(aside / f"{name}.safetensors", group)
-    write_json(aside / "state.json", dict(state))
-    sums = {path.name: sha256(path) for path in sorted(aside.iterdir())}
-    write_json(aside / MANIFEST, {"step": step, "sha256": sums})
-    sync(aside)
-    if final.exists():  # a damaged one of the same step
-        shutil.rmtree(final)
-    os.rename(aside, final)
-    sync(directory)
+    write_json(aside / STATE, dict(state))
+    with name_file_in_errors(aside):
+        sums = {path.name: sha256(path) for path in sorted(aside.iterdir())}
+    write_json(aside / MANIFEST, seal({"step": step, "sha256": sums}))
+    with name_file_in_errors(final):
+        sync(aside)
+        if os.path.lexists(final):  # a damaged one of the same step
+            remove(final)
+        os.rename(aside, final)
+        sync(directory)
     older = [old for old in steps(directory) if old < step]
     due = [old for old in older if old % every == 0]
     stay = {old for group in (older, due) for old in group[len(group) - min(keep - 1, len(group)) :]}
@@ -73,10 +84,11 @@ def steps(directory: Path) -> list[int]:
 
 def remove(path: Path) -> None:
     """Rename first: a checkpoint half removed must not look whole."""
-    doomed = path.with_name(f".{path.name}.partial")
-    shutil.rmtree(doomed, ignore_errors=True)
-    os.rename(path, doomed)
-    shutil.rmtree(doomed)
+    doomed = path.with_name(f".{path.name}.removed.partial")
+    remove_tree(doomed)
+    with name_file_in_errors(path):
+        os.rename(path, doomed)
+    remove_tree(doomed)
 
 
 def latest(directory: Path) -> tuple[Kept | None, list[str]]:
@@ -85,7 +97,7 @@ def latest(directory: Path) -> tuple[Kept | None, list[str]]:
     for step in reversed(steps(directory)):
         try:
             return opened(directory / f"step-{step}"), wrong
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             wrong.append(str(error))
     return None, wrong
 
@@ -93,24 +105,42 @@ def latest(directory: Path) -> tuple[Kept | None, list[str]]:
 def states(directory: Path) -> Iterator[dict[str, Any]]:
     """What checkpoints say beside their tensors, the newest first; damaged ones, which `latest` names, are left out."""
     for step in reversed(steps(directory)):
+        path = directory / f"step-{step}"
         with suppress(ValueError, OSError):
-            yield read_json(directory / f"step-{step}" / "state.json")
+            check_file(path / STATE, read_manifest(path)[STATE])
+            yield read_json(path / STATE)
+
+
+def read_manifest(path: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file of a checkpoint, by a manifest that is whole and of this step."""
+    file = path / MANIFEST
+    if not file.is_file():
+        raise ValueError(f"{path}: it has no {MANIFEST}")
+    manifest = unseal(read_json(file), str(file), ("step", "sha256"))
+    # Older manifests have no checksum of themselves; the directory's name says the step a second time.
+    if type(manifest["step"]) is not int or f"step-{manifest['step']}" != path.name:
+        raise ValueError(f"{file}: says step {str(manifest['step'])[:20]}, and the directory is {path.name}")
+    sums = check_digests(manifest["sha256"], str(file), FILES)
+    if odd := next((name for name in sums if Path(name).name != name), None):
+        raise ValueError(f"{file}: names {odd[:80]!r}, which is no file of the checkpoint")
+    return sums
+
+
+def check_file(path: Path, digest: str) -> None:
+    """Raise ValueError if a file is not there, or not what was written."""
+    if not path.is_file():
+        raise ValueError(f"{path}: missing")
+    if sha256(path) != digest:
+        raise ValueError(f"{path}: its bytes have changed since it was saved")
 
 
 def opened(path: Path) -> Kept:
     """A checkpoint after its files were found to be what was written."""
-    if not (path / MANIFEST).is_file():
-        raise ValueError(f"{path}: it has no {MANIFEST}")
-    manifest = read_json(path / MANIFEST)
-    for name, want in manifest["sha256"].items():
-        if not (path / name).is_file():
-            raise ValueError(f"{path / name}: missing")
-        if sha256(path / name) != want:
-            raise ValueError(f"{path / name}: its bytes have changed since it was saved")
-    tensors = {
-        name[:-12]: read_safetensors(path / name) for name in manifest["sha256"] if name.endswith(".safetensors")
-    }
-    return Kept(int(manifest["step"]), tensors, read_json(path / "state.json"))
+    sums = read_manifest(path)
+    for name, digest in sums.items():
+        check_file(path / name, digest)
+    tensors = {name[:-12]: read_safetensors(path / name) for name in sums if name.endswith(".safetensors")}
+    return Kept(int(path.name[5:]), tensors, read_json(path / STATE))
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:
