@@ -8,7 +8,7 @@ import re
 import select
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
@@ -17,6 +17,7 @@ import typer
 
 from multihead.cli.rows import SETTINGS, named_of, roles_of, writing_as
 from multihead.cli.verb import DEVICE, PRECISION, verb
+from multihead.data.pipes import GzipStream, is_pipe, is_stdin, to_regular_file
 
 if TYPE_CHECKING:
     from multihead.models import Model
@@ -26,9 +27,11 @@ app = verb()
 JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 TABLES = (".csv", ".tsv", ".parquet")
 KNOWING = ("conll", "squad")  # formats that say themselves what their columns are
-LINE = re.compile(rb"\s*\S[^\n]*\n")  # empty ones are no inputs
 OBJECT = re.compile(r"\s*\{\s*([\"'}]|$)")  # JSON, or meant to be; {so} a text may begin
 CHUNK = 1 << 16  # bytes
+GZIP = b"\x1f\x8b"
+MARK = 2  # bytes that tell packed data
+EMPTY = "empty_input"  # the code of an input without text, whatever the format
 
 
 @app.command()
@@ -46,8 +49,8 @@ def predict(
     device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
     precision: Annotated[str, typer.Option(help=PRECISION)] = "fp32",
 ) -> None:
-    """Write one JSON line per input, in their order. A line that cannot be read is answered with an error object and
-    the rest goes on; the exit code is then 1. Empty lines are no inputs.
+    """Write one JSON line per input, in their order. A line that cannot be read, or is empty, is answered with an error
+    object and the rest goes on; the exit code is then 1.
 
     \b
     Example:
@@ -73,17 +76,20 @@ def predict(
         talk(loaded.model, task)
         return
     named, settings = columns_of(task, columns)
-    source = Source(file, interactive, settings.get("encoding", "utf-8"))
+    # Lines of a pipe are answered as they come; what has to be looked at as a whole is read to its end first.
+    whole = "format" in settings or (task.name == "ner" and file != "-")
+    source = Source(file, interactive, settings.get("encoding", "utf-8"), whole)
     rows = source.table or "format" in settings or (source.size > 0 and of_rows(Path(file), task, settings))
     ahead = 1 if interactive or (file == "-" and sys.stdin.isatty()) else None
     # A bar between the lines of an answer would be in the way.
     console = Console(stderr=True, force_terminal=False if sys.stdout.isatty() else None)
     idle = source.pipe.idle if source.pipe is not None else None
     refused, first, count = 0, "", 0
+    tally = Tally()
     try:
         given = table(Path(file), task, named, settings) if rows else inputs(source, task, named, settings)
         answers = predictions(
-            loaded.model, task, given, ahead=ahead, strict=False, idle=idle, precision=loaded.precision
+            loaded.model, task, tally.count(given), ahead=ahead, strict=False, idle=idle, precision=loaded.precision
         )
         for count, (_, answer) in enumerate(watched(answers, "predicting", console, source.share), 1):
             if "error" in answer:
@@ -93,13 +99,28 @@ def predict(
     except BrokenPipeError:  # whoever reads has seen enough: `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
-    if source.empty and not interactive:
-        what = f"line {source.first_empty:,}" + (f" and {source.empty - 1:,} more" if source.empty > 1 else "")
-        print(f"multihead: empty, and so no input: {what}; answer n is not that of line n", file=sys.stderr)
     if refused:
         what = f"{refused:,} of {count:,} inputs could not be read; the first: {first}"
         print(f"multihead: {what}", file=sys.stderr)
+    if count != tally.inputs:
+        print(
+            f"multihead: {tally.inputs:,} inputs, but {count:,} answers: answer n is not that of input n",
+            file=sys.stderr,
+        )
+    if refused or count != tally.inputs:
         raise typer.Exit(1)
+
+
+class Tally:
+    """How many inputs were read; every one of them has to be answered."""
+
+    def __init__(self) -> None:
+        self.inputs = 0
+
+    def count(self, rows: Iterable[Values]) -> Iterator[Values]:
+        for values in rows:
+            self.inputs += 1
+            yield values
 
 
 def talk(model: Model, task: Generate) -> None:
@@ -136,40 +157,53 @@ def written(model: Model, task: Generate, values: Values, turn: int) -> Iterator
 
 
 class Source:
-    """The lines of a file, of stdin or of a prompt, as bytes, and how far they have been read."""
+    """The lines of a file, of a pipe or of a prompt, as bytes, and how far they have been read.
 
-    def __init__(self, file: str, interactive: bool = False, encoding: str = "utf-8") -> None:
+    whole: a pipe is not answered line by line, as its format has to be seen or its rows are no lines.
+    """
+
+    def __init__(self, file: str, interactive: bool = False, encoding: str = "utf-8", whole: bool = False) -> None:
         self.file, self.interactive = file, interactive
         ending = Path(file.removesuffix(".gz")).suffix.lower()
         self.json, self.table = ending in JSON_ENDINGS, ending in TABLES and not interactive
         self.read, self.size = 0, 0
-        self.empty, self.first_empty = 0, 0  # lines that are no inputs, before others that are
         self.share: Callable[[], float] | None = None
         self.pipe: Pipe | None = None
-        if file == "-" and not interactive and not sys.stdin.isatty() and os.name == "posix":  # others have no select
-            self.pipe = Pipe(sys.stdin.fileno())
-        if file != "-" and not interactive:
+        if interactive:
+            return
+        if not whole and not self.table and ending != ".json" and self._streams():
+            # Its lines are read where they are looked at: a pipe that is opened again has lost its first ones.
+            self.pipe = Pipe(0 if is_stdin(file) else os.open(file, os.O_RDONLY), file, encoding)
+        elif file != "-" or whole:
             self.size = self._checked(Path(file), encoding)
             if not file.endswith(".gz") and not self.table:  # how much is left of packed data nobody knows
                 self.share = lambda: self.read / max(self.size, 1)
 
+    def _streams(self) -> bool:
+        if os.name != "posix":  # others have no select
+            return False
+        return not sys.stdin.isatty() if self.file == "-" else is_pipe(Path(self.file))
+
     @staticmethod
     def _checked(path: Path, encoding: str) -> int:
+        """The size in bytes of what is no binary data; an empty file has no inputs, and that is no fault."""
         from multihead.data.lines import head_of
 
-        if not path.is_file() or path.stat().st_size:  # an empty file has no inputs, and that is no fault
+        file = to_regular_file(path)
+        if not file.exists() or file.is_dir() or file.stat().st_size:
             head_of(path, encoding)
-        return path.stat().st_size
+        return file.stat().st_size
 
     def __iter__(self) -> Iterator[bytes]:
         """Only \\n ends a line. Of a line that is too long, so much is given that this can be seen."""
         from multihead.data.lines import BROKEN_GZIP, LONGEST_LINE, opened
 
         if self.interactive:
-            yield from prompted()
+            yield from (line for line in prompted() if line.strip())
             return
         stream: BinaryIO | Pipe
-        with nullcontext(self.pipe or sys.stdin.buffer) if self.file == "-" else opened(Path(self.file)) as stream:
+        held = self.pipe or (sys.stdin.buffer if self.file == "-" and not self.size else None)
+        with nullcontext(held) if held is not None else opened(Path(self.file)) as stream:
             try:
                 while line := stream.readline(LONGEST_LINE + 1):
                     self.read += len(line)
@@ -184,8 +218,11 @@ class Source:
 class Pipe:
     """Lines of a pipe that can tell whether another one is there; Python's own reader would wait for it."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, file: str = "-", encoding: str = "utf-8") -> None:
         self.number, self.held = number, bytearray()
+        self.file, self.encoding = file, encoding
+        self.gzip: GzipStream | None = None
+        self.begun = False
 
     def readline(self, limit: int) -> bytes:
         end, seen = self.held.find(b"\n", 0, limit) + 1, len(self.held)
@@ -198,20 +235,42 @@ class Pipe:
     def idle(self, seconds: float) -> bool:
         """Whether there is no line, nor comes one within so many seconds; of an end nobody has to wait."""
         until = time.monotonic() + seconds
-        while not LINE.match(self.held):
+        while b"\n" not in self.held:
             left = max(until - time.monotonic(), 0.0)
             if not select.select([self.number], [], [], left)[0]:
                 return True
             if not self._take():
                 return False
             if not left:
-                return not LINE.match(self.held)
+                return b"\n" not in self.held
         return False
 
     def _take(self) -> bool:
+        """Read what is there; False: nothing will come any more."""
         more = os.read(self.number, CHUNK)
-        self.held += more
+        while more and not self.begun and len(more) < MARK and (rest := os.read(self.number, CHUNK)):
+            more += rest
+        if more and not self.begun:
+            self._begin(more)
+        if self.gzip is None:
+            self.held += more
+        elif more:
+            self.held += self.gzip.unpack(more)
+        else:
+            self.gzip.end()
         return bool(more)
+
+    def _begin(self, head: bytes) -> None:
+        """See what the first bytes are, as of a file: packed data is unpacked, other binary data refused."""
+        from multihead.data.lines import check_head
+
+        self.begun = True
+        if head.startswith(GZIP):
+            self.gzip = GzipStream()
+        elif self.file.endswith(".gz"):
+            raise ValueError(f"{self.file}:1: named .gz, but not gzip data; fetch it again, or drop the ending")
+        else:
+            check_head(Path(self.file), head, self.encoding)
 
 
 def prompted() -> Iterator[bytes]:
@@ -281,6 +340,7 @@ def table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str
     from multihead.data.read import records
     from multihead.data.record import Record, Reject, Repair
     from multihead.tasks.predict import Refused
+    from multihead.tasks.task import EmptyInput
 
     reading = records(path, columns=roles_in(path, task, named, settings), task=task.name, gold=False, **settings)
     for _, _, rows in reading.sources:
@@ -288,33 +348,33 @@ def table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str
             if isinstance(row, Record):
                 try:
                     yield {**task.checked(task.asked(row.values), f"line {row.line}"), "line": row.line}
+                except EmptyInput as error:
+                    yield Refused(EMPTY, str(error))
                 except ValueError as error:
                     yield Refused("bad_input", str(error))
-            elif isinstance(row, Reject) and row.code != "empty line":  # which is no input
-                yield Refused("bad_row", f"line {row.line}: {row.reason}")
+            elif isinstance(row, Reject):
+                yield Refused(EMPTY if row.code.startswith("empty") else "bad_row", f"line {row.line}: {row.reason}")
             elif isinstance(row, Repair) and row.code == HEADER:
                 print(f"multihead: {row}", file=sys.stderr)  # else answers would be one row off without a word
 
 
 def inputs(source: Source, task: Task, named: dict[str, str], settings: dict[str, str]) -> Iterator[Values]:
     """A line that is a JSON object is taken as one, and any line of a .jsonl file is JSON; any other is the text.
-    Empty lines are no inputs."""
+    Answer n is that of line n: an empty one is answered with an error too."""
     from multihead.data.columns import missing
     from multihead.data.lines import LONGEST_LINE, likely, wide
     from multihead.tasks.predict import Refused
+    from multihead.tasks.task import EmptyInput
 
     encoding = settings.get("encoding", "utf-8")
     if wide(encoding):  # whose lines do not end where bytes say so
         raise ValueError(f"lines of {encoding} are not read here; convert them to UTF-8")
-    empty = 0
     for number, line in enumerate(source, 1):
         bare = (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).rstrip(b"\r\n")
-        if not bare.strip():
-            empty += 1
-            continue
-        if empty:
-            source.empty, source.first_empty, empty = source.empty + empty, source.first_empty or number - empty, 0
         where = f"line {number}"
+        if not bare.strip():
+            yield Refused(EMPTY, f"{where}: an empty line")
+            continue
         if len(line) > LONGEST_LINE:
             yield Refused("too_long", f"{where}: more than {LONGEST_LINE >> 20} MiB in one line; is this text?")
             continue
@@ -333,6 +393,8 @@ def inputs(source: Source, task: Task, named: dict[str, str], settings: dict[str
             )
         except Unreadable as error:
             yield Refused("bad_json", f"{where}: {error}")
+        except EmptyInput as error:
+            yield Refused(EMPTY, str(error))
         except ValueError as error:
             yield Refused("bad_input", str(error))
 

@@ -57,7 +57,7 @@ def fault_of(values: Mapping[str, Any]) -> Fault | None:
 
 def _fault_of_other(role: str, value: Any) -> Fault | None:
     """As `fault_of`, for a value that is no string."""
-    if value is None or (value == [] and role not in ("label", "labels")):  # none may be the truth of a multi-label row
+    if value is None or (role not in ("label", "labels") and _is_blank(value)):  # of labels, none may be the truth
         return f"empty {role}", f"empty {role}"
     if isinstance(value, float) and math.isnan(value):
         return f"empty {role}", f"{role} is NaN: no value"
@@ -66,6 +66,11 @@ def _fault_of_other(role: str, value: Any) -> Fault | None:
     if role in WRITTEN and not strings(value):
         return f"{role} is not text", f"{role} is {kind_of(value)}, a string or a list of strings is wanted"
     return _fault_of_label(value) if role == "label" else None
+
+
+def _is_blank(value: Any) -> bool:
+    """A list without a word: of nothing, or of white space alone."""
+    return strings(value) and not any(item.strip() for item in value)
 
 
 def _fault_of_label(value: Any) -> Fault | None:

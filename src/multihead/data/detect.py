@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from multihead.data.lines import head_of
@@ -43,6 +44,8 @@ def detect(path: Path, options: Options) -> str:
         return "label-first"
     if "\t" in _first(text) or ending in ("tsv", "tab"):
         return "tsv"
+    if _names_columns(_first(text), options.columns):
+        return "csv"
     return (
         "labelled"
         if (label_wanted or options.columns is None) and looks_at_labelled(path, options.encoding)
@@ -52,6 +55,13 @@ def detect(path: Path, options: Options) -> str:
 
 def _first(text: str) -> str:
     return next((line for line in text.split("\n") if line.strip()), "")
+
+
+def _names_columns(first: str, columns: Mapping[str, str] | None) -> bool:
+    """Does the first line name all wanted columns, two or more? A pipe has no ending that would say CSV."""
+    wanted = {column for column in (columns or {}).values() if not column.isdecimal()}
+    cells = ({cell.strip(' "\r') for cell in first.split(delimiter)} for delimiter in ",;|")
+    return len(wanted) > 1 and any(wanted <= names for names in cells)
 
 
 def _json(path: Path, text: str) -> str:

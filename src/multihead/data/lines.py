@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from multihead.data.disk import LFS
+from multihead.data.pipes import is_stdin, to_regular_file
 
 LONGEST_LINE = 1 << 26  # bytes; a file without line ends must not fill the memory
 HEAD = 1 << 16
@@ -40,8 +41,8 @@ CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """The file's bytes, unpacked if they are gzip."""
-    with path.open("rb") as raw:
+    """The file's bytes, unpacked if they are gzip; those of a pipe as often as they are asked for."""
+    with to_regular_file(path).open("rb") as raw:
         if raw.peek(2)[:2] == b"\x1f\x8b":
             with gzip.GzipFile(fileobj=raw) as packed:
                 yield cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, packed), 1 << 17))
@@ -53,7 +54,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 def head_of(path: Path, encoding: str = "utf-8") -> bytes:
     """The first 64 KiB, after every check that needs no more: there, a file, not empty, a pointer or binary."""
-    if not path.exists():
+    if not path.exists() and not is_stdin(path):
         near = (
             get_close_matches(path.name, [p.name for p in path.parent.glob("*")], n=1) if path.parent.is_dir() else []
         )
@@ -73,10 +74,15 @@ def head_of(path: Path, encoding: str = "utf-8") -> bytes:
         raise _broken_gzip(path, 1, error) from None
     if not head.removeprefix(codecs.BOM_UTF8):
         raise ValueError(f"{path}:1: the file is empty; fetch or write it again")
+    check_head(path, head, encoding)
+    return head
+
+
+def check_head(path: Path, head: bytes, encoding: str = "utf-8") -> None:
+    """Raise ValueError if the first bytes are no text: a Git LFS pointer, another encoding, binary data."""
     if head.startswith(LFS):
         raise ValueError(f"{path}:1: a Git LFS pointer, not the data; run git lfs pull")
     _refuse_binary(path, head, encoding)
-    return head
 
 
 def _refuse_binary(path: Path, head: bytes, encoding: str) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from multihead.data.columns import FILLED, pick
+from multihead.data.pipes import to_regular_file
 from multihead.data.record import Found, Options, Reject, Row
 from multihead.data.settled import rows_of
 
@@ -19,7 +20,7 @@ ROWS = 1024
 def parquet(path: Path, options: Options, found: Found) -> Iterator[Row]:
     """Rows as they are stored: strings, numbers, lists, structs."""
     try:
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(to_regular_file(path))
         names = list(file.schema_arrow.names)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path}:1: not a whole Parquet file ({_short(error)}); fetch it again") from None

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from multihead.data.disk import NO_ROOM, sha256, sync
+from multihead.data.pipes import to_regular_file
 
 VERSION = 3
 MANIFEST = "manifest.json"
@@ -48,7 +49,7 @@ def key(files: Iterable[str | Path], tokenizer: bytes, options: Mapping[str, Any
     """SHA-256 over the data's bytes (file by file, in order), the tokenizer's bytes and the options."""
     digest = hashlib.sha256(f"multihead cache {VERSION}".encode())
     for file in files:
-        digest.update(b"file" + bytes.fromhex(sha256(Path(file))))
+        digest.update(b"file" + bytes.fromhex(sha256(to_regular_file(Path(file)))))
     digest.update(b"tokenizer" + hashlib.sha256(tokenizer).digest())
     digest.update(b"options" + json.dumps(options, sort_keys=True, ensure_ascii=True, allow_nan=False).encode())
     return digest.hexdigest()

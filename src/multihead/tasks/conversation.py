@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from multihead.data.chat import SIGNS, Messages, answers, default_template, marked
 from multihead.data.tokenizer import Tokenizer
-from multihead.tasks.task import Window
+from multihead.tasks.task import EmptyInput, Window
 
 CONFIG = "tokenizer_config.json"
 NEW = len(SIGNS)  # tokens that `with_signs` adds
@@ -30,6 +30,8 @@ def message_of(given: Any, where: str) -> dict[str, Any]:
         content = "".join(texts)
     if not isinstance(content, str):  # a template would spell it out: None, or a list's brackets
         raise ValueError(f"{where} ({given['role']}): its content is {str(content)[:40]}, and no text")
+    if not content.strip() and "tool_calls" not in given:
+        raise EmptyInput(f"{where} ({given['role']}): empty content")
     return {**given, "content": content}
 
 

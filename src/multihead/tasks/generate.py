@@ -24,7 +24,18 @@ from multihead.models import Decoder, Model, Vocabulary
 from multihead.scores import Likelihood, Score
 from multihead.tasks.conversation import message_of, spoken
 from multihead.tasks.stretch import Stretch, stretched
-from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window, frame
+from multihead.tasks.task import (
+    IGNORE,
+    Batch,
+    Prediction,
+    ReadoutKind,
+    Scorer,
+    Task,
+    Values,
+    Window,
+    check_filled,
+    frame,
+)
 from multihead.tasks.vocabulary import vocabulary_loss, vocabulary_nats
 
 NEW = 256  # tokens that are written, where nobody says how many
@@ -57,13 +68,15 @@ class Generate(Task):
     def checked(self, given: Any, where: str) -> Values:
         """A text: what a person says, to a model that knows conversations; else a beginning to go on with."""
         if isinstance(given, str):
+            check_filled({"prompt": given}, where)
             chats = self.tokenizer.template is not None
             return {"messages": [{"role": "user", "content": given}]} if chats else {"prompt": given}
         if isinstance(given, dict) and isinstance(given.get("messages"), list) and given["messages"]:
             numbered = enumerate(given["messages"], 1)
             return {**given, "messages": [message_of(one, f"{where}: message {number}") for number, one in numbered]}
         if isinstance(given, dict) and isinstance(given.get("prompt"), str):
-            return self.checked(given["prompt"], where) if self.options.get("chat") else given
+            said = self.checked(given["prompt"], where)
+            return said if self.options.get("chat") else given
         raise ValueError(f"{where}: generate takes a text, {{prompt: …}} or {{messages: [{{role, content}}, …]}}")
 
     def asked(self, given: Any) -> Any:

@@ -25,7 +25,18 @@ from multihead.models.crf import Chain, surprise
 from multihead.scores import Score, Spans, Table, Tags, spans
 from multihead.tasks.losses import class_loss, counted
 from multihead.tasks.paths import Chances, Moves, best_legal, best_path, legal
-from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window, frame
+from multihead.tasks.task import (
+    IGNORE,
+    Batch,
+    Prediction,
+    ReadoutKind,
+    Scorer,
+    Task,
+    Values,
+    Window,
+    check_filled,
+    frame,
+)
 from multihead.tasks.together import Together
 from multihead.tasks.words import DIGITS, Shown, apart, joined, laid_out, neighbours, stretches, word_of, written
 
@@ -89,10 +100,12 @@ class Ner(Task):
         if isinstance(given, dict) and "tokens" in given:
             if not isinstance(given["tokens"], list) or not all(isinstance(word, str) for word in given["tokens"]):
                 raise ValueError(f"{where}: 'tokens' is a list of words; a text is called 'text'")
+            check_filled({"tokens": given["tokens"]}, where)
             return {"document": None, **given}
         text = given.get("text") if isinstance(given, dict) else given
         if not isinstance(text, str):
             raise ValueError(f"{where}: ner takes a text, {{text: …}} or {{tokens: […]}}")
+        check_filled({"text": text}, where)
         return {"text": text, "document": None}
 
     def encode(self, values: Values) -> list[Window]:

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from multihead.data.columns import fault_of
 from multihead.data.tokenizer import Encoding, Tokenizer
 from multihead.data.windows import windows
 from multihead.models import Model
@@ -28,6 +29,17 @@ Values = Mapping[str, Any]
 Window = dict[str, NDArray[Any]]  # "tokens" [T], and more
 Batch = dict[str, Tensor]
 Prediction = dict[str, Any]
+
+
+class EmptyInput(ValueError):
+    """An input without text: nothing, or white space alone."""
+
+
+def check_filled(values: Values, where: str) -> None:
+    """Raise ValueError for what a row of a file would be rejected for, empty text above all: one rule everywhere."""
+    if fault := fault_of(values):
+        kind = EmptyInput if fault[0].startswith("empty") else ValueError
+        raise kind(f"{where}: {fault[1]}")
 
 
 class ReadoutKind(NamedTuple):
@@ -172,9 +184,10 @@ class Task(ABC):
         return {name: tensor.to(self.device) for name, tensor in batch.items()}
 
     def checked(self, given: Any, where: str) -> Values:
-        """A user's input as the task's columns; a bare text stands for the only one."""
+        """A user's input as the task's columns; a bare text stands for the only one. What a file's row may not hold,
+        empty text or a NUL character, is no input either."""
         if isinstance(given, str) and len(self.inputs) == 1:
-            return {self.inputs[0]: given}
+            given = {self.inputs[0]: given}
         if not isinstance(given, dict):
             text = "a text, or " if len(self.inputs) == 1 else ""
             raise ValueError(f"{where}: {self.name} takes {text}an object with {' and '.join(self.inputs)}")
@@ -183,6 +196,7 @@ class Task(ABC):
             raise ValueError(f"{where}: {wrong!r} is {str(given[wrong])[:40]}, and no text")
         if wrong is not None:
             raise ValueError(f"{where}: {self.name} wants text in {wrong!r}; this has: {', '.join(given) or 'nothing'}")
+        check_filled({name: given[name] for name in self.inputs}, where)
         return given
 
     def asked(self, given: Any) -> Any:
