@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 
 from multihead.data.columns import FILLED, pick
+from multihead.data.headers import find_header
 from multihead.data.lines import lines
 from multihead.data.quoted import Broken, quoted_rows
 from multihead.data.record import Found, Options, Reject, Repair, Row
@@ -23,16 +23,8 @@ HEADER = "first row taken as the header"
 DELIMITERS = ("\t", ",", ";", "|")
 NAMES = {"comma": ",", "tab": "\t", "semicolon": ";", "bar": "|"}
 SAID = re.compile(r"sep=(\W)", re.IGNORECASE)  # Excel's first line, which names the delimiter
-COMPARED = 10_000  # rows that are looked at for a cell of the first one
 FEWER = 10  # times fewer uneven rows make quotes marks
 COMMON = 0.01  # share of rows that makes a number of fields a shape of the file, not a slip
-HEADER_WORDS = frozenset(
-    """
-    text label labels sentence sentence1 sentence2 sentence_a sentence_b text_a text_b source target question context
-    answer answers category class index id idx qid query title tag tags token tokens word words score quality intent
-    topic string premise hypothesis review rating sentiment summary document article 文本 标签 类别 问题 答案
-    """.split()  # noqa: SIM905, a table of words reads better as words
-)
 WELL_QUOTED = re.compile(r'"(?:[^"]|"")*"')
 
 
@@ -142,11 +134,11 @@ def look(path: Path, options: Options) -> Shape:
     else:
         first = head[0].split(delimiter)
     first = [cell.strip() for cell in first]
-    header = _is_header(first, options, delimiter) if options.header is None else options.header
-    guessed = header is None
+    header, guessed = options.header, False
     if header is None:
         rows = cells_of(path, Shape(delimiter, quoting, True, first, frozenset({len(first)})), options.encoding)
-        header = not _comes_again(first, rows, options.columns or {})
+        later = (row[1] for row in rows if not isinstance(row, Reject | Repair))
+        header, guessed = find_header(first, later, options.columns, f"{path}:1")
     names = [name or str(i) for i, name in enumerate(first, 1)] if header else [str(i + 1) for i in range(len(first))]
     if twice := next((name for name, count in Counter(names).items() if count > 1), None):
         raise ValueError(f"{path}:1: two columns are named {twice!r}; rename one")
@@ -219,36 +211,3 @@ def _mended(path: Path, encoding: str, uneven: int) -> bool:
         if FEWER * count > uneven:
             return False
     return True
-
-
-def _comes_again(
-    first: list[str], rows: Iterable[tuple[int, list[str]] | Reject | Repair], columns: Mapping[str, str]
-) -> bool:
-    """Whether the first row's label (or, where none is asked for, any cell) is a later row's too, as no name is."""
-    places = [i for i in range(len(first)) if columns.get("label") in (None, str(i + 1))]
-    for row in islice(rows, COMPARED):
-        cells = [] if isinstance(row, Reject | Repair) else [cell.strip() for cell in row[1]]
-        if len(cells) == len(first) and cells != first and any(first[i] and cells[i] == first[i] for i in places):
-            return True  # an equal row is the header again, of files put together
-    return False
-
-
-def _is_header(first: list[str], options: Options, delimiter: str) -> bool | None:
-    """Is the first row a header? Yes if it holds a wanted name (or nearly: that is a slip to tell, not data).
-    None: it looks like one, and so may data."""
-    folded = [cell.casefold() for cell in first]
-    wanted = [c.casefold() for c in (options.columns or {}).values() if not c.isdecimal()]
-    if wanted:
-        if any(get_close_matches(name, folded, n=1, cutoff=0.75) for name in wanted):
-            return True
-        # With the right number of columns and no word of a header, it is data; else `pick` says what is missing.
-        return len(wanted) != len(first) or bool(HEADER_WORDS.intersection(folded))
-    if any(_number(cell) for cell in first) or max(map(len, first)) > 60:
-        return False
-    if HEADER_WORDS.intersection(folded):
-        return True
-    return None if delimiter != "\t" and len(set(folded)) == len(folded) else False
-
-
-def _number(text: str) -> bool:
-    return bool(re.fullmatch(r"[-+]?\d+([.,]\d+)?", text))

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from multihead.data.columns import fault_of, pick
+from multihead.data.headers import HEADER_WORDS
 from multihead.data.lines import count_lines, lines
 from multihead.data.record import Found, Options, Record, Reject, Row
 
@@ -29,6 +30,7 @@ def labelled(path: Path, options: Options, found: Found) -> Iterator[Row]:
     delimiter = options.delimiter or ("\t" if "\t" in first else "@")
     delimiter = {"tab": "\t", "comma": ","}.get(delimiter, delimiter)
     roles = pick(options.columns, ["text", "label"], f"{path}:1")
+    _refuse_header(first.split(delimiter), path)
     found.update(delimiter=delimiter, columns=roles)
     for line, row in lines(path, options.encoding):
         text, mark, label = row.rpartition(delimiter)
@@ -67,6 +69,7 @@ def pairs(path: Path, options: Options, found: Found) -> Iterator[Row]:
     width = first.count("\t") + 1
     names = ["source", "target", *(str(i + 3) for i in range(width - 2))]
     roles = pick(options.columns, names, f"{path}:1")
+    _refuse_header(first.split("\t"), path)
     found.update(delimiter="\t", columns=roles)
     for line, row in lines(path, options.encoding):
         cells = row.split("\t")
@@ -103,6 +106,12 @@ def parallel(paths: tuple[Path, Path], options: Options, found: Found) -> Iterat
             name = next(name for role, name in roles.items() if fault_of({role: values[name]}))
             row = replace(row, file=str(file_of[name]))  # the one of the two that is at fault
         yield row
+
+
+def _refuse_header(cells: list[str], path: Path) -> None:
+    """These formats have no header; one that is there would be learnt as a row."""
+    if len(cells) > 1 and all(cell.strip().casefold() in HEADER_WORDS for cell in cells):
+        raise ValueError(f"{path}:1: these are names of columns, which this format has not; leave the format out")
 
 
 def _checked(values: dict[str, str], path: Path, line: int) -> Row:
