@@ -45,7 +45,7 @@ def test_a_run_leaves_what_it_promises(place: Path, multihead: Any) -> None:
 
 
 def test_predict_streams_text_and_json(place: Path, multihead: Any) -> None:
-    lines = "a lovely fine one\n\n" + json.dumps({"text": "poor and cold"}) + "\n"
+    lines = "a lovely fine one\n" + json.dumps({"text": "poor and cold"}) + "\n"
     done = multihead("predict", "runs/a/model", cwd=place, given=lines)
     assert done.returncode == 0, done.stderr
     first, second = (json.loads(line) for line in done.stdout.split("\n") if line)

@@ -365,7 +365,7 @@ def test_pieces_of_the_same_texts_on_both_sides_are_told(tmp_path: Path) -> None
 
 
 def test_a_run_that_only_writes_otherwise_names_the_way(tmp_path: Path) -> None:
-    (tmp_path / "a.tsv").write_text("".join(f"one {i}\teins {i}\n" for i in range(200)))
+    (tmp_path / "a.tsv").write_text("source\ttarget\n" + "".join(f"one {i}\teins {i}\n" for i in range(200)))
     text = made(tmp_path, 'task = "translate"', f'train = "{tmp_path / "a.tsv"}"')
     Training(read(text))
     with pytest.raises(ValueError, match=r"decode\.beam: 5 -> 2.*evaluate and predict take decode\.\*"):
