@@ -1,10 +1,11 @@
 """A workbench for Transformers. Names are loaded on first use, so that `import multihead` costs nothing."""
 
-import sys
-from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+import sys
+from types import ModuleType
+
+TYPE_CHECKING = False  # as typing has it, whose import takes 6 ms: the command catches Ctrl-C only after this file
 if TYPE_CHECKING:  # what editors and mypy see; LAZY below is what runs, and a test compares the two
     from multihead.attention import Cache, Mask, MultiHeadAttention, attend
     from multihead.build import load, save
@@ -50,10 +51,12 @@ __all__ = [  # noqa: RUF022 - in the order of LAZY: by room
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in LAZY:
         raise AttributeError(f"module 'multihead' has no attribute {name!r}")
-    value = getattr(import_module(LAZY[name]), name)
+    from importlib import import_module
+
+    value: object = getattr(import_module(LAZY[name]), name)
     globals()[name] = value  # the next access is a plain lookup
     return value
 

@@ -4,15 +4,16 @@ The verb is read by hand and not by typer: help then needs no import (0.04 s her
 0.1 s, with torch 2 s), and nothing depends on typer's private classes.
 """
 
-import os
-import signal
-import sys
-from difflib import get_close_matches
-from importlib import import_module
-from types import FrameType
-from typing import NoReturn
+from __future__ import annotations
 
-from multihead import __version__
+import os
+import sys
+
+from multihead import TYPE_CHECKING, __version__
+from multihead.cli import signals
+
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 VERBS = {
     "demo": ("multihead.cli.demo", "the main job on bundled data: fine-tune, report, pictures"),
@@ -46,7 +47,20 @@ Exit codes: 0 good, 1 a check or a run failed, 2 wrong usage, 130 Ctrl-C, 143 SI
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Runs one verb and leaves the process with its exit code."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    signals.catch_signals()  # before anything that takes time
+    try:
+        _run(list(sys.argv[1:] if arguments is None else arguments))
+    except signals.Stopped:
+        signals.end_stopped()
+    finally:
+        if signals.stopped_by:  # a library's `except:` has swallowed it
+            signals.end_stopped()
+        signals.release_signals()
+
+
+def _run(arguments: list[str]) -> NoReturn:
+    from importlib import import_module
+
     debug = os.environ.get("MULTIHEAD_DEBUG", "0") not in ("", "0")
     if "--debug" in arguments:  # anywhere: people append it to the command that just failed
         arguments.remove("--debug")
@@ -60,12 +74,12 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
     verb, *rest = arguments
     if verb not in VERBS:
+        from difflib import get_close_matches
+
         close = get_close_matches(verb, VERBS, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"verbs: {', '.join(VERBS)}"
         _fail(f"no verb {verb!r}; {hint}", code=2)
 
-    for stop in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(stop, _stopped)
     try:
         import_module(VERBS[verb][0]).app(rest, prog_name=f"multihead {verb}")
     except (ValueError, OSError) as error:
@@ -79,10 +93,6 @@ def main(arguments: list[str] | None = None) -> NoReturn:
             raise
         _fail(f"{error.name} is not installed: pip install 'multihead[{extra}]'", code=1)
     sys.exit(0)
-
-
-def _stopped(signum: int, frame: FrameType | None) -> NoReturn:
-    sys.exit(128 + signum)  # not KeyboardInterrupt: what that becomes differs between versions of typer
 
 
 def _extra_of(module: str) -> str | None:
