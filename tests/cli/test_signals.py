@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM at many moments of real commands: the right exit code, at most a line, no traceback, never lost."""
+"""SIGINT and SIGTERM at many moments of real commands: the right exit code, a line at most, never lost."""
 
 from __future__ import annotations
 

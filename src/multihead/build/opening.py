@@ -17,6 +17,7 @@ from multihead.data.tokenizer import Tokenizer
 from multihead.models import Encoder, Model, manifest, several
 from multihead.models.families import OWN, Plan, label_fields, labels_of, own_config, own_plan, plan_of, pour
 from multihead.models.files import read_config, read_tensors
+from multihead.models.finite import first_not_finite
 from multihead.models.gguf import Gguf
 from multihead.models.hub import resolve
 from multihead.tasks import TASKS
@@ -50,6 +51,28 @@ def load(
     dtype: of the weights; None leaves them as they are stored.
     task: of a model with several tasks, the name of one; without a name, the trunk alone is opened.
     """
+    loaded = _open(where, architecture, tokenizer, dtype, task)
+    check_weights(loaded.model, " and ".join(map(str, where.values())) if isinstance(where, Mapping) else str(where))
+    return loaded
+
+
+def check_weights(model: Model, where: str) -> None:
+    """Raise if a weight is NaN or infinite: every answer would be, and nobody would be told why."""
+    model.source = where
+    name = first_not_finite(model.named_parameters())
+    if name is not None:
+        raise ValueError(
+            f"{where}: the weight {name} is not finite (NaN or infinite); train it again or fetch it again"
+        )
+
+
+def _open(
+    where: str | Path | Mapping[str, str | Path],
+    architecture: str | None,
+    tokenizer: bool,
+    dtype: torch.dtype | None,
+    task: str | None,
+) -> Loaded:
     if isinstance(where, Mapping):
         if set(where) != {"encoder", "decoder"}:
             raise ValueError(f"joining wants {{encoder = …, decoder = …}}, not {', '.join(map(str, where))}")

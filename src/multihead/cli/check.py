@@ -83,7 +83,7 @@ def check(
         console.print("nothing found" if not findings else "")
     if json:
         told = [asdict(one) | ({"task": name} if name else {}) for name, several in found.items() for one in several]
-        print(jsons.dumps(told))
+        print(jsons.dumps(told, allow_nan=False))
     raise typer.Exit(1 if stops(found) else 0)
 
 

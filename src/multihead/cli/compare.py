@@ -97,7 +97,7 @@ def compare(
     change = None if apart else difference_of(scorers[0], scorers[1], main)
     if json:
         told = {"main": main, "scores": plain(scores), "difference": plain(change)}
-        print(jsons.dumps({**told, "flips": plain(count), "shown": flipped}))
+        print(jsons.dumps({**told, "flips": plain(count), "shown": flipped}, allow_nan=False))
         return
     console.print(f"{main}: {scores[0]:.4f} and {scores[1]:.4f} on {data}")
     if change is None:
@@ -117,7 +117,9 @@ def compare(
             f"{len(rights[0]):,}; p = {count.p_value:.3g}: {verdict(count.p_value)}"
         )
     for flip in flipped:
-        console.print(escape(jsons.dumps(flip, ensure_ascii=False)), soft_wrap=True)  # a line each, for other programs
+        console.print(
+            escape(jsons.dumps(flip, ensure_ascii=False, allow_nan=False)), soft_wrap=True
+        )  # a line each, for other programs
 
 
 def same_tokens(tasks: Sequence[Task]) -> bool:

@@ -34,7 +34,7 @@ def doctor(
     """
     found = examine()
     if json:
-        print(jsons.dumps(found))
+        print(jsons.dumps(found, allow_nan=False))
     else:
         show(found)
 

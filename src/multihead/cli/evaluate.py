@@ -54,7 +54,7 @@ def evaluate(
     scorer = predict.evaluate(loaded.model, task, rows, precision=loaded.precision)
     if json:
         tell_faults(reading)
-        print(jsons.dumps(plain(scorer.result())))
+        print(jsons.dumps(plain(scorer.result()), allow_nan=False))
         return
     console.print(str(reading), markup=False)  # a file may be called [old].csv
     console.print(scores_grid(scorer.result(), console.width))

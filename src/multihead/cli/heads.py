@@ -128,7 +128,7 @@ def stats(
         with console.status("reading the files"):
             used = uses(by_task(model, loaded.tasks, [str(data), *(columns or [])], limit))
         if json:
-            print(jsons.dumps(plain(used)))
+            print(jsons.dumps(plain(used), allow_nan=False))
         else:
             print_uses(used, console)
         return
@@ -141,7 +141,11 @@ def stats(
     if json:
         lines = {a: {"name": n, **plain(found[a])} for a, n in zip(found.addresses, found.names, strict=True)}
         told = {"inputs": found.inputs, "tokens": found.tokens, "heads": lines, "clusters": found.clusters}
-        print(jsons.dumps(told | {"similarity": plain(found.similarity), "rollout": found.rollout}))
+        print(
+            jsons.dumps(
+                told | {"similarity": plain(found.similarity), "rollout": plain(found.rollout)}, allow_nan=False
+            )
+        )
         return
     print_profile(found, console)
 
@@ -194,7 +198,7 @@ def rank(
             told=told,
         )
     if json:
-        print(jsons.dumps(plain(found)))
+        print(jsons.dumps(plain(found), allow_nan=False))
         return
     print_ranking(found, console)
 
@@ -271,7 +275,7 @@ def prune(
         steps = [
             {"heads": p.heads, "flops": p.flops, "score": plain(p.score), "loss": plain(p.loss)} for p in done.curve
         ]
-        print(jsons.dumps({**plain(done), "curve": steps}))
+        print(jsons.dumps({**plain(done), "curve": plain(steps)}, allow_nan=False))
     else:
         print_bill(done, console)
     if curve is not None:

@@ -94,7 +94,8 @@ def predict(
         for count, (_, answer) in enumerate(watched(answers, "predicting", console, source.share), 1):
             if "error" in answer:
                 refused, first = refused + 1, first or answer["error"]["message"]
-            print(jsons.dumps(answer, ensure_ascii=False), flush=idle is not None or count % (ahead or WRITTEN) == 0)
+            line = jsons.dumps(answer, ensure_ascii=False, allow_nan=False)
+            print(line, flush=idle is not None or count % (ahead or WRITTEN) == 0)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever reads has seen enough: `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

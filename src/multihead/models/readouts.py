@@ -95,6 +95,8 @@ class Classes(nn.Module):
 class Model(nn.Module):
     """A body and a readout on it."""
 
+    source = "the model"  # where it was opened from, for messages
+
     def __init__(self, body: Encoder | Decoder | EncoderDecoder, readout: nn.Module) -> None:
         super().__init__()
         self.body, self.readout = body, readout

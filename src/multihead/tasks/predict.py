@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -53,11 +54,26 @@ def predictions(
         every = [_readable(task, values, strict) for values in block]
         windows = [window for several in every if not isinstance(several, Refused) for window in several]
         said = iter(read(model, task, windows, batch_tokens, precision))
+        # Weights are finite when a model is opened; what it computes of them may still overflow.
         for values, several in zip(block, every, strict=True):
             if isinstance(several, Refused):
                 yield values, several
             else:
-                yield values, _answer(task, values, several, list(islice(said, len(several))))
+                prediction = _answer(task, values, several, list(islice(said, len(several))))
+                if not _is_finite(prediction):
+                    raise ValueError(f"{model.source}: its answer is not finite (NaN or infinite); train it again")
+                yield values, prediction
+
+
+def _is_finite(prediction: Any) -> bool:
+    """Are all numbers in a prediction finite, however deep they stand?"""
+    if isinstance(prediction, dict):
+        return all(map(_is_finite, prediction.values()))
+    if isinstance(prediction, list | tuple):
+        return all(map(_is_finite, prediction))
+    if isinstance(prediction, np.ndarray | np.floating):
+        return prediction.dtype.kind != "f" or bool(np.isfinite(prediction).all())
+    return not isinstance(prediction, float) or math.isfinite(prediction)
 
 
 def _answer(task: Task, values: Values, windows: list[Window], said: list[Any]) -> Prediction:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from multihead.data.disk import write_bytes
+from multihead.scores import plain
 
 
 class Log:
@@ -15,7 +16,7 @@ class Log:
 
     def add(self, record: dict[str, Any]) -> None:
         with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+            file.write(json.dumps(plain(record), allow_nan=False) + "\n")
 
     def cut(self, step: int) -> None:
         """Lines behind the checkpoint are written again by the steps that are taken again."""

@@ -22,6 +22,7 @@ from multihead.data.disk import write_bytes, write_json
 from multihead.machine import memory
 from multihead.machine.cpu_sharing import share_cpus
 from multihead.machine.threads import processors
+from multihead.models.finite import first_not_finite
 from multihead.run import RunFile, difference, read, write
 from multihead.scores import Score, plain
 from multihead.tasks import Prediction, Scorer, Task, Values
@@ -203,6 +204,7 @@ class Training:
             checkpoints.restore(self.model, kept.tensors["model"])
         elif self.average is not None:
             checkpoints.restore(self.model, self.average)
+        self._check_finite(self.best.get("step", self.order.steps))
         merge_updates(self.model)
         whole_tables(self.model)
         self._write(self.out / "model")  # before anything that could go wrong
@@ -262,7 +264,20 @@ class Training:
             scores[MEAN] = mean_score([scores[main] for main in mains])
         return scores, tuple(mains), MEAN if len(mains) > 1 else mains[0]
 
+    def _check_finite(self, step: int, **groups: Mapping[str, Tensor]) -> None:
+        """Raise before weights that are no numbers are scored or saved; what was saved before stays."""
+        for what, tensors in ({"model": checkpoints.weights(self.model)} | groups).items():
+            name = first_not_finite(tensors.items())
+            if name is not None:
+                last = max(checkpoints.steps(self.out / "checkpoints"), default=0)
+                stays = f"the checkpoint of step {last} stays" if last else "there is no checkpoint before it"
+                raise ValueError(
+                    f"{self.out}: at step {step} {name} ({what}) is not finite (NaN or infinite); nothing of it is "
+                    f"saved, {stays}: lower train.lr or train.weight_decay, and start over with --fresh"
+                )
+
     def _evaluate(self, step: int) -> Evaluated:
+        self._check_finite(step, average=self.average or {})
         with wearing(self.model, self.average):
             scores, mains, main = self._score()
             best = preferred(scores, main, self.best)
@@ -303,6 +318,7 @@ class Training:
         tensors = {"model": checkpoints.weights(self.model), "optimizer": checkpoints.optimizer_tensors(optimizer)}
         if self.average is not None:
             tensors["average"] = self.average
+        self._check_finite(step, **tensors)
         state = {
             "best": self.best,
             "threads": torch.get_num_threads(),
