@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
 from multihead.run.file import SECTIONS, RunFile
 from multihead.run.keys import Section
@@ -53,7 +54,7 @@ def explain(error: ValidationError, raw: Mapping[str, Any], where: Callable[[Key
         else:
             path, value = _known_part(place, raw)
             item = f" (item {place[-1]})" if len(place) > len(path) + 1 else ""  # of a list or table in a union
-            wanted.setdefault(path, []).append(_wanted(fault) + item)
+            wanted.setdefault(path, []).append(_wanted(fault, path) + item)
             shown = toml(value) if len(toml(value)) <= SHOWN else f"{toml(value)[:SHOWN]} …"
             lines[path] = f"{dotted(path)} is {shown}; {' or '.join(dict.fromkeys(wanted[path]))} is wanted"
     return "\n".join(where(path) + line for path, line in lines.items())
@@ -91,9 +92,38 @@ def _known_part(place: KeyPath, raw: Any) -> tuple[KeyPath, Any]:
     return place, raw
 
 
-def _wanted(fault: Mapping[str, Any]) -> str:
+def _wanted(fault: Mapping[str, Any], path: KeyPath) -> str:
     context = fault.get("ctx", {})
-    for sign, words in LIMITS.items():
+    for sign in LIMITS:
         if sign in context:
-            return f"{words} {int(context[sign])}"  # all our limits are whole
+            return _range(sign, context[sign], path)
     return str(context.get("expected") or WANTED.get(fault["type"], fault["msg"]))
+
+
+def _range(sign: str, limit: float, path: KeyPath) -> str:
+    """Both ends of the range that a limit belongs to: at least 1 and at most 1024."""
+    table: type[Section] = RunFile
+    names = [str(part) for part in path if not isinstance(part, int)]
+    for name in names[:-1]:
+        table = SECTIONS.get(name, table)
+    field = table.model_fields.get(names[-1])
+    groups = [] if field is None else [field.metadata, *_nested(field.annotation)]
+    limits = next((group for group in map(_limits, groups) if group.get(sign) == limit), {sign: limit})
+    return " and ".join(f"{LIMITS[name]} {_number(value)}" for name, value in limits.items())
+
+
+def _nested(kind: Any) -> Iterator[list[Any]]:
+    """The annotations inside a type: of each branch of a union, of what a list or table holds."""
+    inner = get_args(kind)
+    if get_origin(kind) is Annotated:
+        yield [limit for part in inner[1:] for limit in (part.metadata if isinstance(part, FieldInfo) else [part])]
+    for part in inner:
+        yield from _nested(part)
+
+
+def _limits(annotations: Sequence[Any]) -> dict[str, float]:
+    return {sign: getattr(part, sign) for sign in LIMITS for part in annotations if hasattr(part, sign)}
+
+
+def _number(value: float) -> str:
+    return toml(int(value)) if value == int(value) else toml(value)

@@ -55,7 +55,7 @@ class Block(Section):
 
     name: Annotated[str, Field(pattern=r"^[\w-]+$")]
     task: Annotated[str, AfterValidator(known)]
-    weight: Annotated[float, Field(gt=0)] = 1.0  # how often an epoch goes through its data
+    weight: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0  # how often an epoch goes through its data
     auxiliary: bool = False  # only trained on: neither scored while training nor kept
     data: Data
     ner: Ner | None = None

@@ -44,10 +44,13 @@ def _encoding(name: str) -> str:
     return name
 
 
-Count = Annotated[int, Field(ge=1)]
-Whole = Annotated[int, Field(ge=0)]
+# Every number has a range: beyond it are only mistakes, which would end in an overflow or without memory.
+Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Whole = Annotated[int, Field(ge=0, le=1_000_000_000)]
+Width = Annotated[int, Field(ge=1, le=65_536)]  # of a layer
+Layers = Annotated[int, Field(ge=1, le=1_000)]
 Share = Annotated[float, Field(ge=0, lt=1)]
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(ge=1e-6, le=1e6)]
 Names = Annotated[tuple[str, ...], Strict(False)]  # TOML has lists only
 Files = Annotated[str | Names, AfterValidator(_absolute)]
 Name = Annotated[str, Field(min_length=1)]
@@ -79,7 +82,9 @@ class Data(Section):
     teacher: str | Names = key(
         "", "a trained model, or a list, whose answers are learnt beside the labels; unset: none", "path/to/teacher"
     )
-    trust: Annotated[float, Field(gt=0, le=1)] = key(0.5, "how much they count: 0.5 = as much as the labels, 1 = alone")
+    trust: Annotated[float, Field(ge=1e-6, le=1)] = key(
+        0.5, "how much they count: 0.5 = as much as the labels, 1 = alone"
+    )
     unlabelled: Files = key("", "further inputs, a file or a list, which the teacher labels; unset: none", "more.txt")
     text: Column | None = key(None, "the column with the text: its name, or its number from 1")
     text_a: Column | None = key(None, "the column with the first text")
@@ -104,24 +109,26 @@ ROLES = tuple(Data.model_fields)[tuple(Data.model_fields).index("text") :]
 
 class Tokenizer(Section):
     kind: Literal["bpe", "unigram", "wordpiece", "char"] = key("bpe", "bpe, unigram, wordpiece or char")
-    vocab: Count = key(8000, "tokens at most")
+    vocab: Annotated[int, Field(ge=1, le=10_000_000)] = key(8000, "tokens at most")
     lowercase: bool = key(False, "fold capitals")
     shared: bool = key(True, "source and target have one vocabulary; false: one each")
 
 
 class Model(Section):
-    dim: Count = key(256, "width")
-    layers: Count = key(4, "blocks")
-    decoder_layers: Count | None = key(None, "blocks of the side that writes; unset: as many as layers", 2)
-    heads: Count = key(4, "attention heads per block; they divide dim")
-    kv_heads: Count | None = key(None, "key/value heads; unset: as many as heads", 2)
-    inner: Count | None = key(None, "feed-forward width; unset: 4 * dim (8/3 with a gate)", 1024)
+    dim: Width = key(256, "width")
+    layers: Layers = key(4, "blocks")
+    decoder_layers: Layers | None = key(None, "blocks of the side that writes; unset: as many as layers", 2)
+    heads: Width = key(4, "attention heads per block; they divide dim")
+    kv_heads: Width | None = key(None, "key/value heads; unset: as many as heads", 2)
+    inner: Annotated[int, Field(ge=1, le=1_000_000)] | None = key(
+        None, "feed-forward width; unset: 4 * dim (8/3 with a gate)", 1024
+    )
     dropout: Share = key(0.1, "0 = off")
     positions: Literal["none", "sinusoidal", "learned", "rotary", "alibi", "relative"] = key(
         "rotary", "none, sinusoidal, learned, rotary, alibi or relative"
     )
     norm_first: bool = key(True, "norm before each part (easier to train) or after it (as BERT)")
-    max_length: Count = key(512, "tokens that the model can see at once")
+    max_length: Annotated[int, Field(ge=8, le=10_000_000)] = key(512, "tokens that the model can see at once")
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
@@ -129,11 +136,17 @@ class Model(Section):
             raise ValueError(f"heads is {self.heads}; a divisor of dim = {self.dim} is wanted")
         if self.heads % (self.kv_heads or 1):
             raise ValueError(f"kv_heads is {self.kv_heads}; a divisor of heads = {self.heads} is wanted")
+        if self.positions == "rotary" and self.dim // self.heads % 2:
+            raise ValueError(
+                f"dim is {self.dim}; with rotary positions an even width of each of the {self.heads} heads is wanted"
+            )
         return self
 
 
 class Window(Section):
-    size: Annotated[int, Field(ge=8)] | None = key(None, "tokens per window; unset: as many as the model takes", 256)
+    size: Annotated[int, Field(ge=8, le=10_000_000)] | None = key(
+        None, "tokens per window; unset: as many as the model takes", 256
+    )
     overlap: Whole = key(64, "tokens that neighbouring windows share")
 
     @model_validator(mode="after")
@@ -144,31 +157,33 @@ class Window(Section):
 
 
 class Train(Section):
-    epochs: Count | None = key(3, "rounds through the training data")
+    epochs: Annotated[int, Field(ge=1, le=10_000)] | None = key(3, "rounds through the training data")
     steps: Count | None = key(None, "unset: epochs count; give one of the two", 1000)
     batch_tokens: Count = key(1024, "tokens per batch, padding included")
-    lr: Annotated[float, Field(gt=0, le=1)] = key(1e-4, "highest learning rate; from scratch 5e-4 is a good start")
+    lr: Annotated[float, Field(ge=1e-12, le=1)] = key(1e-4, "highest learning rate; from scratch 5e-4 is a good start")
     lr_end: Annotated[float, Field(ge=0, le=1)] = key(0.0, "learning rate that linear and cosine end at")
     schedule: Literal["linear", "cosine", "constant"] = key("linear", "after warmup: linear, cosine or constant")
     warmup: Whole | Annotated[float, Field(ge=0, le=1)] = key(0.1, "0.1 = a tenth of all steps, 100 = a hundred steps")
-    weight_decay: Annotated[float, Field(ge=0)] = key(0.01, "0 = off")
+    weight_decay: Annotated[float, Field(ge=0, le=100)] = key(0.01, "0 = off")
     beta2: Share = key(0.999, "AdamW's memory of squared gradients; 0.98 or 0.99 for short or noisy runs")
-    clip: Annotated[float, Field(ge=0)] = key(1.0, "longest gradient; 0 = off")
+    clip: Literal[0] | Annotated[float, Field(ge=1e-6, le=1e6)] = key(1.0, "longest gradient; 0 = off")
     accumulate: Count = key(1, "batches per step")
-    layer_decay: Annotated[float, Field(gt=0, le=1)] = key(1.0, "each layer down learns this much slower; 1 = off")
+    layer_decay: Annotated[float, Field(ge=1e-6, le=1)] = key(1.0, "each layer down learns this much slower; 1 = off")
     freeze: Whole | Names = key(0, "embeddings and this many layers stay fixed, or a list of layers; 0 = none")
-    lora: Whole = key(0, "rank of low-rank updates instead of full ones; 0 = off")
+    lora: Annotated[int, Field(ge=0, le=65_536)] = key(0, "rank of low-rank updates instead of full ones; 0 = off")
     average: Literal["none", "ema", "last"] = key("none", "weights: none, ema, or last (mean of the kept checkpoints)")
     ema_decay: Annotated[float, Field(gt=0, lt=1)] = key(0.999, "for average = ema")
     smoothing: Share = key(0.0, "label smoothing; 0 = off")
-    agree: Annotated[float, Field(ge=0)] = key(0.0, "read rows twice and make both answers agree (R-Drop); 0 = off")
+    agree: Annotated[float, Field(ge=0, le=1000)] = key(
+        0.0, "read rows twice and make both answers agree (R-Drop); 0 = off"
+    )
     patience: Whole = key(0, "stop after so many evaluations without a gain; 0 = never")
     eval_every: Whole = key(0, "steps between evaluations; 0 = after each epoch")
     eval_rows: Whole = key(0, "rows of valid, from its start, for evaluations while training; 0 = all")
     save_every: Count = key(500, "steps between checkpoints")
     keep: Count = key(2, "checkpoints on disk")
     seed: Annotated[int, Field(ge=0, lt=2**32)] = key(1, "decides order, dropout and new weights")
-    threads: Literal["auto"] | Count = key("auto", "auto, or a number")
+    threads: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = key("auto", "auto, or a number")
     precision: Literal["auto", "fp32", "onednn", "bf16"] = key(
         "auto", "auto (tried out here), fp32, onednn (fp32 by another library) or bf16"
     )
@@ -214,7 +229,7 @@ class Match(Section):
     kind: Literal["cross", "bi"] = key("cross", "cross (reads both texts together) or bi (a vector each)")
     target: Literal["classes", "score"] = key("classes", "the label is one of some classes, or a score (a number)")
     positive: Name | None = key(None, "the label of texts that belong together; unset: 1, yes, same …", "same")
-    temperature: Annotated[float, Field(gt=0, le=1)] = key(0.05, "bi: lower = the nearest wrong text counts more")
+    temperature: Annotated[float, Field(ge=1e-4, le=1)] = key(0.05, "bi: lower = the nearest wrong text counts more")
     pool: Pool = key("auto", POOL)
     symmetric: bool = key(False, "cross: which text comes first means nothing: learnt and judged both ways")
 

@@ -10,9 +10,13 @@ from multihead.run.keys import Count, Positive, Section, Whole, key
 
 
 class Decode(Section):
-    beam: Count = key(5, "candidates that are kept; 1 = the likeliest token at every step")
-    nbest: Count = key(1, "texts per input; above 1 they stand in nbest")
-    length_penalty: float = key(1.0, "score = log p / length ** this; 0 likes short texts, below 0 even more")
+    beam: Annotated[int, Field(ge=1, le=10_000)] = key(
+        5, "candidates that are kept; 1 = the likeliest token at every step"
+    )
+    nbest: Annotated[int, Field(ge=1, le=10_000)] = key(1, "texts per input; above 1 they stand in nbest")
+    length_penalty: Annotated[float, Field(ge=-100, le=100)] = key(
+        1.0, "score = log p / length ** this; 0 likes short texts, below 0 even more"
+    )
     max_length: Count | None = key(None, "new tokens at most; unset: as the task needs", 128)
     min_length: Whole = key(0, "tokens at least")
     no_repeat_ngram: Whole = key(0, "no run of so many tokens comes twice; 0 = off")
@@ -20,7 +24,7 @@ class Decode(Section):
     sample: bool = key(False, "draw tokens instead of taking the likeliest; wants beam = 1")
     temperature: Positive = key(1.0, "for sample: below 1 is surer, above 1 more varied")
     top_k: Whole = key(0, "for sample: among so many; 0 = all")
-    top_p: Annotated[float, Field(gt=0, le=1)] = key(1.0, "for sample: among the likeliest that hold this share")
+    top_p: Annotated[float, Field(ge=1e-6, le=1)] = key(1.0, "for sample: among the likeliest that hold this share")
     min_p: Annotated[float, Field(ge=0, le=1)] = key(0.0, "for sample: at least this share of the likeliest one")
     seed: Whole = key(0, "for sample: another one, other draws")
     alignment: bool = key(False, "also tell which words of the source each word was written from")
@@ -60,4 +64,4 @@ class Mask(Section):
 
 class Denoise(Section):
     share: Annotated[float, Field(gt=0, lt=1)] = key(0.3, "of the tokens is hidden")
-    span: Annotated[float, Field(ge=1)] = key(3.0, "tokens that one mask hides, on average")
+    span: Annotated[float, Field(ge=1, le=10_000)] = key(3.0, "tokens that one mask hides, on average")

@@ -26,6 +26,7 @@ from multihead.build import Loaded, create
 from multihead.build.loaded import Json
 from multihead.data.learnt import learnt
 from multihead.data.tokenizer import Tokenizer
+from multihead.machine.memory import limit
 from multihead.models import Decoder, Encoder, EncoderDecoder, Model, ModelConfig, TokenStem, Vocabulary
 from multihead.models.families import own_config
 from multihead.run import RunFile
@@ -38,6 +39,7 @@ LEARNT = 100_000_000  # characters that a tokenizer is learnt from, at most
 def scratch(run: RunFile, kind: type[Task], train: Callable[[], Iterable[Values]], talks: bool = False) -> Loaded:
     """The model of a run file without `from`, with the vocabulary readout of a task that wants one; talks: with a chat
     template."""
+    check_memory(run, kind)
     if kind.body == "pair" and not run.tokenizer.shared:
         reads, writes = _learnt(run, train, ("source", "text")), _learnt(run, train, ("target", "text"))
         reads.target = writes
@@ -55,6 +57,20 @@ def scratch(run: RunFile, kind: type[Task], train: Callable[[], Iterable[Values]
     loaded.tokenizer, loaded.target_tokenizer = reads, None if writes is reads else writes
     loaded.generation = {} if decoder is None else config
     return loaded
+
+
+def check_memory(run: RunFile, kind: type[Task]) -> None:
+    """Raise if the layers cannot be trained here: weights, gradients and AdamW's two moments, 4 bytes each."""
+    model = run.model
+    layers = model.layers + ((model.decoder_layers or model.layers) if kind.body == "pair" else 0)
+    count = layers * (4 * model.dim**2 + 2 * model.dim * (model.inner or 4 * model.dim))
+    count += model.max_length * model.dim if model.positions in ("learned", "sinusoidal") else 0
+    needed, there = 16 * count, limit()
+    if needed > there:
+        raise ValueError(
+            f"model.dim = {model.dim}, model.layers = {model.layers}, model.inner and model.max_length make {count:,} "
+            f"weights; to train them takes {needed / 2**30:,.0f} GiB, there are {there / 2**30:,.0f}: make them smaller"
+        )
 
 
 def numbers(tokenizer: Tokenizer) -> Json:
@@ -95,7 +111,12 @@ def _learnt(
         return _first(text for values in train() for text in texts_of(values, names))
 
     cache = Path(run.out) / "cache"
-    return learnt(cache, files, settings, texts, options.kind, options.vocab - less, options.lowercase)
+    try:
+        return learnt(cache, files, settings, texts, options.kind, options.vocab - less, options.lowercase)
+    except ValueError as error:
+        if not str(error).startswith("vocab="):
+            raise
+        raise ValueError(f"tokenizer.{error}") from None  # the key's whole name
 
 
 def _first(texts: Iterable[str]) -> Iterator[str]:
