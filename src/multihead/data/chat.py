@@ -1,78 +1,27 @@
-"""Chat templates: Jinja from a foreign file, in a sandbox that cannot reach Python; its output is bounded."""
+"""Chat templates: Jinja from a foreign file, rendered in a process that cannot take long or much memory."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
-from jinja2 import Template, TemplateError
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from multihead.data.worker import LimitedWorker, LimitError
 
-LONGEST = 4_000_000  # characters
+SECONDS = 3.0  # of computing for one text; public templates take a thousandth
 SIGNS = ("<|system|>", "<|user|>", "<|assistant|>")  # of the roles, in `default_template`
 Messages = Sequence[Mapping[str, Any]]
-
-
-class _Sandbox(ImmutableSandboxedEnvironment):
-    intercepted_binops = frozenset({"*", "**", "%"})
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """'a' * 10**9 and 9**9**9 are bombs; templates need numbers of everyday size."""
-        for a, b in ((left, right), (right, left)):
-            sized = operator == "*" and isinstance(a, str | list | tuple) and isinstance(b, int)
-            if sized and len(a) * b > LONGEST:
-                raise ValueError("a text or list repeated too often")
-        if operator == "**" and not (abs(left) < 1e6 and abs(right) < 64):
-            raise ValueError("a power too large")
-        if operator == "%" and isinstance(left, str):
-            raise ValueError("% on text; use ~ to join")  # '%999999999d' % 1
-        return super().call_binop(context, operator, left, right)
-
-
-def _refuse(message: str) -> None:
-    raise TemplateError(message)
-
-
-def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
-    """Not Jinja's own, which escapes < and > for HTML."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
-
-
-@lru_cache(maxsize=8)
-def _compiled(template: str) -> Template:
-    """Some milliseconds each, and every conversation of a training set is rendered several times."""
-    sandbox = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-    sandbox.filters["tojson"] = _tojson
-    sandbox.globals["raise_exception"] = _refuse
-    sandbox.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    return sandbox.from_string(template)
+_RENDERER = LimitedWorker("multihead.data.template_worker")
 
 
 def render(template: str, messages: Messages, **values: Any) -> str:
     """The messages as one text, control tokens spelled out, as the model was trained on."""
-    text: list[str] = []
-    length = 0
     try:
-        for part in _compiled(template).generate(messages=list(messages), **values):
-            length += len(part)
-            if length > LONGEST:
-                raise ValueError(f"it writes more than {LONGEST:,} characters")
-            text.append(part)
-    except (
-        TemplateError,
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        TypeError,
-        ValueError,
-        RecursionError,
-    ) as error:
+        return str(_RENDERER.ask({"template": template, "values": {"messages": list(messages), **values}}, SECONDS))
+    except LimitError as error:
+        raise ValueError(f"the chat template {error} for these messages; use another chat template") from None
+    except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"the chat template refuses these messages: {error}; check roles and order") from None
-    return "".join(text)
 
 
 def marked(messages: Messages, control: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
