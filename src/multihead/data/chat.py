@@ -8,7 +8,7 @@ from typing import Any
 
 from multihead.data.worker import LimitedWorker, LimitError
 
-SECONDS = 3.0  # of computing for one text; public templates take a thousandth
+SECONDS = 2.5  # of computing for one text; public templates take a thousandth
 SIGNS = ("<|system|>", "<|user|>", "<|assistant|>")  # of the roles, in `default_template`
 Messages = Sequence[Mapping[str, Any]]
 _RENDERER = LimitedWorker("multihead.data.template_worker")

@@ -8,17 +8,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from multihead.data.guarded import iterate_parts, probe_pattern
+
 LONGEST_PATTERN = 2_000  # the longest public one has about 400 characters
 MOST_STEPS = 512  # Replace steps of a normaliser; public ones have up to about 100
 LONGEST_TEXT = 10_000_000  # characters in one text
+LONGEST_WORD = 256  # characters; public WordPiece models have 100
+LONGEST_PIECE = 512  # characters of a Unigram piece; sentencepiece makes them up to 16 long
+MOST_AROUND = 100_000  # entries of a post-processor's template by what each becomes
 GROWTH = 256  # how many times longer a text may become
 
 
 def vet(path: Path, content: dict[str, Any]) -> None:
     """Refuse patterns that can take exponential time, and normalisers that make a text endlessly longer."""
+    _vet_model(path, content)
     for key in ("normalizer", "pre_tokenizer", "decoder"):
         growth = 1.0
-        parts = list(_parts(content.get(key)))
+        parts = list(iterate_parts(content.get(key)))
         if len(parts) > MOST_STEPS:
             raise ValueError(f"{path}: {key} has {len(parts)} steps, at most {MOST_STEPS} are run; fetch it again")
         for part in parts:
@@ -34,19 +40,6 @@ def vet(path: Path, content: dict[str, Any]) -> None:
             raise ValueError(f"{path}: {key} can make a text {growth:.0f} times longer; remove its Replace steps")
 
 
-def _parts(value: Any) -> Iterator[dict[str, Any]]:
-    """Every object inside, at any depth."""
-    waiting = [value]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            if "type" in value:
-                yield value
-            waiting += value.values()
-        elif isinstance(value, list):
-            waiting += value
-
-
 def _vet_pattern(path: Path, key: str, regex: str) -> None:
     shown = regex if len(regex) <= 60 else regex[:60] + "…"
     if len(regex) > LONGEST_PATTERN:
@@ -57,6 +50,41 @@ def _vet_pattern(path: Path, key: str, regex: str) -> None:
             f"it can take for ever; "
             "write it without the nesting"
         )
+    if reason := probe_pattern(regex):
+        raise ValueError(f"{path}: {key}: the pattern {shown} {reason} on 4,000 characters; write it another way")
+
+
+def _vet_model(path: Path, content: dict[str, Any]) -> None:
+    """Refuse what makes the model itself slow: WordPiece takes cubic time in a word, Unigram that of its pieces."""
+    model = content.get("model")
+    model = model if isinstance(model, dict) else {}
+    most = model.get("max_input_chars_per_word")
+    if isinstance(most, int) and most > LONGEST_WORD:
+        raise ValueError(f"{path}: max_input_chars_per_word is {most}, at most {LONGEST_WORD} is run; set it to 100")
+    for key in ("continuing_subword_prefix", "end_of_word_suffix", "unk_token"):
+        if isinstance(model.get(key), str) and len(model[key]) > LONGEST_PIECE:
+            raise ValueError(f"{path}: {key} has {len(model[key]):,} characters, at most {LONGEST_PIECE}; shorten it")
+    vocab = model.get("vocab")
+    pieces = [row[0] for row in vocab if isinstance(row, list) and row] if isinstance(vocab, list) else []
+    longest = max((piece for piece in pieces if isinstance(piece, str)), key=len, default="")
+    if len(longest) > LONGEST_PIECE:
+        raise ValueError(
+            f"{path}: the piece {longest[:20]!r}… has {len(longest):,} characters, at most {LONGEST_PIECE}"
+        )
+    added = sum(
+        len(token["ids"])
+        for part in iterate_parts(content.get("post_processor"))
+        for token in (part.get("special_tokens") or {}).values()
+        if isinstance(token, dict) and isinstance(token.get("ids"), list)
+    )
+    around = sum(
+        len(part[key])
+        for part in iterate_parts(content.get("post_processor"))
+        for key in ("single", "pair")
+        if isinstance(part.get(key), list)
+    )
+    if added * around > MOST_AROUND:
+        raise ValueError(f"{path}: post_processor puts up to {added * around:,} tokens around a text; shorten it")
 
 
 def nested(regex: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -24,6 +25,11 @@ from multihead.data.vocabularies import BERT, ROBERTA
 log = logging.getLogger(__name__)
 TELL = 2.0  # seconds between words about what was read
 KINDS = ("bpe", "unigram", "wordpiece", "char")
+LONGEST_WORD = 1000  # characters that are learnt from at once
+# What the pre-tokenizers leave in one piece: letters, digits, other signs, or space.
+_LONG_WORD = re.compile(
+    rf"[^\W\d_]{{{LONGEST_WORD},}}|\d{{{LONGEST_WORD},}}|(?:[^\w\s]|_){{{LONGEST_WORD},}}|\s{{{LONGEST_WORD},}}"
+)
 FIRST, AFTER = 0x20000, 0x40000  # codes of signs at the start of a word, and how far above those behind it lie
 
 
@@ -58,9 +64,19 @@ def _clean(texts: Iterable[str]) -> Iterator[str]:
         if time.monotonic() - said > TELL:
             said = time.monotonic()
             log.info("learning a tokenizer: %s characters read", f"{characters:,}")
-        yield text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        yield from _cut_long_words(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
     if not seen:
         raise ValueError("there is no text to learn a tokenizer from; check the data")
+
+
+def _cut_long_words(text: str) -> list[str]:
+    """The text, cut inside words of more than LONGEST_WORD characters: the trainers take quadratic time in a word."""
+    parts, start = [], 0
+    for match in _LONG_WORD.finditer(text):
+        for cut in range(match.start() + LONGEST_WORD, match.end(), LONGEST_WORD):
+            parts.append(text[start:cut])
+            start = cut
+    return [*parts, text[start:]]
 
 
 def _lower(inner: Tokenizer, lowercase: bool) -> None:

@@ -15,6 +15,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from multihead.data.disk import read_bytes
 
 UNKNOWN, CONTROL, USER, BYTE = 2, 3, 4, 6  # kinds of pieces; 1 is an ordinary one
+LONGEST_PIECE = 512  # characters; sentencepiece makes them up to 16 long
 UNIGRAM, BPE = 1, 2  # kinds of models
 
 
@@ -107,6 +108,9 @@ def _number(value: int | memoryview) -> int:
 
 def tokenizer_of(source: Pieces, extra: list[str] | None = None) -> Tokenizer:
     """The same segmentation in `tokenizers`; `extra` pieces (T5's sentinels) follow the model's own."""
+    longest = max((piece for piece, _ in source.pieces), key=len, default="")
+    if len(longest) > LONGEST_PIECE:  # quadratic time, and memory for every prefix
+        raise ValueError(f"the piece {longest[:20]!r}… has {len(longest):,} characters, at most {LONGEST_PIECE}")
     pieces = source.pieces + [(name, 0.0) for name in extra or []]
     unknown = next((i for i, kind in enumerate(source.kinds) if kind == UNKNOWN), None)
     if source.model == UNIGRAM:

@@ -1,4 +1,4 @@
-"""The process that renders chat templates: Jinja's sandbox, which bounds what is reached but neither time nor memory."""
+"""The process that renders chat templates in Jinja's sandbox, which alone bounds neither time nor memory."""
 
 from __future__ import annotations
 

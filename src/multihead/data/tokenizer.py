@@ -15,6 +15,7 @@ from multihead.data import vocabularies
 from multihead.data.chat import Messages, marked, render
 from multihead.data.disk import parse_json, read_bytes, read_json, read_text, write_bytes, write_json
 from multihead.data.foreign import calm, readable, vet
+from multihead.data.guarded import GuardedEncoding, GuardedTokenizer, needs_guard
 from multihead.data.learn import learn
 from multihead.data.pieces import read_pieces, tokenizer_of
 
@@ -62,6 +63,7 @@ class Tokenizer:
         inner.encode_special_tokens = True  # "</s>" in a text is four characters
         self.inner, self.named, self.template, self.files = inner, named, template, files or {}
         self.outer, self.target = outer, target or self
+        self._guard = GuardedTokenizer(inner) if needs_guard(inner) else None
         added = [token.content for token in inner.get_added_tokens_decoder().values() if token.special]
         self.special = {name: i for name, token in named.items() if (i := self.id(token)) is not None}
         # The unknown token is no control: any odd character becomes it. One that stands around texts (GPT-2's) is.
@@ -129,6 +131,8 @@ class Tokenizer:
 
     def ids(self, text: str) -> list[int]:
         """The tokens of a text alone, without offsets and special tokens: several times faster for a long one."""
+        if self._guard is not None:
+            return self.encode(text, special=False).ids
         with calm("the text"):
             found = self.inner.encode(readable(text), add_special_tokens=False).ids
         if not self._inner_control.isdisjoint(found):
@@ -141,6 +145,8 @@ class Tokenizer:
     ) -> list[Encoding]:
         """As `encode`, for many texts or pairs of texts; in parallel."""
         ready = [readable(text) for text in texts]
+        if self._guard is not None:
+            return [self._encoding(row, control) for row in self._guard.encode_batch(ready, special, control)]
         inner = self._reading_control if control else self.inner
         with calm("the text"):
             found = inner.encode_batch(ready, add_special_tokens=special)
@@ -151,6 +157,8 @@ class Tokenizer:
         wrong = next((i for i, token in zip(ids, self.tokens(ids), strict=True) if token == ""), None)
         if wrong is not None and not (0 <= wrong < len(self)):
             raise ValueError(f"{wrong} is no token of this tokenizer, which has {len(self)}; check the ids")
+        if self.outer is None and self._guard is not None:
+            return self._guard.decode(list(ids), skip_special)
         if self.outer is None:
             with calm("the tokens"):
                 return self.inner.decode(list(ids), skip_special_tokens=skip_special)
@@ -208,7 +216,7 @@ class Tokenizer:
         spelled = [self.inner.id_to_token(i) for i in range(self.inner.get_vocab_size())]
         return [self.outer.get(token or "", self.special["unk"]) for token in spelled]
 
-    def _encoding(self, found: tokenizers.Encoding, control: bool) -> Encoding:
+    def _encoding(self, found: tokenizers.Encoding | GuardedEncoding, control: bool) -> Encoding:
         special = [flag == 1 for flag in found.special_tokens_mask]
         ids, offsets, types, sequences = found.ids, found.offsets, found.type_ids, found.sequence_ids
         if not control and sum(i in self._inner_control for i in ids) > sum(special):
