@@ -1,7 +1,10 @@
 """Foreign tokenizers cannot take long or much memory: refused when loaded, or ended when they run."""
 
+import importlib.util
 import json
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -74,3 +77,67 @@ def test_a_long_word_is_learnt_and_read_soon(kind: str) -> None:
     assert not needs_guard(tokenizer.inner)
     assert len(tokenizer.encode(text)) > 0
     assert time.monotonic() - start < 15
+
+
+SPEC = importlib.util.spec_from_file_location("hostile_tokenizers", Path(__file__).parent / "hostile_tokenizers.py")
+MODULE = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(MODULE)
+HOSTILE: dict[str, dict[str, Any]] = MODULE.HOSTILE
+ATTACK = """
+import resource, sys, time
+from pathlib import Path
+from multihead.data.tokenizer import Tokenizer
+folder, size = Path(sys.argv[1]), int(sys.argv[2])
+longest = 0.0
+def attempt(work):
+    global longest
+    start = time.monotonic()
+    try:
+        return work()
+    except ValueError as error:
+        assert "\\n" not in str(error) and len(str(error)) < 600, error
+        print("refused:", error)
+    finally:
+        longest = max(longest, time.monotonic() - start)
+tokenizer = attempt(lambda: Tokenizer.load(folder))
+for text in ("a" * size, "ab" * (size // 2) + "\\0c", "é" * size) if tokenizer else ():
+    attempt(lambda: tokenizer.encode(text))
+if tokenizer:
+    attempt(lambda: tokenizer.decode([tokenizer.id("a") or 0] * size))
+own, child = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+print("most", longest, max(own, child))
+"""
+
+
+def attack(folder: Path, name: str, size: int) -> None:
+    """Each step is an error of one line or done, within 10 s (and some for a busy machine) and 2 GB."""
+    write(folder, **HOSTILE[name])
+    command = [sys.executable, "-c", ATTACK, str(folder), str(size)]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert child.returncode == 0, child.stderr[-500:]
+    seconds, kibibytes = map(float, child.stdout.splitlines()[-1].split()[1:])
+    assert seconds < 12
+    assert kibibytes < 2 << 20
+
+
+QUICK = ("split a*a*c|.", "split ((a{1000}){1000}){1000}", "bytes of bytes", "long template", "long piece")
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_hostile_tokenizers_are_bounded(tmp_path: Path, name: str) -> None:
+    attack(tmp_path, name, 4_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(HOSTILE))
+def test_every_hostile_tokenizer_is_bounded(tmp_path: Path, name: str) -> None:
+    assert len(HOSTILE) >= 60
+    attack(tmp_path, name, 100_000)
+
+
+def test_the_plain_library_is_not_bounded() -> None:
+    """The control: what a foreign pattern does without limits."""
+    plain = "from tokenizers import Regex, pre_tokenizers as p; p.Split(Regex('a*a*c'), 'isolated')"
+    command = [sys.executable, "-c", plain + ".pre_tokenize_str('a' * 4000 + 'bc')"]
+    with pytest.raises(subprocess.TimeoutExpired):
+        subprocess.run(command, timeout=8, check=False)
