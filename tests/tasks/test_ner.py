@@ -20,6 +20,7 @@ from multihead.heads.judge import examples, score, spoken, work
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.models.crf import Chain, surprise
 from multihead.tasks import Batch, Ner
+from multihead.tasks.ner import TagScorer
 from multihead.tasks.predict import evaluate, predictions, read
 from multihead.tasks.words import neighbours, stretches
 from multihead.train.loop import Plan, fit
@@ -154,7 +155,7 @@ def test_a_row_without_any_word() -> None:
     empty = task.encode({"tokens": [], "tags": []})
     loss, _ = task.loss(model, task.collate([*empty, task.encode(rows[0])[0]]))
     assert torch.isfinite(loss)
-    assert [p for _, p in predictions(model, task, [{"tokens": []}])] == [{"entities": [], "tags": []}]
+    assert [p for _, p in predictions(model, task, [{"tokens": []}])] == [{"entities": [], "text": "", "tags": []}]
 
 
 RUN = """
@@ -228,7 +229,7 @@ def test_neighbours_show_all_that_is_wanted_and_every_word_about_three_times(
     made: list[tuple[int, int | None]], count: int
 ) -> None:
     rows = [
-        {"tokens": [f"{i}-{k}" for k in range(n)], "tags": [f"{i}"] * n, "document": document}
+        {"tokens": [f"{i}x{k}" for k in range(n)], "tags": [f"{i}"] * n, "document": document}
         for i, (n, document) in enumerate(made)
     ]
     found = list(neighbours(rows, count))
@@ -294,7 +295,7 @@ def test_sentences_that_are_shown_together_are_read_once() -> None:
 @given(st.lists(st.tuples(st.integers(1, 7), st.sampled_from([0, 1, None])), max_size=20), st.integers(1, 20))
 def test_stretches_hold_every_word_once_and_of_one_document(made: list[tuple[int, int | None]], count: int) -> None:
     rows = [
-        {"tokens": [f"{i}-{k}" for k in range(n)], "tags": [f"{document}"] * n, "document": document}
+        {"tokens": [f"{i}x{k}" for k in range(n)], "tags": [f"{document}"] * n, "document": document}
         for i, (n, document) in enumerate(made)
     ]
     found = list(stretches(rows, count))
@@ -305,7 +306,7 @@ def test_stretches_hold_every_word_once_and_of_one_document(made: list[tuple[int
     assert all(len(r["tokens"]) <= count or len(r["tokens"]) in own for r in found)
     for one, other in pairwise(found):  # nothing is cut that could stay together
         if one["document"] is not None and one["document"] == other["document"]:
-            following = int(other["tokens"][0].split("-")[0])
+            following = int(other["tokens"][0].split("x")[0])
             assert len(one["tokens"]) + own[following] > count
     assert sum(r["document"] is None for r in found) == sum(r["document"] is None for r in rows)
 
@@ -337,3 +338,26 @@ def test_a_row_that_stands_alone_is_not_held_back() -> None:
 
     for i, _ in enumerate(neighbours(rows(), 5)):
         assert asked == list(range(i + 1))
+
+
+def test_tokens_are_scored_as_a_user_gets_them_from_raw_text() -> None:
+    """A file cut into characters, with numbers and Latin letters among the Chinese ones: tokens and text are one."""
+    model, task, _ = make()
+    text = "王伟1963年在IBM工作，去了Rome。"
+    ((_, tokens), (_, raw)) = predictions(model, task, [{"tokens": list(text)}, {"text": text}])
+    assert tokens["text"] == text
+    assert tokens["entities"] == raw["entities"]
+    assert len(tokens["tags"]) == len(text)
+    (by_tokens,), (by_text,) = task.encode({"tokens": list(text)}), task.encode({"text": text})
+    assert by_tokens["tokens"].tolist() == by_text["tokens"].tolist()
+
+
+def test_half_of_a_token_is_no_right_entity() -> None:
+    values = {"tokens": ["Ada-Jo", "left"], "tags": ["B-PER", "O"]}
+    whole = {"start": 0, "end": 6, "label": "PER", "text": "Ada-Jo", "score": 1.0}
+    scorers = []
+    for end in (6, 3):
+        scorers.append(TagScorer(["O", "B-PER", "I-PER"], 0))
+        prediction = {"text": "Ada-Jo left", "entities": [{**whole, "end": end}], "tags": ["B-PER", "O"]}
+        assert scorers[-1].add(values, prediction, 0) == (end == 6)
+    assert [scorer.result()["strict.f1"].value for scorer in scorers] == [1.0, 0.0]

@@ -19,6 +19,7 @@ from multihead.data.tags import Survey, is_span_tag, scheme_of, to_bio
 COMMON = 0.01  # share of lines that makes a number of columns a shape of the file (UNER's train file has 3 and 5)
 SURVEYED = 1_000  # lines that choose the delimiter
 COMMENT = re.compile(r"#\s*(\S+ ?=|newdoc|newpar|global\.)")
+UNSPACED = "SpaceAfter=No"  # CoNLL-U, MISC: no space follows the token
 WORD_RANGE = re.compile(r"\d+[-.]\d+")  # CoNLL-U: 3-4 is a contraction, 3.1 an unspoken word
 
 
@@ -78,7 +79,11 @@ def _rows(sentence: Sentence, shape: Shape, scheme: str, file: str) -> Iterator[
         return
     for at, code, reason in slips:
         yield Repair(file, sentence.cells[at][0], reason, code)
-    yield Record({"tokens": tokens, "tags": tags, "document": sentence.document}, file, first)
+    values = {"tokens": tokens, "tags": tags, "document": sentence.document}
+    glued = [any(UNSPACED in cell for cell in cells[shape.token + 1 :]) for _, cells in sentence.cells]
+    if any(glued):
+        values["spaces"] = [not behind for behind in glued]
+    yield Record(values, file, first)
 
 
 def sentences(path: Path, encoding: str, shape: Shape) -> Iterator[Sentence]:

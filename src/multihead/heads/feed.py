@@ -45,7 +45,7 @@ def spoken(values: Values) -> list[Any]:
 def texts(values: Values) -> tuple[str, ...]:
     """The text of a row, or its two texts; where no column has a name that is known, the first that holds text."""
     if "tokens" in values:
-        return (joined(values["tokens"])[0],)
+        return (joined(values["tokens"], values.get("spaces"))[0],)
     if said := spoken(values):
         return ("\n".join(f"{message.get('role')}: {message.get('content')}" for message in said),)
     for pair in PAIRS:

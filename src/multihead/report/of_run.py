@@ -28,7 +28,7 @@ from multihead.tasks.bi import Bi
 from multihead.tasks.classify import ClassScorer, named
 from multihead.tasks.ner import is_bio
 from multihead.tasks.predict import predictions
-from multihead.tasks.words import laid_out
+from multihead.tasks.words import joined
 from multihead.train.examples import Data, Text
 from multihead.train.setup import Subject
 from multihead.train.training import MEAN, Training
@@ -84,7 +84,8 @@ def sample_of(values: Values, prediction: Prediction) -> Sample:
 def mistake_of(values: Values, prediction: Prediction) -> Mistake:
     place = f"{Path(values['file']).name}:{values['line']}" if "file" in values else ""
     if "tags" in values:
-        words, text, places = laid_out(values)
+        words = values["tokens"]
+        text, places = joined(words, values.get("spaces"))
         if not is_bio((*values["tags"], *prediction["tags"])):
             marked = zip(words, values["tags"], prediction["tags"], strict=True)
             differ = [(word, right, said) for word, right, said in marked if right != said]

@@ -9,6 +9,7 @@ only sequences that BIO allows exist, in training as in prediction; the other pi
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -38,7 +39,20 @@ from multihead.tasks.task import (
     frame,
 )
 from multihead.tasks.together import Together
-from multihead.tasks.words import DIGITS, Shown, apart, joined, laid_out, neighbours, stretches, word_of, written
+from multihead.tasks.words import (
+    DIGITS,
+    Shown,
+    apart,
+    continued,
+    gold_of_words,
+    joined,
+    laid_out,
+    neighbours,
+    stretches,
+    tags_of_tokens,
+    word_of,
+    written,
+)
 
 
 class Ner(Task):
@@ -118,9 +132,9 @@ class Ner(Task):
                 shown.windows = self._windows(everything, len(shown.before), len(shown.words), text, places, shown.tags)
             return shown.windows
         words, text, places = laid_out(values)
-        if "tokens" not in values:
-            text, places = apart(text, places)
-        return self._windows(words, 0, len(words), text, places, values.get("tags"), values.get("belief"))
+        tags = gold_of_words(values) if "tags" in values else None
+        text, places = apart(text, places)
+        return self._windows(words, 0, len(words), text, places, tags, values.get("belief"))
 
     def _windows(
         self,
@@ -242,7 +256,8 @@ class Ner(Task):
             entities.append({"start": a, "end": b, "label": label, "text": text[a:b], "score": round(score, 6)})
         prediction: Prediction = {"entities": entities}
         if "tokens" in values:
-            prediction["tags"] = tags
+            tokens = joined(values["tokens"], values.get("spaces"))[1]
+            prediction |= {"text": text, "tags": tags_of_tokens(tags, places, tokens)}
         elif plain:
             prediction |= {"tokens": words, "tags": tags}
         return prediction
@@ -320,6 +335,26 @@ def is_bio(tags: Iterable[str]) -> bool:
     return all(tag == "O" or tag[1:2] == "-" for tag in tags)
 
 
+def scored_parts(values: Values, prediction: Prediction) -> tuple[list[str], list[str]]:
+    """Gold and predicted tags of the parts that entities are compared by: tokens, cut where a predicted entity begins
+    or ends within one, since an entity that holds half of a token is not what was asked for."""
+    text, places = joined(values["tokens"], values.get("spaces"))
+    starts = {start: tag for (start, _), tag in zip(places, values["tags"], strict=True)}
+    ends = {end for entity in prediction["entities"] for end in (entity["start"], entity["end"])}
+    inside = {at for at in ends if at < len(text) and not text[at].isspace()}
+    gold: list[str] = []
+    tag = "O"
+    points = sorted(starts.keys() | inside)
+    for at in points:
+        tag = starts[at] if at in starts else continued(tag)
+        gold.append(tag)
+    said = ["O"] * len(points)
+    for entity in prediction["entities"]:
+        for number in range(bisect_left(points, entity["start"]), bisect_left(points, entity["end"])):
+            said[number] = f"{'B' if points[number] == entity['start'] else 'I'}-{entity['label']}"
+    return gold, said
+
+
 class TagScorer(Scorer):
     """Entities where tags are BIO (strict and conlleval beside each other), and every tag in any case."""
 
@@ -331,13 +366,21 @@ class TagScorer(Scorer):
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
         gold, said = list(values["tags"]), list(prediction["tags"])
-        self.rows.add(gold, said, index)
-        return gold == said
+        parts = scored_parts(values, prediction) if self.entities is not None else (gold, said)
+        self.rows.add(gold, said, *parts, index)
+        return gold == said and parts[0] == parts[1]
 
-    def _give(self, gold: list[list[str]], said: list[list[str]], index: list[int]) -> None:
+    def _give(
+        self,
+        gold: list[list[str]],
+        said: list[list[str]],
+        gold_parts: list[list[str]],
+        said_parts: list[list[str]],
+        index: list[int],
+    ) -> None:
         self.tags.add(gold, said, index)
         if self.entities is not None:
-            self.entities.add(gold, said, index)
+            self.entities.add(gold_parts, said_parts, index)
 
     def result(self) -> dict[str, Score]:
         self.rows.flush()

@@ -17,25 +17,34 @@ from multihead.tasks.task import Values, Window
 # A word of raw text: letters and digits together, any other sign and every Han, kana or hangul character alone.
 HAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 WORDS = re.compile(rf"[^\W{HAN}]+|\S")
+UNSPACED = re.compile(rf"[{HAN}\u2e80-\u2fdf\u3000-\u303f\uff00-\uff9f]")
+# Marks that stand without a space behind a word, before one, and what a word is shortened to.
+CLOSING = re.compile(r"[.,;:?!%)\]}\u2019\u201d\u00bb\u2026]+|\.\.\.|''")
+OPENING = re.compile(r"[(\[{$\u00a3\u20ac#\u2018\u201c\u00ab]|``")
+CONTRACTION = re.compile(r"(?:['\u2019](?:s|m|d|ll|re|ve)?|n['\u2019]t)", re.IGNORECASE)
 # How a word is written, as a token type. Type 0 stands for lower case, so that nothing changes for such words; type 1
 # is BERT's second sentence.
 CAPITAL, CAPITALS, MIXED, DIGITS = 2, 3, 4, 5
 
 
+class Word(str):
+    """A word that knows whether a space stands before it; None: as the script has it."""
+
+    spaced: bool | None = None
+
+
 def laid_out(values: Values) -> tuple[list[str], str, list[tuple[int, int]]]:
-    """Words, the text, and where in it each word stands. Raw text is cut into words, words are joined to text."""
-    if "tokens" in values:
-        words = list(values["tokens"])
-        text, places = joined(words)
-        return words, text, places
-    text = values["text"]
+    """Words, the text, and where in it each word stands. Tokens are joined to the text that a user would type, and its
+    words are found as those of raw text are, so that a model reads the same of both."""
+    text = joined(values["tokens"], values.get("spaces"))[0] if "tokens" in values else values["text"]
     found = list(WORDS.finditer(text))
     return [m.group() for m in found], text, [m.span() for m in found]
 
 
 def apart(text: str, places: Sequence[tuple[int, int]]) -> tuple[str, list[tuple[int, int]]]:
-    """Raw text as files of words give it, and its words' places there: marks stand apart from the word that they
-    follow or open ("Rome." is "Rome ."), unless they stand within one (U.S, don't, 3.5)."""
+    """Text as a model reads it, and its words' places there: marks stand apart from the word that they follow or open
+    ("Rome." is "Rome ."), unless they stand within one (U.S, don't, 3.5); nothing stands apart from a character of a
+    script without spaces."""
     found, moved = "", []
     for number, (start, end) in enumerate(places):
         if number:
@@ -48,6 +57,15 @@ def apart(text: str, places: Sequence[tuple[int, int]]) -> tuple[str, list[tuple
     return found, moved
 
 
+def readable_words(values: Values) -> list[Word]:
+    """The words of a row with their spaces, as the model reads them: what is joined with other rows."""
+    text, places = apart(*laid_out(values)[1:])
+    words = [Word(text[start:end]) for start, end in places]
+    for word, (start, _) in zip(words[1:], places[1:], strict=True):
+        word.spaced = text[start - 1] == " "
+    return words
+
+
 def _within(text: str, start: int, end: int) -> bool:
     """Is a mark of one sign between two letters or digits?"""
     sides = text[start - 1 : start], text[end : end + 1]
@@ -55,18 +73,89 @@ def _within(text: str, start: int, end: int) -> bool:
 
 
 def _unspaced(before: str, after: str) -> bool:
-    return bool(re.match(f"[{HAN}]", before) and re.match(f"[{HAN}]", after))
+    """Does one of two neighboring characters belong to a script that is written without spaces?"""
+    return bool(UNSPACED.match(before) or UNSPACED.match(after))
 
 
-def joined(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
-    """Words with a space between them, but none between two Chinese or Japanese ones."""
+def joined(tokens: Sequence[str], spaces: Sequence[bool] | None = None) -> tuple[str, list[tuple[int, int]]]:
+    """Tokens as their language writes them, and where each stands.
+
+    spaces: whether a space follows each token, where the file says so. Otherwise there is none beside Chinese or
+    Japanese characters and full-width marks, none between the letters of a file that is cut into characters, and
+    marks and contractions stand as English has them.
+    """
+    if spaces is not None and (not isinstance(spaces, list) or len(spaces) != len(tokens)):
+        raise ValueError(f"'spaces' is a list of true or false, one for each of the {len(tokens)} tokens")
     text, places = "", []
-    for word in words:
-        if text and not _unspaced(text[-1], word):
-            text += " "
-        places.append((len(text), len(text) + len(word)))
-        text += word
+    characters = all(len(token) == 1 for token in tokens) and any(UNSPACED.match(token) for token in tokens)
+    quoted = False
+    for number, token in enumerate(tokens):
+        space = bool(number)
+        if spaces is not None and number:
+            space = bool(spaces[number - 1])
+        elif isinstance(token, Word) and token.spaced is not None:
+            space = token.spaced
+        elif number:
+            before = tokens[number - 1]
+            closes = token == '"' and quoted
+            opened = before == '"' and quoted
+            space = not (characters or closes or opened or _attached(before, token))
+        quoted ^= token == '"'
+        text += " " if space else ""
+        places.append((len(text), len(text) + len(token)))
+        text += token
     return text, places
+
+
+def _attached(before: str, token: str) -> bool:
+    """Is a token written without a space behind the one before it?"""
+    if not before or not token or _unspaced(before[-1], token[0]):
+        return True
+    return bool(CLOSING.fullmatch(token) or OPENING.fullmatch(before) or CONTRACTION.fullmatch(token))
+
+
+def tags_of_words(
+    tags: Sequence[str], tokens: Sequence[tuple[int, int]], words: Sequence[tuple[int, int]]
+) -> list[str]:
+    """Tags of tokens as tags of the words of the same text; a word inside a token continues its entity."""
+    owner = _holders([start for start, _ in words], tokens)
+    found: list[str] = []
+    for (start, _), at in zip(words, owner, strict=True):
+        tag = tags[at] if start == tokens[at][0] else continued(tags[at])
+        begun = at and tags[at - 1][1:] == tag[1:] and tag.startswith("I-")
+        if begun and (not found or found[-1][1:] != tag[1:]):  # its entity begins within the word before
+            tag = f"B-{tag[2:]}"
+        found.append(tag)
+    return found
+
+
+def tags_of_tokens(
+    tags: Sequence[str], words: Sequence[tuple[int, int]], tokens: Sequence[tuple[int, int]]
+) -> list[str]:
+    """Tags of words as tags of the tokens of the same text: each has that of the first word which begins in it, or
+    continues the one that it stands in."""
+    if not words:
+        return ["O"] * len(tokens)
+    starts = np.array([start for start, _ in words])
+    found = []
+    for start, end in tokens:
+        first = int(np.searchsorted(starts, start))
+        if first < len(words) and words[first][0] < end and (words[first][0] == start or not first):
+            found.append(tags[first])
+        elif first and words[first - 1][1] > start:
+            inside = first < len(words) and words[first][0] < end and "-" not in tags[first][1:2]
+            found.append(tags[first] if inside else continued(tags[first - 1]))
+        else:
+            found.append("O")
+    return found
+
+
+def continued(tag: str) -> str:
+    return f"I-{tag[2:]}" if tag.startswith("B-") else tag
+
+
+def _holders(starts: Sequence[int], tokens: Sequence[tuple[int, int]]) -> NDArray[Any]:
+    return np.searchsorted(np.array([start for start, _ in tokens]), np.array(starts), side="right") - 1
 
 
 def word_of(offsets: Sequence[tuple[int, int]], places: Sequence[tuple[int, int]]) -> NDArray[Any]:
@@ -96,6 +185,11 @@ def _document(values: Values) -> tuple[bool, object]:
     return alone, (values.get("file"), values.get("document", 0))
 
 
+def gold_of_words(values: Values) -> list[str]:
+    """The tags that a row has, for the words of its text."""
+    return tags_of_words(values["tags"], joined(values["tokens"], values.get("spaces"))[1], laid_out(values)[2])
+
+
 @dataclass(eq=False)
 class Shown:
     """Sentences of a document that are read together, amid the words before and after them."""
@@ -109,8 +203,8 @@ class Shown:
     def take(self, values: Values) -> int:
         """A sentence more; where its words begin."""
         at = len(self.words)
-        self.words += values["tokens"]
-        self.tags = None if self.tags is None or "tags" not in values else [*self.tags, *values["tags"]]
+        self.words += readable_words(values)
+        self.tags = None if self.tags is None or "tags" not in values else [*self.tags, *gold_of_words(values)]
         return at
 
 
@@ -148,7 +242,7 @@ def neighbours(rows: Iterable[Values], count: int) -> Iterator[Values]:
             waiting.append((Shown(past[-count:]), []))
         shown, held = waiting[-1]
         held.append({**values, "shown": shown, "at": shown.take(values)})
-        past = (past + list(values["tokens"]))[-count:]
+        past = (past + readable_words(values))[-count:]
         yield from ready(False)
     yield from ready(True)
 
@@ -162,9 +256,12 @@ def stretches(rows: Iterable[Values], count: int) -> Iterator[Values]:
     document, words = object(), 0
 
     def joint() -> Values:
-        names = [name for name in ("tokens", "tags", "belief") if name in held[0]]
-        together = {name: [part for values in held for part in values[name]] for name in names}
-        return {**held[0], **together}
+        together: dict[str, Any] = {"tokens": [word for values in held for word in readable_words(values)]}
+        if "tags" in held[0]:
+            together["tags"] = [tag for values in held for tag in gold_of_words(values)]
+        if "belief" in held[0]:  # of words already
+            together["belief"] = [part for values in held for part in values["belief"]]
+        return {**{name: value for name, value in held[0].items() if name != "spaces"}, **together}
 
     for values in rows:
         alone, mine = _document(values)

@@ -22,7 +22,7 @@ from multihead.tasks import TASKS, Task, Values
 from multihead.tasks.bi import positive_of
 from multihead.tasks.classify import named
 from multihead.tasks.translate import plain
-from multihead.tasks.words import laid_out
+from multihead.tasks.words import readable_words
 from multihead.train.examples import Side
 
 
@@ -233,7 +233,7 @@ def _in_words(rows: Callable[[Found], Iterator[Row]], found: Found) -> Iterator[
     """Raw text as a tagger reads it; who wrote it did not say what stands together."""
     for row in rows(found):
         if isinstance(row, Record) and "tokens" not in row.values and isinstance(row.values.get("text"), str):
-            row = replace(row, values={"tokens": laid_out(row.values)[0], "document": None})
+            row = replace(row, values={"tokens": readable_words(row.values), "document": None})
         yield row
 
 
