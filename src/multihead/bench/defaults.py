@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--name", default=OURS, help="what our runs are called, if keys are given")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("keys", nargs="*", help="keys of our run file that differ from the default: train.warmup=0")
-    given = parser.parse_args(arguments)
+    given = parser.parse_intermixed_args(arguments)
     given.out.mkdir(parents=True, exist_ok=True)
     log = given.out / "runs.jsonl"
     names = given.sets.split(",")
