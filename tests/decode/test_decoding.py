@@ -281,7 +281,7 @@ def test_misuse(language_model: Make, translator: Make) -> None:
         ({"min_p": 1.5}, "a share"),
         ({"temperature": 0.0}, "temperature=0.0 must be above 0"),
         ({"no_repeat_ngram": -1}, "at least 0"),
-        ({"early": "soon"}, "exact or full"),
+        ({"early": "soon"}, "'exact' or 'full'"),
     ):
         with pytest.raises(ValueError, match=what):
             Decoding(**wrong)

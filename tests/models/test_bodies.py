@@ -200,7 +200,7 @@ def test_a_mask_may_be_added():
 def test_config_refuses_what_cannot_be():
     with pytest.raises(ValueError, match="key_dim"):
         ModelConfig(dim=30, heads=4)
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(ValueError, match="from 1 to"):
         ModelConfig(heads=0)
 
 

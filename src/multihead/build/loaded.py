@@ -27,7 +27,7 @@ from multihead.tasks import TASKS, Prediction, Task
 from multihead.tasks.bi import Embed
 from multihead.tasks.generate import Generate
 from multihead.tasks.predict import evaluate, predictions
-from multihead.tasks.ready import longest, natural, usage
+from multihead.tasks.ready import check_borders, longest, natural, usage, vocabulary_of
 from multihead.watch import Seen, ablate, is_watched, watch
 from multihead.watch.address import Address, attentions
 
@@ -44,6 +44,7 @@ class Loaded:
     target_tokenizer: Tokenizer | None = None  # of a decoder that was joined to an encoder and reads other tokens
     labels: list[str] = field(default_factory=list)
     generation: Json = field(default_factory=dict)  # generation_config.json
+    generation_file: str = ""  # the file that says it, for errors
     preprocessor: Json = field(default_factory=dict)  # preprocessor_config.json: of pictures and sound
     task: str | None = None
     name: str = ""  # of the task, where the run that trained it gave it one beside auxiliary ones
@@ -74,17 +75,20 @@ class Loaded:
                 f"in Python load(…, task={self.tasks[0]!r})"
             )
         if self.task is not None and self.tokenizer is not None:
+            check_borders(self.model.body, self.options, "multihead.json: ")
             return self._here(TASKS[self.task].variant(self.options)(self.tokenizer, self.labels, **self.options))
         name = natural(self.model)
         if name is None or self.tokenizer is None:
             raise ValueError(f"this {self.architecture} was not trained for a task here; train it: multihead init TASK")
-        told = usage(self.model.body, self.tokenizer.target, self.generation)
+        told = usage(self.model.body, self.tokenizer.target, self.generation, self.generation_file)
         return self._here(TASKS[name](self.tokenizer, [], longest(self.model.body), **told))
 
     def _here(self, task: Task) -> Task:
         """The task with its batches where the model is."""
         share_cpus()
         task.device = self.model.device
+        if task.pad >= vocabulary_of(self.model.body, source=True):
+            task.pad = 0  # a token that was added to the tokenizer alone; nothing looks at what stands there
         return task
 
     def to(self, device: str = "auto", precision: str = "fp32") -> Loaded:

@@ -14,8 +14,20 @@ from multihead.build.forms import architecture_of, family_of, join
 from multihead.build.loaded import Json, Loaded
 from multihead.data.disk import read_json
 from multihead.data.tokenizer import Tokenizer
+from multihead.decode.settings import check_settings
 from multihead.models import Encoder, Model, manifest, several
-from multihead.models.families import OWN, Plan, label_fields, labels_of, own_config, own_plan, plan_of, pour
+from multihead.models.families import (
+    OWN,
+    Plan,
+    check_shapes,
+    label_fields,
+    labels_of,
+    own_config,
+    own_plan,
+    plan_of,
+    pour,
+)
+from multihead.models.families.shapes import Sizes
 from multihead.models.files import read_config, read_tensors
 from multihead.models.finite import first_not_finite
 from multihead.models.gguf import Gguf
@@ -87,14 +99,19 @@ def _open(
     config = _with_architecture(read_config(path), architecture, path / "config.json")
     plan = _plan(config, path / "config.json")
     file = next((path / name for name in WEIGHTS if (path / name).exists()), path)
-    model, kept = _poured(plan, read_tensors(path), file, path / "config.json", dtype)
+    tensors = read_tensors(path)
+    _check_sizes(plan, {name: tensor.shape for name, tensor in tensors.items()}, file, path / "config.json")
+    model, kept = _poured(plan, tensors, file, dtype)
+    _check_decode(told, path / manifest.MANIFEST)
+    generation = _optional(path / "generation_config.json")
     whole = Loaded(
         model,
         config,
         tokenizer=Tokenizer.load(path) if tokenizer and _any(path, TOKENIZERS) else None,
         target_tokenizer=Tokenizer.load(path / "target") if tokenizer and (path / "target").is_dir() else None,
         labels=_labels(config, model, path / "config.json"),
-        generation=_optional(path / "generation_config.json") or _generation(config, model),
+        generation=generation or _generation(config, model),
+        generation_file=str(path / ("generation_config.json" if generation else "config.json")),
         preprocessor=_optional(path / "preprocessor_config.json"),
         task=told.get("task"),
         name=str(told.get("name", "")),
@@ -152,18 +169,31 @@ def _refuse_other(path: Path) -> None:
 def _load_gguf(path: Path, architecture: str | None, tokenizer: bool, dtype: torch.dtype | None) -> Loaded:
     file = Gguf(path)
     config = _with_architecture(file.config, architecture, path)
-    model, kept = _poured(_plan(config, path), file.tensors, path, path, dtype)
+    plan = _plan(config, path)
+    _check_sizes(plan, file.sizes, path, path)
+    model, kept = _poured(plan, file.tensors, path, dtype)
     generation = _generation(config, model)
-    return Loaded(model, config, file.tokenizer if tokenizer else None, generation=generation, kept=kept)
+    return Loaded(
+        model,
+        config,
+        file.tokenizer if tokenizer else None,
+        generation=generation,
+        generation_file=str(path),
+        kept=kept,
+    )
+
+
+def _check_sizes(plan: Plan, sizes: Sizes, file: Path, told: Path) -> None:
+    """Before anything is built, or a tensor is read: do the sizes in the config fit the tensors of the file?"""
+    layers = sum(side.layers for side in plan.shape[:2] if side is not None)
+    if layers > len(sizes):
+        raise ValueError(f"{told}: names {layers:,} layers, {file.name} has {len(sizes):,} tensors")
+    check_shapes(plan, sizes, str(file))
 
 
 def _poured(
-    plan: Plan, tensors: Mapping[str, Tensor], file: Path, told: Path, dtype: torch.dtype | None
+    plan: Plan, tensors: Mapping[str, Tensor], file: Path, dtype: torch.dtype | None
 ) -> tuple[Model, dict[str, Tensor]]:
-    # Modules are made before tensors are compared with them: a config must not ask for a billion.
-    layers = sum(side.layers for side in plan.shape[:2] if side is not None)
-    if layers > len(tensors):
-        raise ValueError(f"{told}: names {layers:,} layers, {file.name} has {len(tensors):,} tensors")
     model, kept = pour(plan, tensors, str(file), dtype)
     if kept:
         log.info("%s: not needed, left aside: %s", file, ", ".join(sorted(kept)))
@@ -188,9 +218,8 @@ def _plan(config: Json, file: Path) -> Plan:
         if name != architecture_of(config["model_type"], suffix):
             raise ValueError(f"architecture {name!r} is not one of {config['model_type']}'s")
         return plan_of(family, config, suffix)
-    except (ValueError, TypeError, KeyError) as error:  # a field of the wrong type, a field that another one needs
-        what = error if isinstance(error, ValueError) else f"not to be read ({type(error).__name__}: {error})"
-        raise ValueError(f"{file}: {what}") from None
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
 
 
 def _labels(config: Json, model: Model, file: Path) -> list[str]:
@@ -206,6 +235,15 @@ def _generation(config: Json, model: Model) -> Json:
     if isinstance(model.body, Encoder):
         return {}
     return {name: config[name] for name in GENERATION if config.get(name) is not None}
+
+
+def _check_decode(told: Json, file: Path) -> None:
+    """The settings in multihead.json of how text is written, of a task or of several."""
+    tasks = told.get("tasks")
+    for entry in (told, *(tasks.values() if isinstance(tasks, dict) else ())):
+        options = entry.get("options") if isinstance(entry, dict) else None
+        if isinstance(options, dict) and options.get("decode") is not None:
+            check_settings(options["decode"], f"{file}: ")
 
 
 def _optional(file: Path) -> Json:

@@ -39,9 +39,7 @@ class Lean:
         stem: Any = decoder.stem
         self.table, self.stem_norm = stem.embedding.weight, norm_of(stem.norm)
         self.types = None if stem.types is None else stem.types.weight[0]
-        self.positions, self.offset = None, 0
-        if stem.positions is not None:
-            self.positions, self.offset = stem.positions.table, stem.positions.offset
+        self.positions = stem.positions
         one: MultiHeadAttention = next(iter(decoder.stack.blocks)).attention  # type: ignore[assignment]
         self.G, self.R, self.K = one.kv_heads, one.heads // one.kv_heads, one.key_dims[0]
         self.B, self.n = prompt.tokens.shape[0], 1
@@ -161,10 +159,9 @@ class Lean:
             x.add_(self.types)
         if self.positions is not None:
             if self.first is None:
-                x.add_(self.positions[self.column + self.offset])
+                x.add_(self.positions(slice(self.column, self.column + 1)))
             else:
-                at = (self.column + self.offset - self.first).expand(self.B, self.n).reshape(-1)
-                x.add_(self.positions.index_select(0, at))
+                x.add_(self.positions((self.column - self.first).expand(self.B, self.n).reshape(-1)))
         return self.stem_norm(x)
 
     def _turn(self, position: Position, flat: Tensor) -> Tensor:

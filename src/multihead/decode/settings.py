@@ -2,8 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from functools import cache
+from typing import Any, Literal, NamedTuple, get_type_hints
+
+from multihead.data.typed import ABOVE_0, Range, check_value
+
+# The same limits as the run file's [decode] has (run/writing.py): a test compares the two.
+RANGES: dict[str, Range] = {
+    "beam": (1, 100),
+    "nbest": (1, 1000),
+    "length_penalty": (-50, 50),
+    "max_length": (1, 10**6),
+    "min_length": (0, 10**6),
+    "no_repeat_ngram": (0, 10**6),
+    "repetition_penalty": (ABOVE_0, 1000),
+    "temperature": (ABOVE_0, 1000),
+    "top_k": (0, 10**9),
+    "top_p": (ABOVE_0, 1),
+    "min_p": (0, 1),
+    "seed": (0, 2**63 - 1),
+}
+# Settings that are of a task and not of one search; those of the second line no run file has, only the files that
+# come with a public model.
+OF_A_TASK: dict[str, Any] = {"max_length": int | None, "seed": int, "alignment": bool}
+OF_A_MODEL = ("early", "forbidden", "end")
 
 
 class Hypothesis(NamedTuple):
@@ -47,6 +71,8 @@ class Decoding:
         return replace(self, forbidden=(*self.forbidden, *beyond)) if beyond else self
 
     def __post_init__(self) -> None:
+        for name, kind in _field_types().items():
+            check_value(name, getattr(self, name), kind)
         for name in ("beam", "nbest"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
@@ -60,9 +86,35 @@ class Decoding:
             raise ValueError(f"top_p={self.top_p} is a share: above 0, at most 1 (1 = off)")
         if not 0 <= self.min_p <= 1:
             raise ValueError(f"min_p={self.min_p} is a share: 0 (off) to 1")
-        if self.early not in ("exact", "full"):
-            raise ValueError(f"early={self.early!r}: exact or full")
         if self.sample and self.beam > 1:
             raise ValueError(f"beam={self.beam} and sample=True exclude each other; give one of them")
         if not self.sample and self.nbest > self.beam:
             raise ValueError(f"nbest={self.nbest} wants a beam at least as wide, not {self.beam}; or sample=True")
+        for name in _field_types():
+            check_value(name, getattr(self, name), _field_types()[name], RANGES.get(name))
+
+
+@cache
+def _field_types() -> dict[str, Any]:
+    return get_type_hints(Decoding)
+
+
+def check_settings(given: Any, where: str, names: Mapping[str, str] | None = None) -> None:
+    """Check the settings of a [decode] section as they stand in a file that came with a model.
+
+    where: what an error begins with.  names: what the file calls our settings, where it has other names.
+    """
+    check_value(f"{where}decode", given, dict[str, Any])
+    known = {name: kind for name, kind in _field_types().items() if name not in OF_A_MODEL} | OF_A_TASK
+    for name, value in given.items():
+        theirs = f"decode.{name}" if names is None else names.get(name, name)
+        if name not in known:
+            raise ValueError(f"{where}{theirs} is no setting of [decode]; known: {', '.join(known)}")
+        check_value(f"{where}{theirs}", value, known[name], RANGES.get(name))
+    try:
+        Decoding(**{name: value for name, value in given.items() if name in _field_types()})
+    except ValueError as error:  # settings that exclude each other
+        raise ValueError(f"{where}{error}") from None
+    if (given.get("max_length") or given.get("min_length", 0)) < given.get("min_length", 0):
+        least, most = given["min_length"], given["max_length"]
+        raise ValueError(f"{where}min_length is {least}; at most max_length = {most} is wanted")

@@ -53,6 +53,9 @@ class Prompt:
             raise ValueError("the model is in training mode, dropout would choose the tokens; call model.eval() first")
         if tokens.shape[1] == 0 or (keep is not None and not keep.any(dim=1).all()):
             raise ValueError("a row of the prompt has no token; begin it with the model's start token")
+        rows = decoder.stem.embedding.num_embeddings
+        if (highest := int(tokens.max()) if tokens.numel() else 0) >= rows:
+            raise ValueError(f"the prompt has token {highest}; this model's tokens are 0 to {rows - 1}")
         if keep is not None and bool(keep.all()):
             keep = None  # without padding no mask is needed at all
         if keep is not None:

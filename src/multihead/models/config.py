@@ -3,14 +3,54 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from functools import cache
+from typing import Any, Literal, get_type_hints
 
-CHOICES: dict[str, tuple[str | None, ...]] = {
-    "stem": ("tokens", "patches", "audio"),
-    "activation": ("relu", "gelu", "gelu_tanh", "silu"),
-    "norm": ("layer", "rms"),
-    "qk_norm": ("rms", "layer", None),
-    "positions": ("none", "sinusoidal", "learned", "rotary", "alibi", "relative"),
+from multihead.data.typed import Range, check_value
+
+COUNT = 2**31 - 1
+# The least and the most that a number may be. Types alone would let a config ask for more memory than there is before
+# any tensor is looked at; no product of these that becomes the size of a tensor is beyond 64 bits.
+RANGES: dict[str, Range] = {
+    "vocab": (1, COUNT),
+    "max_length": (1, 2**24),
+    "token_types": (0, 2**20),
+    "pad": (-1, COUNT),  # -1: some files write it for none
+    "embed_scale": (-1e6, 1e6),
+    "image": (1, 2**16),
+    "patch": (1, 2**12),
+    "channels": (1, 2**12),
+    "mels": (1, 2**12),
+    "dim": (1, 2**24),
+    "layers": (0, 10_000),
+    "heads": (1, 2**16),
+    "kv_heads": (1, 2**16),
+    "key_dim": (1, 2**20),
+    "value_dim": (1, 2**20),
+    "inner": (1, COUNT),
+    "norm_eps": (0.0, 1.0),
+    "scale": (-1e6, 1e6),
+    "window": (1, COUNT),
+    "kept": (0, 2**16),
+    "cross_kept": (0, 2**16),
+    "widths": (1, 2**20),
+    "cross_widths": (1, 2**20),
+    "inners": (1, COUNT),
+    "position_offset": (0, COUNT),
+    "rotary_theta": (2.0, 1e12),
+    "relative_buckets": (4, 2**20),
+    "relative_farthest": (3, COUNT),
+    "memory_dim": (1, 2**24),
+}
+# Of `rotary_scaling`, by its keys.
+SCALING_RANGES: dict[str, Range] = {
+    "factor": (1e-3, 1e6),
+    "low": (1e-3, 1e6),
+    "high": (1e-3, 1e6),
+    "fast": (1e-3, 1e6),
+    "slow": (1e-3, 1e6),
+    "gain": (1e-3, 1e3),
+    "original": (1, 2**24),
 }
 LEFT = ("kept", "cross_kept", "widths", "cross_widths", "inners")  # fields that say what pruning left
 
@@ -72,18 +112,18 @@ class ModelConfig:
     memory_dim: int | None = None  # decoder: width of the encoder's output, None: no cross-attention
 
     def __post_init__(self) -> None:
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                known = ", ".join(repr(one) for one in choices)
-                raise ValueError(f"{name}={getattr(self, name)!r} is not known; one of {known}")
+        for name, kind in field_types().items():
+            check_value(name, getattr(self, name), kind, RANGES.get(name))
         if {*self.attention_bias} - {*"qkvo"}:
             raise ValueError(f"attention_bias={self.attention_bias!r}: letters of 'qkvo', or '' for none")
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
-        for name in ("vocab", "dim", "layers", "heads", "max_length"):
-            if getattr(self, name) < (0 if name == "layers" else 1):
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.stem == "tokens" and self.pad is not None and self.pad >= self.vocab:
+            raise ValueError(f"pad is {self.pad}; a token is wanted, and there are {self.vocab:,}, counted from 0")
+        if self.heads % (self.kv_heads or self.heads):
+            raise ValueError(f"heads={self.heads} is not a multiple of kv_heads={self.kv_heads}; change one of them")
+        self._check_positions()
         if self.key_dim is None and self.dim % self.heads:
             raise ValueError(f"dim={self.dim} is not a multiple of heads={self.heads}; change one, or give key_dim")
         for name in LEFT:
@@ -102,6 +142,22 @@ class ModelConfig:
             if key < self.head_width and self.whole_keys:
                 raise ValueError(f"keys of width {key}: rotary positions and qk_norm want all {self.head_width}")
 
+    def _check_positions(self) -> None:
+        if self.positions == "rotary":
+            if self.head_width % 2:
+                raise ValueError(f"rotary positions turn pairs of columns, heads are {self.head_width} wide; not even")
+            scaling = self.rotary_scaling or {}
+            for name in scaling.keys() & SCALING_RANGES:
+                kind = int if name == "original" else float
+                check_value(f"rotary_scaling: {name}", scaling[name], kind, SCALING_RANGES[name])
+            if scaling.get("kind") == "llama3" and scaling.get("low", 1.0) >= scaling.get("high", 4.0):
+                raise ValueError(f"rotary_scaling: low is {scaling.get('low')}; less than high is wanted")
+        if self.positions == "relative" and self.relative_farthest <= self.relative_buckets // 2:
+            raise ValueError(
+                f"relative_farthest is {self.relative_farthest}; more than half of the "
+                f"{self.relative_buckets} buckets is wanted"
+            )
+
     def unpruned(self) -> ModelConfig:
         return replace(self, kept=None, cross_kept=None, widths=None, cross_widths=None, inners=None)
 
@@ -117,3 +173,9 @@ class ModelConfig:
     @property
     def value_width(self) -> int:
         return self.value_dim or self.head_width
+
+
+@cache
+def field_types() -> dict[str, Any]:
+    """The type of every field of a ModelConfig."""
+    return get_type_hints(ModelConfig)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import re
 import struct
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +20,13 @@ from torch import Tensor
 
 from multihead.data.disk import size_of
 from multihead.data.tokenizer import Tokenizer
+from multihead.data.typed import Range, read_value
+from multihead.models.config import COUNT, RANGES, SCALING_RANGES
 from multihead.models.gguf_tokenizer import tokenizer_from
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
+BLOCK = re.compile(r"blk\.(0|[1-9]\d{0,5})")
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}  # model_type -> class
 NAMES = {
     "token_embd": "model.embed_tokens",
@@ -70,9 +74,20 @@ class Gguf:
         return tokenizer_from(self.path, self.fields)
 
     @cached_property
+    def sizes(self) -> dict[str, list[int]]:
+        """The hub's names -> shapes, as the header has them."""
+        return {new: self.places[name][0] for name, new in self._names().items()}
+
+    @cached_property
     def tensors(self) -> dict[str, Tensor]:
         """The hub's names -> fp32"""
-        return {new: self._tensor(name, new) for name, new in self._names().items()}
+        names, at, before = self._names(), 0, ""
+        for begin, end, name in sorted((*self._span(name), name) for name in names):
+            # Entries of a few bytes that all name the same numbers would fill any memory.
+            if begin < at:
+                raise ValueError(f"{self.path}: tensor {name!r} overlaps {before!r}; fetch it again")
+            at, before = end, name
+        return {new: self._tensor(name, new) for name, new in names.items()}
 
     def _names(self) -> dict[str, str]:
         """GGUF's names -> the hub's. A tensor we do not know is an error: the answers would be wrong."""
@@ -82,32 +97,44 @@ class Gguf:
             block, _, part = stem.rpartition(".")
             if name == "rope_freqs.weight":
                 continue  # in the config
-            if part not in NAMES or kind not in ("weight", "bias") or (block and not block.startswith("blk.")):
+            if part not in NAMES or kind not in ("weight", "bias") or (block and not BLOCK.fullmatch(block)):
                 raise ValueError(f"{self.path}: tensor {name[:80]!r} is unknown; fetch the model as safetensors")
             layer = f"model.layers.{block.removeprefix('blk.')}." if block else ""
             found[name] = f"{layer}{NAMES[part]}.{kind}"
         return found
 
-    def _tensor(self, name: str, new: str) -> Tensor:
+    def _span(self, name: str) -> tuple[int, int]:
+        """The bytes of a tensor, which are in the file: first, and one behind the last."""
         try:
             import gguf
         except ImportError:
             raise ValueError(f"{self.path}: reading GGUF needs a package; run pip install 'multihead[gguf]'") from None
         shape, kind, begin = self.places[name]
-        where = f"{self.path}: tensor {name!r}"
         try:
-            quantized = gguf.GGMLQuantizationType(kind)
-            block, width = gguf.GGML_QUANT_SIZES[quantized]
-            row = shape[-1] // block * width
+            block, width = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(kind)]
             if shape[-1] % block:
                 raise ValueError(f"rows of {shape[-1]} are no multiple of blocks of {block}")
-            length = row * math.prod(shape[:-1])
-            if begin + length > len(self.raw):
-                raise ValueError(f"it ends at byte {begin + length:,}, the file at {len(self.raw):,}")
-            data = np.frombuffer(self.raw, np.uint8, length, begin).reshape(*shape[:-1], row)
-            values = gguf.quants.dequantize(data, quantized)
+            end = begin + math.prod(shape) // block * width
+            if end > len(self.raw):
+                raise ValueError(f"it ends at byte {end:,}, the file at {len(self.raw):,}")
+        except (ValueError, KeyError) as error:
+            raise self._unreadable(name, error) from None
+        return begin, end
+
+    def _unreadable(self, name: str, error: Exception) -> ValueError:
+        return ValueError(f"{self.path}: tensor {name!r}: {error}: cut short or of an unknown kind; fetch it again")
+
+    def _tensor(self, name: str, new: str) -> Tensor:
+        shape, kind, _ = self.places[name]
+        begin, end = self._span(name)
+        where = f"{self.path}: tensor {name!r}"
+        import gguf
+
+        try:
+            data = np.frombuffer(self.raw, np.uint8, end - begin, begin).reshape(*shape[:-1], -1)
+            values = gguf.quants.dequantize(data, gguf.GGMLQuantizationType(kind))
         except (ValueError, KeyError, NotImplementedError) as error:
-            raise ValueError(f"{where}: {error}: cut short or of an unknown kind; fetch it again") from None
+            raise self._unreadable(name, error) from None
         # A copy: plain fp32 comes as a view of the file, which is read-only.
         tensor = torch.from_numpy(np.array(values, np.float32).reshape(shape))
         if self.architecture == "llama" and ".self_attn." in new and new.split(".")[-2] in ("q_proj", "k_proj"):
@@ -124,14 +151,14 @@ class Gguf:
         heads = self._number("attention.head_count")
         if wide % heads:
             raise ValueError(f"{self.path}: width {wide} is no multiple of {heads} heads; fetch it again")
-        if self._get("expert_count"):
+        if self._read("expert_count", int | None, None):
             raise ValueError(f"{self.path}: a mixture of experts is not supported; use a dense model")
-        tokens = self.fields.get("tokenizer.ggml.tokens") or ()
-        window = self._get("attention.sliding_window")
+        window = self._read("attention.sliding_window", int | None, None, (0, COUNT))
+        token = (-1, 2**32)  # what a number of a token may be; the model's own bound is its table
         config = {
             "architectures": [ARCHITECTURES[self.architecture]],
             "model_type": self.architecture,
-            "vocab_size": self.places["token_embd.weight"][0][0] if "token_embd.weight" in self.places else len(tokens),
+            "vocab_size": self._rows(),
             "hidden_size": wide,
             "intermediate_size": self._number("feed_forward_length"),
             "num_hidden_layers": self._number("block_count"),
@@ -139,8 +166,8 @@ class Gguf:
             "num_key_value_heads": self._number("attention.head_count_kv", heads),
             "head_dim": self._number("attention.key_length", wide // heads),
             "max_position_embeddings": self._number("context_length"),
-            "rms_norm_eps": _round(self._get("attention.layer_norm_rms_epsilon", 1e-6)),
-            "rope_theta": _round(self._get("rope.freq_base", 10_000.0)),
+            "rms_norm_eps": _round(self._read("attention.layer_norm_rms_epsilon", float, 1e-6, RANGES["norm_eps"])),
+            "rope_theta": _round(self._read("rope.freq_base", float, 10_000.0, RANGES["rotary_theta"])),
             "rope_scaling": self._scaling(),
             "hidden_act": "silu",
             "attention_bias": "blk.0.attn_q.bias" in self.places,
@@ -151,21 +178,27 @@ class Gguf:
         if window:
             config.update(model_type="mistral", architectures=["MistralForCausalLM"], sliding_window=window)
         for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
-            number = self.fields.get(f"tokenizer.ggml.{key}_token_id")
-            config[f"{name}_token_id"] = number if isinstance(number, int) else None
+            config[f"{name}_token_id"] = self._field(f"tokenizer.ggml.{key}_token_id", int | None, None, token)
         return config
+
+    def _rows(self) -> int:
+        """How many tokens the model has."""
+        if "token_embd.weight" not in self.places:
+            raise ValueError(f"{self.path}: tensor 'token_embd.weight' is missing; fetch it again")
+        return self.places["token_embd.weight"][0][0]
 
     def _scaling(self) -> dict[str, Any] | None:
         """How rotary positions are stretched; Llama 3.1's GGUF has its factors, not the rule behind them."""
-        kind, factor = self._get("rope.scaling.type"), self._get("rope.scaling.factor")
-        original = self._get("rope.scaling.original_context_length")
+        kind = self._read("rope.scaling.type", str | None, None)
+        factor = self._read("rope.scaling.factor", float | None, None, SCALING_RANGES["factor"])
+        original = self._read("rope.scaling.original_context_length", int | None, None, SCALING_RANGES["original"])
         if "rope_freqs.weight" in self.places:
-            shape, _, begin = self.places["rope_freqs.weight"]
+            shape, stored_as, begin = self.places["rope_freqs.weight"]
             end = begin + 4 * shape[0]
-            if len(shape) != 1 or end > len(self.raw):
+            if len(shape) != 1 or stored_as != 0 or end > len(self.raw):  # 0: fp32
                 raise ValueError(f"{self.path}: tensor 'rope_freqs.weight' is cut short or damaged; fetch it again")
             stored = np.frombuffer(self.raw[begin:end], "<f4")
-            theta = self._get("rope.freq_base", 10_000.0)
+            theta = self._read("rope.freq_base", float, 10_000.0, RANGES["rotary_theta"])
             rule = {"factor": float(stored.max()), "low_freq_factor": 1.0, "high_freq_factor": 4.0}
             rule["original_max_position_embeddings"] = original or 8192
             if not np.allclose(stored, _llama3(len(stored), theta, rule), rtol=1e-4):
@@ -183,14 +216,17 @@ class Gguf:
             f"{self.path}: rope.scaling.type {str(kind)[:40]!r} is unknown; fetch the model as safetensors"
         )
 
-    def _get(self, key: str, default: Any = None) -> Any:
-        return self.fields.get(f"{self.architecture}.{key}", default)
+    def _field(self, key: str, kind: Any, default: Any, limits: Range | None = None) -> Any:
+        try:
+            return read_value(self.fields, key, kind, default, limits)
+        except ValueError as error:
+            raise ValueError(f"{self.path}: {error}; fetch it again") from None
+
+    def _read(self, key: str, kind: Any, default: Any, limits: Range | None = None) -> Any:
+        return self._field(f"{self.architecture}.{key}", kind, default, limits)
 
     def _number(self, key: str, default: int | None = None) -> int:
-        value = self._get(key, default)
-        if type(value) is not int or not 0 < value < 1 << 32:
-            raise ValueError(f"{self.path}: {self.architecture}.{key} is {str(value)[:40]}, no count; fetch it again")
-        return value
+        return int(self._read(key, int, default, (1, COUNT)))
 
 
 class _Header:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tokenizers import (
 from multihead.data.foreign import calm
 from multihead.data.pieces import BPE, CONTROL, USER, Pieces, tokenizer_of
 from multihead.data.tokenizer import Tokenizer
+from multihead.data.typed import read_value
 from multihead.data.vocabularies import add_template
 
 # How text is cut before merging, by GGUF's names; the patterns are those of the models' own tokenizer.json.
@@ -49,7 +51,9 @@ def tokenizer_from(path: Path, fields: dict[str, Any]) -> Tokenizer:
             inner = _bpe(path, fields, tokens)
         elif model == "llama":
             scores = _listed(path, fields, "scores", float)
-            prefix = bool(fields.get("tokenizer.ggml.add_space_prefix", True))
+            if len(scores) != len(tokens):
+                raise ValueError(f"{path}: {len(tokens)} tokens have {len(scores)} scores; fetch it again")
+            prefix = _read(path, fields, "tokenizer.ggml.add_space_prefix", bool, True)
             pieces = list(zip(tokens, scores, strict=True))
             inner = tokenizer_of(Pieces(pieces, kinds, BPE, True, b"", dummy_prefix=prefix, strip=False))
         else:
@@ -61,21 +65,23 @@ def tokenizer_from(path: Path, fields: dict[str, Any]) -> Tokenizer:
             inner.add_tokens([AddedToken(token, normalized=False) for token, kind in rows if kind == USER])
     named = {}
     for name, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
-        number = fields.get(f"tokenizer.ggml.{key}_token_id")
-        if isinstance(number, int) and 0 <= number < len(tokens):
+        number = _read(path, fields, f"tokenizer.ggml.{key}_token_id", int | None, None)
+        if number is not None and 0 <= number < len(tokens):
             named[name] = tokens[number]
     flags = {
-        f"add_{name}_token": bool(fields.get(f"tokenizer.ggml.add_{name}_token", name == "bos" and model == "llama"))
+        f"add_{name}_token": _read(
+            path, fields, f"tokenizer.ggml.add_{name}_token", bool, name == "bos" and model == "llama"
+        )
         for name in ("bos", "eos")
     }
     if any(flags.values()):
         add_template(inner, flags, "", named)
-    template = fields.get("tokenizer.chat_template")
-    return Tokenizer(inner, named, template=template if isinstance(template, str) else None)
+    template = _read(path, fields, "tokenizer.chat_template", str | None, None)
+    return Tokenizer(inner, named, template=template)
 
 
 def _bpe(path: Path, fields: dict[str, Any], tokens: list[str]) -> Inner:
-    cut = str(fields.get("tokenizer.ggml.pre", "default"))
+    cut = _read(path, fields, "tokenizer.ggml.pre", str, "default")
     if cut not in CUTS:
         raise ValueError(f"{path}: pre-tokenizer {cut[:40]!r} is unknown, {', '.join(CUTS)} are known; use safetensors")
     merges = [tuple(merge.split(" ")) for merge in _listed(path, fields, "merges", str)]
@@ -95,6 +101,14 @@ def _bpe(path: Path, fields: dict[str, Any], tokens: list[str]) -> Inner:
 
 def _listed(path: Path, fields: dict[str, Any], name: str, kind: type) -> list[Any]:
     values = fields.get(f"tokenizer.ggml.{name}")
-    if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
+    sound = isinstance(values, list) and all(isinstance(value, kind) for value in values)
+    if not isinstance(values, list) or not sound or (kind is float and not all(map(math.isfinite, values))):
         raise ValueError(f"{path}: tokenizer.ggml.{name} is missing or no list of {kind.__name__}; fetch it again")
     return values
+
+
+def _read(path: Path, fields: dict[str, Any], key: str, kind: Any, default: Any) -> Any:
+    try:
+        return read_value(fields, key, kind, default)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}; fetch it again") from None

@@ -10,9 +10,12 @@ from torch.overrides import TorchFunctionMode
 FILLS = {"normal_", "uniform_", "xavier_uniform_", "kaiming_uniform_", "zeros_", "ones_", "zero_", "fill_", "mul_"}
 
 
+MAKES = {"empty", "zeros", "ones", "randn"}
+
+
 class Hollow(TorchFunctionMode):
-    """Inside, `torch.empty` gives tensors without storage, and filling one does nothing; all else is as ever,
-    so tables that are computed and never loaded (sines, angles) are real.
+    """Inside, `torch.empty` and its like give tensors without storage, and filling one does nothing; all else is as
+    ever, so tables that are computed and never loaded (sines, angles) are real.
 
     Not `torch.device("meta")`: those tables would be hollow too, and its first arithmetic imports torch._dynamo,
     which takes longer than the rest of opening a model.
@@ -24,4 +27,4 @@ class Hollow(TorchFunctionMode):
         name, kwargs = getattr(func, "__name__", ""), kwargs or {}
         if name in FILLS:
             return args[0] if args else kwargs["tensor"]
-        return func(*args, **{**kwargs, "device": "meta"} if name == "empty" else kwargs)
+        return func(*args, **{**kwargs, "device": "meta"} if name in MAKES else kwargs)

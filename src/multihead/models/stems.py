@@ -10,6 +10,8 @@ from multihead.attention import dropout
 from multihead.models.block import norm_of
 from multihead.models.config import ModelConfig
 
+SINES = 4096  # rows of the table of sines; those beyond it are worked out when they are needed
+
 
 class AbsolutePositions(nn.Module):
     """A vector per position, added to the embeddings: learned, or sines and cosines of falling frequencies.
@@ -25,17 +27,28 @@ class AbsolutePositions(nn.Module):
             self.table = nn.Parameter(torch.empty(length + self.offset, config.dim))
             nn.init.normal_(self.table, std=0.02)
         else:
-            half = (config.dim + 1) // 2
-            frequency = 10_000 ** (-torch.arange(half, dtype=torch.float64) * 2 / config.dim)
-            angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
-            table = torch.cat((angle.sin(), angle.cos()), dim=1)[:, : config.dim].float()
-            self.register_buffer("table", table, persistent=False)
+            rows = torch.arange(min(length + self.offset, SINES))
+            self.register_buffer("table", sines(rows, config.dim), persistent=False)
 
     def forward(self, at: Tensor | slice) -> Tensor:
         """at: positions [B, T], or a slice for the same ones in every row."""
+        rows = len(self.table)
         if isinstance(at, slice):
-            return self.table[at.start + self.offset : at.stop + self.offset]
-        return F.embedding(at + self.offset, self.table)
+            first, last = at.start + self.offset, at.stop + self.offset
+            if last <= rows or isinstance(self.table, nn.Parameter):
+                return self.table[first:last]
+            return sines(torch.arange(first, last), self.table.shape[1]).to(self.table)
+        at = at + self.offset
+        if self.length + self.offset <= rows or int(at.max()) < rows:
+            return F.embedding(at, self.table)
+        return sines(at, self.table.shape[1]).to(self.table)
+
+
+def sines(at: Tensor, dim: int) -> Tensor:
+    """Sines and cosines of positions [...] -> [..., D], in fp32."""
+    frequency = 10_000 ** (-torch.arange((dim + 1) // 2, dtype=torch.float64) * 2 / dim)
+    angle = at.cpu().double()[..., None] * frequency
+    return torch.cat((angle.sin(), angle.cos()), dim=-1)[..., :dim].float()
 
 
 def absolute_positions(config: ModelConfig, length: int) -> AbsolutePositions | None:

@@ -14,6 +14,7 @@ import torch
 from multihead.data.batches import plan
 from multihead.models import Model
 from multihead.models.packed import packed
+from multihead.tasks.ready import vocabulary_of
 from multihead.tasks.task import Prediction, Scorer, Task, Values, Window, distinct
 
 AHEAD = 1024  # rows that are read before the first of them is answered: enough to find neighbours of equal length
@@ -51,7 +52,7 @@ def predictions(
     if ahead is None:
         ahead = WRITTEN if task.readout.over == "vocabulary" else AHEAD
     while block := list(_together(source, ahead, idle)):
-        every = [_readable(task, values, strict) for values in block]
+        every = [_readable(model, task, values, strict) for values in block]
         windows = [window for several in every if not isinstance(several, Refused) for window in several]
         said = iter(read(model, task, windows, batch_tokens, precision))
         # Weights are finite when a model is opened; what it computes of them may still overflow.
@@ -141,15 +142,29 @@ def _together(source: Iterator[Values], ahead: int, idle: Callable[[float], bool
             return
 
 
-def _readable(task: Task, values: Values, strict: bool) -> list[Window] | Refused:
+def _readable(model: Model, task: Task, values: Values, strict: bool) -> list[Window] | Refused:
     if isinstance(values, Refused):
         return values
     try:
-        return encoded(task, values)
+        windows = encoded(task, values)
+        check_tokens(model, windows)
+        return windows
     except ValueError as error:
         if strict:
             raise
         return Refused("bad_input", str(error))
+
+
+def check_tokens(model: Model, windows: Sequence[Window]) -> None:
+    """A tokenizer may have more tokens than the model: added ones, or it is another model's."""
+    for name, source in (("tokens", True), ("target", False)):
+        rows = vocabulary_of(model.body, source)
+        for window in windows:
+            if name in window and len(window[name]) and (highest := int(window[name].max())) >= rows:
+                raise ValueError(
+                    f"the tokenizer makes token {highest} of it, this model's tokens are 0 to {rows - 1}; "
+                    "the tokenizer is another model's, or has tokens that were added to it alone"
+                )
 
 
 def encoded(task: Task, values: Values) -> list[Window]:

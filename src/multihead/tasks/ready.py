@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from multihead.data.tokenizer import Tokenizer
-from multihead.models import Decoder, Encoder, EncoderDecoder, Model, Vocabulary
+from multihead.data.typed import Range, check_value
+from multihead.decode.settings import RANGES, check_settings
+from multihead.models import Decoder, Encoder, EncoderDecoder, Model, TokenStem, Vocabulary
 
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 Body = Encoder | Decoder | EncoderDecoder
 NATURAL: dict[type, str] = {Decoder: "generate", EncoderDecoder: "translate", Encoder: "mask"}
+OWN_SETTINGS = ("early", "forbidden", "end", "with_prompt")  # in our words only: no run file has them
 DECODING = {  # of generation_config.json
     "do_sample": "sample", "num_beams": "beam", "temperature": "temperature", "top_k": "top_k", "top_p": "top_p",
     "min_p": "min_p", "repetition_penalty": "repetition_penalty", "no_repeat_ngram_size": "no_repeat_ngram",
@@ -24,6 +28,23 @@ UNKNOWN = (  # of it too: what would change a text, and is not done here
     "force_words_ids", "exponential_decay_length_penalty", "guidance_scale", "num_return_sequences",
 )  # fmt: skip
 NOTHING: tuple[Any, ...] = (None, False, 0, 1, [], {})  # values that change no text
+COUNT = 2**31 - 1
+ENDLESS = 4096  # a file may ask for so many tokens of a model with fewer places; beyond, nobody would wait for the end
+# The types of what is read of generation_config.json besides, or of config.json.
+TYPES: dict[str, tuple[Any, Range | None]] = {
+    "bos_token_id": (int | list[int] | None, None),
+    "eos_token_id": (int | list[int] | None, None),
+    "decoder_start_token_id": (int | list[int] | None, None),
+    "forced_bos_token_id": (int | None, None),
+    "forced_eos_token_id": (int | list[int] | None, None),
+    "suppress_tokens": (list[int] | None, None),
+    "bad_words_ids": (list[list[int]] | None, None),
+    "num_beams": (int | None, RANGES["beam"]),
+    "max_length": (int | None, (1, COUNT)),
+    "min_length": (int | None, (0, COUNT)),
+    "max_new_tokens": (int | None, (1, COUNT)),
+    "min_new_tokens": (int | None, (0, COUNT)),
+}
 UNCHOSEN = 20  # the max_length that transformers once wrote where nobody had chosen one
 
 
@@ -39,45 +60,79 @@ def longest(body: Body) -> int:
     return body.config.max_length
 
 
-def usage(body: Body, writes: Tokenizer, generation: Json) -> Json:
-    """Options of the natural task; generation: generation_config.json, or the same fields of config.json."""
+def usage(body: Body, writes: Tokenizer, generation: Json, file: str = "") -> Json:
+    """Options of the natural task; generation: generation_config.json, or the same fields of config.json, at `file`."""
     if isinstance(body, Encoder):
         return {}
-    return {**borders(body, writes, generation), "decode": decoding(body, generation)}
+    return {**borders(body, writes, generation, file), "decode": decoding(body, generation, file)}
 
 
-def borders(body: Body, writes: Tokenizer, generation: Json) -> Json:
+def check_generation(generation: Json, where: str) -> None:
+    """Check the types of what is read of it; `where` is what an error begins with."""
+    for name, (kind, limits) in TYPES.items():
+        check_value(f"{where}{name}", generation.get(name), kind, limits)
+
+
+def check_borders(body: Body, options: Mapping[str, Any], where: str, names: Mapping[str, str] | None = None) -> None:
+    """Check that the tokens with which a text begins and ends are tokens of this model.
+
+    names: what the file calls them, where it has other names.
+    """
+    vocab = vocabulary_of(body)
+    for name, kind in (("start", int), ("stop", list[int]), ("first", list[int])):
+        if name in options:
+            check_value(f"{where}{(names or {}).get(name, name)}", options[name], kind, (0, vocab - 1))
+
+
+def vocabulary_of(body: Body, source: bool = False) -> int:
+    """How many tokens a model knows: those that it writes, or those that it reads."""
+    side = (body.encoder if source else body.decoder) if isinstance(body, EncoderDecoder) else body
+    return side.stem.embedding.num_embeddings if isinstance(side.stem, TokenStem) else side.config.vocab
+
+
+def borders(body: Body, writes: Tokenizer, generation: Json, file: str = "") -> Json:
     """How what is written begins and ends: start, stop, and the tokens it must begin with."""
+    where = f"{file}: " if file else ""
+    check_generation(generation, where)
     special = writes.special
     stop = generation.get("eos_token_id", special.get("eos", special.get("sep")))
-    first = [generation.get("bos_token_id"), special.get("bos"), special.get("cls"), stop]
-    if isinstance(body, EncoderDecoder):
-        first = [generation.get("decoder_start_token_id"), *first]
-    start = next((number for number in first if number is not None), None)
-    if stop is None or start is None:
-        raise ValueError("this model does not say how a text ends; name eos_token_id in its config.json")
+    names = ["decoder_start_token_id"] * isinstance(body, EncoderDecoder) + ["bos_token_id"]
+    first = {name: generation.get(name) for name in names}
+    first |= {
+        "its tokenizer's bos": special.get("bos"),
+        "its tokenizer's cls": special.get("cls"),
+        "eos_token_id": stop,
+    }
+    called, start = next(((name, number) for name, number in first.items() if number not in (None, [])), ("", None))
+    if stop in (None, []) or start is None:
+        raise ValueError(f"{where}this model does not say how a text ends; name eos_token_id in its config.json")
     forced = generation.get("forced_bos_token_id")
-    return {
+    found = {
         "start": start[0] if isinstance(start, list) else start,
         "stop": list(stop) if isinstance(stop, list) else [stop],
         "first": [] if forced is None else [forced],
     }
+    told = "eos_token_id" if "eos_token_id" in generation else "its tokenizer's eos"
+    check_borders(body, found, where, {"start": called, "stop": told, "first": "forced_bos_token_id"})
+    return found
 
 
-def decoding(body: Body, generation: Json) -> Json:
+def decoding(body: Body, generation: Json, file: str = "") -> Json:
     """How text is to be written, in our words; what the file leaves open is left to the task."""
+    where = f"{file}: " if file else ""
+    check_generation(generation, where)
     found = {ours: generation[theirs] for theirs, ours in DECODING.items() if generation.get(theirs) is not None}
     if found.get("temperature") == 0:  # many write so for the likeliest token
         del found["temperature"]
         found["sample"] = False
-    vocab = (body.decoder if isinstance(body, EncoderDecoder) else body).config.vocab
+    vocab = vocabulary_of(body)
     left = [name for name in UNKNOWN if generation.get(name) not in NOTHING]
     most, least = (generation.get(name) for name in ("max_length", "min_length"))
     end = generation.get("forced_eos_token_id")
     if isinstance(body, EncoderDecoder):
         for name, length, unchosen in (("max_length", most, UNCHOSEN), ("min_length", least, 0)):
             if length not in (None, unchosen):
-                found.setdefault(name, max(length - 1, 0))  # without the start token
+                found.setdefault(name, max(length - 1, 1))  # without the start token
         if end is not None:
             found["end"] = tuple(one for one in (end if isinstance(end, list) else [end]) if 0 <= one < vocab)
     else:  # of one that only writes, lengths count the prompt too
@@ -91,6 +146,15 @@ def decoding(body: Body, generation: Json) -> Json:
     if forbidden := {*(generation.get("suppress_tokens") or []), *(word[0] for word in words if len(word) == 1)}:
         found["forbidden"] = tuple(sorted(one for one in forbidden if 0 <= one < vocab))
     left += ["bad_words_ids of several tokens"] if any(len(word) > 1 for word in words) else []
+    bound = max(longest(body), ENDLESS)
+    for name in ("max_length", "with_prompt", "min_length"):
+        if found.get(name, 0) > bound:
+            left.append(f"{found[name]:,} tokens, of which {bound:,} are written at most")
+            found[name] = bound
+    if found.get("sample") is True:
+        found["beam"] = 1
+    theirs = {ours: name for name, ours in DECODING.items()}
+    check_settings({name: value for name, value in found.items() if name not in OWN_SETTINGS}, where, theirs)
     if left:
         log.warning("the model's generation settings are not all followed here: %s", ", ".join(left))
-    return {**found, "beam": 1} if found.get("sample") else found
+    return found

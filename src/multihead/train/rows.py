@@ -31,6 +31,7 @@ class Rows(nn.Embedding):
         pad = None if table.padding_idx is None else int(places[table.padding_idx])
         learnt = every[: int(used.sum())]
         super().__init__(len(learnt), every.shape[1], pad, _weight=learnt)
+        self.num_embeddings = len(every)  # tokens that it knows, whichever learn
         self.every, self.places, self.pad = every, places, table.padding_idx
 
     def forward(self, tokens: Tensor) -> Tensor:

@@ -120,7 +120,9 @@ def placed(one: Read, loaded: Loaded, others: Sequence[Model], wrote: str) -> Su
     size = min(run.window.size or most, most)
     options = one.options
     if one.kind.body != "encoder":
-        options = options | borders(loaded.model.body, loaded.tokenizer.target, loaded.generation)
+        options = options | borders(
+            loaded.model.body, loaded.tokenizer.target, loaded.generation, loaded.generation_file
+        )
     if options.get("chat") and loaded.tokenizer.template is None:
         give_template(loaded.tokenizer, options["start"], options["stop"][0])
     task = one.kind(loaded.tokenizer, one.labels, size, min(run.window.overlap, size // 2), **options)

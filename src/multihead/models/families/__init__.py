@@ -13,7 +13,7 @@ from multihead.models.families.roberta import ROBERTA, XLM_ROBERTA
 from multihead.models.families.t5 import T5
 from multihead.models.families.table import Family, Readout, Shape, difference
 from multihead.models.families.vit import VIT
-from multihead.models.families.weights import Plan, construct, drain, plan_of, pour, shape_of
+from multihead.models.families.weights import Plan, check_shapes, construct, drain, plan_of, pour, shape_of
 from multihead.models.families.whisper import WHISPER
 
 FAMILIES = {  # by config.json's model_type
@@ -40,6 +40,7 @@ __all__ = [
     "Plan",
     "Readout",
     "Shape",
+    "check_shapes",
     "construct",
     "difference",
     "drain",

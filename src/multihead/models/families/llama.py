@@ -3,8 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from multihead.models.config import ModelConfig
-from multihead.models.families.table import Family, Json, Key, Readout, activation_key
+from multihead.data.typed import check_value, read_value, show
+from multihead.models.config import RANGES, SCALING_RANGES, ModelConfig
+from multihead.models.families.table import Family, Json, Key, Readout, activation_key, read_count
 from multihead.models.readouts import Classes, Vocabulary
 
 SCALING = {
@@ -18,23 +19,34 @@ SCALING = {
 }
 
 
+OPTIONAL_OBJECT = dict[str, Any] | None
+
+
+def rope_parameters(config: Json) -> Json:
+    return read_value(config, "rope_parameters", OPTIONAL_OBJECT, None) or {}
+
+
 def theta(theirs: float | None, config: Json) -> float:
     """It moved from the top into rope_parameters."""
-    return float(theirs or (config.get("rope_parameters") or {}).get("rope_theta") or 10_000.0)
+    moved = read_value(rope_parameters(config), "rope_theta", float | None, None, RANGES["rotary_theta"])
+    return float(theirs or moved or 10_000.0)
 
 
 def scaling(theirs: Json | None, config: Json) -> Json | None:
-    rope = theirs or config.get("rope_parameters") or {}
+    rope = theirs or rope_parameters(config)
     kind = rope.get("rope_type", rope.get("type", "default"))
     rest = {name: value for name, value in rope.items() if name not in ("rope_type", "type", "rope_theta")}
     unknown = [name for name, value in rest.items() if name not in SCALING and value not in (None, 1.0)]
     if kind not in ("default", "linear", "llama3", "yarn") or unknown:
-        raise ValueError(f"rope scaling {rope} is not supported; known: linear, llama3, yarn")
+        raise ValueError(f"rope scaling {show(rope)} is not supported; known: linear, llama3, yarn")
     if kind == "default":
         return None
     known = {SCALING[name]: value for name, value in rest.items() if name in SCALING and value is not None}
+    for name, ours in SCALING.items():
+        if ours in known:
+            check_value(f"rope {name}", known[ours], int if ours == "original" else float, SCALING_RANGES[ours])
     if kind != "linear":
-        known.setdefault("original", config["max_position_embeddings"])
+        known.setdefault("original", read_count(config, "max_position_embeddings", 2048))
     return {"kind": kind, **known}
 
 
@@ -47,12 +59,12 @@ def unscaled(ours: Json | None, model: ModelConfig) -> Json | None:
 
 def window(theirs: int | None, config: Json) -> int | None:
     """Qwen2 can give a window to its upper layers only; one window for all layers is what we have."""
-    if not config.get("use_sliding_window", False) or theirs is None:
+    if not read_value(config, "use_sliding_window", bool | None, None) or theirs is None:
         return None
-    layers = config["num_hidden_layers"]
-    full = ["full_attention"] * min(config.get("max_window_layers", 28), layers)
-    kinds = config.get("layer_types") or full + ["sliding_attention"] * (layers - len(full))
-    if len(set(kinds)) > 1:
+    layers, first = read_count(config, "num_hidden_layers"), read_count(config, "max_window_layers", 28)
+    told = read_value(config, "layer_types", list[str] | None, None)
+    kinds = set(told or ["full_attention"] * (first > 0) + ["sliding_attention"] * (first < layers))
+    if len(kinds) > 1:
         raise ValueError("layer_types: a window in some layers and none in others is not supported")
     return theirs if "sliding_attention" in kinds else None
 
@@ -71,8 +83,8 @@ FIELDS: dict[str, Any] = {
     "norm_eps": Key("rms_norm_eps", 1e-6),
     "attention_dropout": Key("attention_dropout", 0.0),
     "tied": Key("tie_word_embeddings", False),
-    "rotary_theta": Key("rope_theta", None, theta),
-    "rotary_scaling": Key("rope_scaling", None, scaling, unscaled),
+    "rotary_theta": Key("rope_theta", None, theta, kind=float | None),
+    "rotary_scaling": Key("rope_scaling", None, scaling, unscaled, OPTIONAL_OBJECT),
     "positions": "rotary",
     "norm": "rms",
     "norm_first": True,
@@ -86,7 +98,7 @@ LLAMA = Family(
     decoder={
         **FIELDS,
         "attention_bias": Key(
-            "attention_bias", False, lambda yes, config: "qkvo" * yes, lambda letters, model: letters == "qkvo"
+            "attention_bias", False, lambda yes, config: "qkvo" * yes, lambda letters, model: letters == "qkvo", bool
         ),
         "inner_bias": Key("mlp_bias", False),
     },
@@ -125,6 +137,6 @@ QWEN2 = replace(
         **FIELDS,
         "attention_bias": "qkv",
         "inner_bias": False,
-        "window": Key("sliding_window", None, window),
+        "window": Key("sliding_window", None, window, kind=int | None),
     },
 )

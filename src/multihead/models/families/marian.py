@@ -1,11 +1,13 @@
 """Marian (Junczys-Dowmunt et al. 2018), the OPUS translators: BART without learned positions and embedding norm."""
 
+from multihead.data.typed import read_value
 from multihead.models.families.bart import SHARED, WRITE, fields, layers
-from multihead.models.families.table import EMBED_SCALE, Family, Json, Key, Readout
+from multihead.models.families.table import EMBED_SCALE, Family, Json, Key, Readout, read_count
 
 
 def target_vocab(theirs: int | None, config: Json) -> int:
-    return config["vocab_size"] if theirs is None or config.get("share_encoder_decoder_embeddings", True) else theirs
+    shared = read_value(config, "share_encoder_decoder_embeddings", bool, True)
+    return read_count(config, "vocab_size") if theirs is None or shared else theirs
 
 
 TEXT = {
@@ -21,7 +23,7 @@ MARIAN = Family(
     title="Marian",
     prefix="model.",
     encoder=fields("encoder", vocab=Key("vocab_size"), **TEXT),
-    decoder=fields("decoder", vocab=Key("decoder_vocab_size", None, target_vocab), **TEXT),
+    decoder=fields("decoder", vocab=Key("decoder_vocab_size", None, target_vocab, kind=int | None), **TEXT),
     shared=Key("share_encoder_decoder_embeddings", True),
     tensors={**SHARED, **layers("encoder"), **layers("decoder")},
     variants=((lambda shape: not shape.shared, APART),),

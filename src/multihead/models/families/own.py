@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
-from multihead.models.config import ModelConfig
+from multihead.data.typed import check_value, read_value, show
+from multihead.models.config import RANGES, ModelConfig, field_types
 from multihead.models.crf import Chain
 from multihead.models.families.table import Json, Part, Readout, Shape
 from multihead.models.families.weights import Plan, shape_of
@@ -19,6 +20,19 @@ KINDS: dict[str, type[Classes] | type[Vocabulary] | None] = {
     "chain": Chain,
     "vocabulary": Vocabulary,
     "none": None,
+}
+
+
+# What each of them is built with, and the types of that.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "classes": {
+        "over": Literal["tokens", "first", "last", "mean"],
+        "hidden": Literal["tanh", "relu", "gelu"] | None,
+        "bias": bool,
+    },
+    "chain": {"bias": bool},
+    "vocabulary": {"bias": bool, "transform": bool, "scale": float},
+    "none": {},
 }
 
 
@@ -36,12 +50,21 @@ def own_config(model: Model) -> Json:
 
 
 def own_plan(config: Json) -> Plan:
-    sides = [_model_config(config.get(side)) for side in ("encoder", "decoder")]
-    told = dict(config.get("readout") or {"kind": "none"})
+    sides = [_model_config(config, side) for side in ("encoder", "decoder")]
+    told = dict(read_value(config, "readout", dict[str, Any] | None, None) or {"kind": "none"})
     kind = told.pop("kind", "none")
-    if kind not in KINDS:
-        raise ValueError(f"readout {kind!r} is unknown; known: {', '.join(KINDS)}")
-    shape = Shape(sides[0], sides[1], bool(config.get("shared")))
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ValueError(f"readout: kind is {show(kind)}; known: {', '.join(KINDS)}")
+    for name, value in told.items():
+        if name not in OPTIONS[kind]:
+            raise ValueError(f"readout: {name!r} is no option of {kind!r}; known: {', '.join(OPTIONS[kind]) or 'none'}")
+        check_value(f"readout: {name}", value, OPTIONS[kind][name])
+    shape = Shape(sides[0], sides[1], bool(read_value(config, "shared", bool | None, None)))
+    last = shape.decoder or shape.encoder
+    if last is None:
+        raise ValueError("encoder and decoder are both missing; one of them is wanted")
+    if (KINDS[kind] is Vocabulary or shape.decoder is not None) and last.stem != "tokens":
+        raise ValueError("what writes or scores tokens has a stem of tokens; this one has not")
     return Plan(shape, Readout(KINDS[kind], told), config, lambda ours, prefix, shape: Part(ours))
 
 
@@ -64,13 +87,18 @@ def readout_options(readout: nn.Module) -> Json:
     raise ValueError(f"a {type(readout).__name__} is no readout that can be saved; known: Classes, Chain, Vocabulary")
 
 
-def _model_config(fields: Any) -> ModelConfig | None:
+def _model_config(config: Json, side: str) -> ModelConfig | None:
+    fields = read_value(config, side, dict[str, Any] | None, None)
     if fields is None:
         return None
+    for name, value in fields.items():
+        if name not in field_types():
+            raise ValueError(f"{side}: {name!r} is no field of a model's; known: {', '.join(field_types())}")
+        check_value(f"{side}: {name}", value, field_types()[name], RANGES.get(name))
     try:
         return ModelConfig(**{name: _tuples(value) for name, value in fields.items()})
-    except (TypeError, AttributeError) as error:
-        raise ValueError(f"encoder or decoder is not one of ours: {error}") from error
+    except ValueError as error:  # fields that do not go together
+        raise ValueError(f"{side}: {error}") from None
 
 
 def _tuples(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from multihead.models.families.bert import ANSWER, BODY, FIELDS, TOKENS
-from multihead.models.families.table import Family, Key, Part, Readout
+from multihead.models.families.table import Family, Key, Part, Readout, read_count
 from multihead.models.readouts import Classes, Vocabulary
 
 ROBERTA = Family(
@@ -12,11 +12,11 @@ ROBERTA = Family(
     encoder={
         **FIELDS,
         "pad": Key("pad_token_id", 1),
-        "position_offset": Key("pad_token_id", 1, lambda pad, config: pad + 1, lambda offset, model: offset - 1),
+        "position_offset": Key("pad_token_id", 1, lambda pad, config: pad + 1, lambda offset, model: offset - 1, int),
         "max_length": Key(
             "max_position_embeddings",
             514,
-            lambda rows, config: rows - config.get("pad_token_id", 1) - 1,
+            lambda rows, config: rows - read_count(config, "pad_token_id", 1) - 1,
             lambda length, model: length + model.position_offset,
         ),
     },

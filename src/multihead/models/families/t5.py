@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from multihead.data.typed import read_value
 from multihead.models.config import ModelConfig
-from multihead.models.families.table import Family, Json, Key, Part, Readout, activation, written
+from multihead.models.families.table import Family, Json, Key, Part, Readout, activation, read_count, written
 from multihead.models.readouts import Vocabulary
 
 
@@ -20,8 +21,13 @@ def feed_forward_proj(ours: object, model: ModelConfig) -> str:
 
 def output_scale(config: Json) -> float:
     """Version 1.0 scales what goes into its readout, 1.1 does not; old files say it by `tie_word_embeddings`."""
-    scaled = config.get("scale_decoder_outputs", config.get("tie_word_embeddings", True))
-    return float(config["d_model"] ** -0.5) if scaled else 1.0
+    tied = read_value(config, "tie_word_embeddings", bool, True)
+    scaled = read_value(config, "scale_decoder_outputs", bool, tied)
+    return float(read_count(config, "d_model") ** -0.5) if scaled else 1.0
+
+
+def decoder_layers(theirs: int | None, config: Json) -> int:
+    return read_count(config, "num_layers") if theirs is None else theirs
 
 
 def fields(layers: Key) -> dict[str, Any]:
@@ -33,8 +39,10 @@ def fields(layers: Key) -> dict[str, Any]:
         "heads": Key("num_heads"),
         "key_dim": Key("d_kv"),
         "inner": Key("d_ff"),
-        "activation": Key("feed_forward_proj", "relu", inner_activation, feed_forward_proj),
-        "gated": Key("feed_forward_proj", "relu", lambda name, config: name.startswith("gated-"), feed_forward_proj),
+        "activation": Key("feed_forward_proj", "relu", inner_activation, feed_forward_proj, str),
+        "gated": Key(
+            "feed_forward_proj", "relu", lambda name, config: name.startswith("gated-"), feed_forward_proj, str
+        ),
         "norm_eps": Key("layer_norm_epsilon", 1e-6),
         "dropout": Key("dropout_rate", 0.1),
         "relative_buckets": Key("relative_attention_num_buckets", 32),
@@ -74,9 +82,7 @@ T5 = Family(
     title="T5",
     prefix="",
     encoder=fields(Key("num_layers")),
-    decoder=fields(
-        Key("num_decoder_layers", None, lambda theirs, config: config["num_layers"] if theirs is None else theirs)
-    ),
+    decoder=fields(Key("num_decoder_layers", None, decoder_layers, kind=int | None)),
     shared=True,
     tensors={
         "encoder.stem.embedding": Part("shared", also=("encoder.embed_tokens", "decoder.embed_tokens")),

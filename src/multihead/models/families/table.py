@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from multihead.models.config import ModelConfig
+from multihead.data.typed import describe, read_value, show
+from multihead.models.config import COUNT, RANGES, ModelConfig, field_types
 from multihead.models.readouts import Classes, Vocabulary
 
 Json = dict[str, Any]
@@ -30,28 +31,33 @@ ACTIVATIONS = {
 
 @dataclass(frozen=True)
 class Key:
-    """A field of config.json; `into` makes our value of theirs, `back` theirs of ours."""
+    """A field of config.json; `into` makes our value of theirs, `back` theirs of ours.
+
+    kind: the type of their value where it is not that of our field.
+    """
 
     name: str
     default: Any = REQUIRED
     into: Callable[[Any, Json], Any] = lambda theirs, config: theirs
     back: Callable[[Any, ModelConfig], Any] = lambda ours, model: ours
+    kind: Any = None
 
-    def read(self, config: Json) -> Any:
-        theirs = config.get(self.name, self.default)
-        if theirs is REQUIRED:
-            raise ValueError(f"{self.name!r} is missing")
-        return self.into(theirs, config)
+    def read(self, config: Json, ours: str) -> Any:
+        """Our value, of theirs checked; ours: the field of ModelConfig that it becomes."""
+        kind, limits = (field_types()[ours] if self.kind is None else self.kind), RANGES.get(ours)
+        if self.default is REQUIRED and self.name not in config:
+            raise ValueError(f"{self.name} is missing; allowed is {describe(kind, limits)}")
+        return self.into(read_value(config, self.name, kind, self.default, limits), config)
 
 
 def activation_key(name: str, default: str) -> Key:
     """A field that names an activation."""
-    return Key(name, default, lambda theirs, config: activation(name, theirs), lambda ours, model: written(ours))
+    return Key(name, default, lambda theirs, config: activation(name, theirs), lambda ours, model: written(ours), str)
 
 
 def activation(name: str, theirs: str) -> str:
     if theirs not in ACTIVATIONS:
-        raise ValueError(f"{name} = {theirs!r} is not supported; known: {', '.join(ACTIVATIONS)}")
+        raise ValueError(f"{name} is {show(theirs)}, which is not supported; known: {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[theirs]
 
 
@@ -63,9 +69,15 @@ def written(ours: str) -> str:
 EMBED_SCALE = Key(
     "scale_embedding",
     False,
-    lambda yes, config: config["d_model"] ** 0.5 if yes else 1.0,
+    lambda yes, config: read_count(config, "d_model") ** 0.5 if yes else 1.0,
     lambda scale, model: scale != 1.0,
+    bool,
 )
+
+
+def read_count(config: Json, name: str, default: int | None = None) -> int:
+    """A size in config.json that another field depends on."""
+    return int(read_value(config, name, int, default, (0, COUNT)))
 
 
 @dataclass(frozen=True)
@@ -123,7 +135,7 @@ class Family:
         """config.json -> the body's shape; `only`: one side of an encoder-decoder."""
         for name, value in self.demands.items():
             if config.get(name, value) != value:
-                raise ValueError(f"{name} = {config[name]!r} is not supported, only {value!r}")
+                raise ValueError(f"{name} is {show(config[name])}, which is not supported, only {value!r}")
         sides: dict[str, ModelConfig | None] = {}
         for side, fields in (("encoder", self.encoder), ("decoder", self.decoder)):
             use = fields is not None and only in (None, side)
@@ -131,7 +143,7 @@ class Family:
         encoder, decoder = sides["encoder"], sides["decoder"]
         if encoder and decoder:
             decoder = replace(decoder, memory_dim=encoder.dim)
-        shared = self.shared.read(config) if isinstance(self.shared, Key) else self.shared
+        shared = self.shared.read(config, "tied") if isinstance(self.shared, Key) else self.shared
         return Shape(encoder, decoder, bool(shared and encoder and decoder))
 
     def write(self, shape: Shape, before: Json | None = None) -> Json:
@@ -214,11 +226,13 @@ def _lookup(names: Names, ours: str, body: str, before: str) -> Part:
 
 
 def _model_config(fields: Mapping[str, Any], config: Json) -> ModelConfig:
-    values = {name: key.read(config) if isinstance(key, Key) else key for name, key in fields.items()}
+    values = {name: key.read(config, name) if isinstance(key, Key) else key for name, key in fields.items()}
     try:
         return ModelConfig(**values)
-    except TypeError as error:  # text where a number should stand
-        raise ValueError(f"a value has the wrong type: {error}") from error
+    except ValueError as error:  # fields that do not go together, by our names: theirs are told beside
+        theirs = {name: key.name for name, key in fields.items() if isinstance(key, Key)}
+        named = [f"{name} is {theirs[name]}" for name in theirs if re.search(rf"\b{name}\b", str(error))]
+        raise ValueError(f"{error} ({', '.join(named)} here)" if named else str(error)) from None
 
 
 def _resolved(model: ModelConfig) -> ModelConfig:

@@ -3,6 +3,8 @@
 from multihead.models.families.table import Family, Json, Key, Part, Readout, activation_key
 from multihead.models.readouts import Classes
 
+SIDES = int | tuple[int, int]  # of a square, or height and width
+
 
 def sides(theirs: int | list[int], config: Json) -> tuple[int, int]:
     height, width = (theirs, theirs) if isinstance(theirs, int) else theirs
@@ -21,8 +23,10 @@ VIT = Family(
     prefix="vit.",
     encoder={
         "stem": "patches",
-        "image": Key("image_size", 224, sides, lambda image, model: image[0] if image[0] == image[1] else list(image)),
-        "patch": Key("patch_size", 16, square),
+        "image": Key(
+            "image_size", 224, sides, lambda image, model: image[0] if image[0] == image[1] else list(image), SIDES
+        ),
+        "patch": Key("patch_size", 16, square, kind=SIDES),
         "channels": Key("num_channels", 3),
         "dim": Key("hidden_size"),
         "layers": Key("num_hidden_layers"),
@@ -31,7 +35,7 @@ VIT = Family(
         "activation": activation_key("hidden_act", "gelu"),
         "norm_eps": Key("layer_norm_eps", 1e-12),
         "attention_bias": Key(
-            "qkv_bias", True, lambda yes, config: "qkvo" if yes else "o", lambda letters, model: "q" in letters
+            "qkv_bias", True, lambda yes, config: "qkvo" if yes else "o", lambda letters, model: "q" in letters, bool
         ),
         "dropout": Key("hidden_dropout_prob", 0.0),
         "attention_dropout": Key("attention_probs_dropout_prob", 0.0),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from multihead.models.bodies import Decoder, Encoder, EncoderDecoder
+from multihead.models.families.shapes import Sizes, body_shapes, stored_shape
 from multihead.models.families.table import Family, Json, Part, Readout, Shape, readout_place
 from multihead.models.hollow import Hollow
 from multihead.models.readouts import Classes, Model, Vocabulary
@@ -18,7 +19,6 @@ from multihead.models.stems import TokenStem
 
 # Names that files from before 2019 have.
 OLD = ((re.compile(r"LayerNorm\.gamma$"), "LayerNorm.weight"), (re.compile(r"LayerNorm\.beta$"), "LayerNorm.bias"))
-LONGEST = 2**20  # a table of sines is made, not read: no file bounds it
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,6 @@ def plan_of(family: Family, config: Json, suffix: str) -> Plan:
     """The plan of one of a family's architectures."""
     readout = family.readouts[suffix]
     shape = family.read(config, readout.only)
-    for side in (shape.encoder, shape.decoder):
-        if side is not None and side.positions == "sinusoidal" and side.max_length > LONGEST:
-            raise ValueError(f"{side.max_length:,} positions are more than the {LONGEST:,} that are supported")
 
     def place(ours: str, prefix: str, shape: Shape) -> Part:
         room, _, name = ours.partition(".")
@@ -82,6 +79,35 @@ def construct(plan: Plan, classes: int = 0) -> Model:
     return Model(body, nn.Identity())
 
 
+def check_shapes(plan: Plan, sizes: Sizes, where: str) -> None:
+    """Compare every size that the config gives a body with the tensors of a file, by their shapes alone.
+
+    A tensor that is tied to another one may stand under that one's name; `pour` finds it, or tells what is missing.
+    """
+    known = {_renamed(name): name for name in sizes}
+    prefix = _prefix(plan, known, where)
+    for ours, shape in body_shapes(plan.shape):
+        part = plan.place(f"body.{ours}", prefix, plan.shape)
+        stored = next((name for name in (part.name, *part.also) if name in known), None)
+        if stored is not None:
+            _check_shape(where, known[stored], sizes[known[stored]], stored_shape(shape, part))
+        elif not ours.endswith("embedding.weight"):
+            raise ValueError(f"{where}: tensor {part.name!r} is missing")
+        else:
+            _check_tied(plan, prefix, {name: sizes[old] for name, old in known.items()}, where, shape)
+
+
+def _check_tied(plan: Plan, prefix: str, sizes: Sizes, where: str, shape: list[int]) -> None:
+    """A table of embeddings that has no tensor of its own is the readout's, or the other side's."""
+    places = ["readout.weight"] if plan.readout.kind is Vocabulary else []
+    places += [f"body.{side}.stem.embedding.weight" for side in ("encoder", "decoder") if plan.shape.shared]
+    parts = [plan.place(name, prefix, plan.shape) for name in places]
+    stored = next((name for part in parts for name in (part.name, *part.also) if name in sizes), None)
+    if stored is None:
+        raise ValueError(f"{where}: the table of embeddings is missing")
+    _check_shape(where, stored, sizes[stored], shape)
+
+
 def pour(
     plan: Plan, tensors: Mapping[str, Tensor], where: str, dtype: torch.dtype | None = None
 ) -> tuple[Model, dict[str, Tensor]]:
@@ -102,7 +128,7 @@ def pour(
             hint = _hint(plan) if names[0].startswith("readout.") else ""
             raise ValueError(f"{where}: tensor {part.name!r} is missing{hint}")
         theirs = tensors[known[found[0]]]
-        _check(where, known[found[0]], theirs, _stored_shape(parameter, part))
+        _check(where, known[found[0]], theirs, stored_shape(parameter.shape, part))
         for other in found[1:]:
             if not _same(theirs, tensors[known[other]]):
                 raise ValueError(
@@ -195,7 +221,12 @@ def _classes(plan: Plan, prefix: str, known: Mapping[str, str], tensors: Mapping
     name = plan.place("readout.scores.weight", prefix, plan.shape).name
     if name not in known:
         raise ValueError(f"{where}: tensor {name!r} is missing{_hint(plan)}")
-    return len(tensors[known[name]]) if tensors[known[name]].dim() else 0
+    scores = tensors[known[name]]
+    if scores.dim() != 2 or not len(scores):
+        raise ValueError(
+            f"{where}: tensor {known[name]!r} is {list(scores.shape)}, scores of classes are [classes, width]"
+        )
+    return len(scores)
 
 
 def _hint(plan: Plan) -> str:
@@ -225,15 +256,13 @@ def _same(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype and (a.data_ptr() == b.data_ptr() or torch.equal(a, b))
 
 
-def _stored_shape(ours: Tensor, part: Part) -> list[int]:
-    rows, *rest = ours.shape
-    shape = [rows * part.of, *rest]
-    return [1, *shape] if part.lead else shape[::-1] if part.flipped else shape
+def _check_shape(where: str, name: str, theirs: Sequence[int], want: list[int]) -> None:
+    if list(theirs) != want:
+        raise ValueError(f"{where}: tensor {name!r} is {list(theirs)}, config.json makes it {want}")
 
 
 def _check(where: str, name: str, theirs: Tensor, want: list[int]) -> None:
-    if list(theirs.shape) != want:
-        raise ValueError(f"{where}: tensor {name!r} is {list(theirs.shape)}, config.json makes it {want}")
+    _check_shape(where, name, theirs.shape, want)
     if not theirs.is_floating_point():
         raise ValueError(f"{where}: tensor {name!r} holds {theirs.dtype}, weights are floating-point numbers")
 
