@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import multiprocessing
 import os
 import shutil
@@ -198,9 +199,6 @@ def test_killed_while_building(tmp_path: Path) -> None:
     assert left
     assert not (tmp_path / "k").exists()
     assert same(cached(tmp_path, "k", {"tokens": np.uint16}, lambda: iter(MANY)), MANY)
-    assert left[0].exists()  # young: its builder may only be slow to lock it
-    os.utime(left[0], (1, 1))
-    store.sweep(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["k"]
 
 
@@ -210,11 +208,25 @@ def test_a_living_builder_is_not_swept(tmp_path: Path) -> None:
         time.sleep(0.02)
     while not list(left[0].glob("*")):
         time.sleep(0.02)
-    os.utime(left[0], (1, 1))
     store.sweep(tmp_path)
     assert left[0].exists()
     assert child.wait() == 0
     assert same(store.open(tmp_path, "k"), MANY)
+
+
+def test_a_builder_that_is_swept_before_it_locks_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, swept = fcntl.flock, []
+
+    def lock_late(handle: int, operation: int) -> None:
+        if operation == fcntl.LOCK_EX and not swept:
+            swept.extend(tmp_path.glob(".building-*"))
+            store.sweep(tmp_path)
+        lock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", lock_late)
+    assert same(cached(tmp_path, "k", {"tokens": np.uint16}, lambda: iter(MANY)), MANY)
+    assert len(swept) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["k"]
 
 
 def _race(folder: str, barrier: Any, results: Any) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from multihead.build.loaded import Json, Loaded
 from multihead.build.opening import WEIGHTS
+from multihead.data.disk import make_directory, name_file_in_errors
 from multihead.models import Model, ModelConfig, manifest, several
 from multihead.models.crf import Chain
 from multihead.models.families import (
@@ -43,14 +44,17 @@ def save(
         reason = "token types tell it how words are written (ner.case), and no tokenizer there does"
     if family and reason:
         raise ValueError(f"this model has no place in transformers: {reason}")
-    directory.mkdir(parents=True, exist_ok=True)
+    with name_file_in_errors(directory):
+        directory.mkdir(parents=True, exist_ok=True)
     manifest.begin(directory)
-    for name in (*WEIGHTS[1:], several.READOUTS):
-        (directory / name).unlink(missing_ok=True)  # of a model that was here before
+    with name_file_in_errors(directory):
+        for name in (*WEIGHTS[1:], several.READOUTS):
+            (directory / name).unlink(missing_ok=True)  # of a model that was here before
     files = [directory / "model.safetensors", directory / "config.json"]
     if loaded.tokenizer is not None:
         files += loaded.tokenizer.save(directory)
     if loaded.target_tokenizer is not None:
+        make_directory(directory / "target")
         files += loaded.target_tokenizer.save(directory / "target")
     for name, content in (("generation", loaded.generation), ("preprocessor", loaded.preprocessor)):
         if content:

@@ -77,12 +77,14 @@ def tag(loaded: Loaded, console: Console) -> None:
 def draw(loaded: Loaded, file: Path) -> None:
     """Every head of the last layer on the sentence."""
     import math
+    from io import BytesIO
 
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    from multihead.data.disk import write_bytes
     from multihead.watch import watch
 
     with watch(loaded.model) as seen:
@@ -104,5 +106,7 @@ def draw(loaded: Loaded, file: Path) -> None:
             axis.set_yticks(range(len(words)), words, fontsize=7)
     figure.suptitle("What the heads of the last layer look at (rows: queries, columns: keys)")
     figure.tight_layout()
-    figure.savefig(file, dpi=100)
+    picture = BytesIO()
+    figure.savefig(picture, dpi=100)
+    write_bytes(file, picture.getvalue())
     plt.close(figure)

@@ -75,6 +75,7 @@ def run_training(run: RunFile, *, fresh: bool = False, json: bool = False) -> in
     """Train with a live line, score, report; the exit code."""
     from rich.console import Console
 
+    from multihead.data.disk import write_bytes
     from multihead.report.console import show
     from multihead.report.of_run import collector_of, facts_of, together
     from multihead.report.page import page
@@ -100,9 +101,9 @@ def run_training(run: RunFile, *, fresh: bool = False, json: bool = False) -> in
         every = {subject.name: facts_of(training, subject, scorers, mistakes, *line) for subject in scored}
         if several := len(training.subjects) > 1:
             for name, facts in every.items():
-                (training.out / f"report-{name}.html").write_text(page(facts), encoding="utf-8")
+                write_bytes(training.out / f"report-{name}.html", page(facts).encode())
         whole = together(training, every) if several else every[""]
-        (training.out / "report.html").write_text(page(whole), encoding="utf-8")
+        write_bytes(training.out / "report.html", page(whole).encode())
     if json:
         print((training.out / "metrics.json").read_text(encoding="utf-8"))
     else:

@@ -55,6 +55,17 @@ def read_json(path: Path, limit: int = JSON_LIMIT) -> dict[str, Any]:
     return parse_json(read_text(path, limit), str(path))
 
 
+def read_own_json(path: Path) -> dict[str, Any]:
+    """As `read_json`, of a file that we wrote and that the caller replaces or passes over if it is damaged.
+
+    The error says where and what, without the fix at its end: there is nothing that the user must do.
+    """
+    try:
+        return read_json(path)
+    except ValueError as error:
+        raise ValueError(str(error).rpartition("; ")[0] or str(error)) from None
+
+
 def parse_json(text: str, where: str) -> dict[str, Any]:
     """As `read_json`; `where` is what the error names."""
 
@@ -107,7 +118,9 @@ def name_file_in_errors(path: Path, size: int | None = None, after: str = "") ->
     try:
         yield
     except OSError as error:
-        place = error.filename if isinstance(error.filename, str) and size is None else path
+        # Of a file in a tree that is removed, the system was given the name alone.
+        known = size is None and isinstance(error.filename, str) and os.path.dirname(error.filename)
+        place = error.filename if known else path
         why = error.strerror or str(error)
         end = f"; {after}" if after else ""
         if error.errno in NO_ROOM:
@@ -177,9 +190,10 @@ def make_directory(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
 
-def open_own(path: Path, flags: int) -> int:
-    """Open a file of ours for writing in place, made if it is not there; never through a link of any kind."""
-    with name_file_in_errors(path):
+def open_own(path: Path, flags: int, size: int) -> int:
+    """Open a file of ours for writing `size` bytes in place, made if it is not there; never through a link of any
+    kind."""
+    with name_file_in_errors(path, size):
         try:
             handle = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
         except OSError as error:

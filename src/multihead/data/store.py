@@ -26,8 +26,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from multihead.data.disk import NO_ROOM, sha256, sync
+from multihead.data.disk import NO_ROOM, add_path, make_directory, sha256, sync
 from multihead.data.pipes import to_regular_file
+from multihead.data.seal import checksum
 
 VERSION = 3
 MANIFEST = "manifest.json"
@@ -35,7 +36,6 @@ BLOCK = 1 << 20
 GIVE_BACK = 128  # rows read; each touches up to 64 KiB of every file
 LARGE = 1 << 26  # bytes of a cache whose pages are given back
 TELL = 2.0  # seconds between words about a cache that is being filled
-STALE = 600  # seconds; an unlocked half-written cache older than this has no builder any more
 
 RowOf = Mapping[str, ArrayLike]
 log = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ def open(cache: str | Path, key: str) -> Store:
     try:
         manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
         seal = manifest.pop("seal")
-        if seal != _seal(manifest) or manifest["key"] != key or manifest["version"] != VERSION:
+        if seal != checksum(manifest) or manifest["key"] != key or manifest["version"] != VERSION:
             raise Damaged(f"{directory / MANIFEST}: not the manifest that was written for this key")
         for name, (size, digest) in manifest["files"].items():
             path = directory / name
@@ -127,10 +127,6 @@ def open(cache: str | Path, key: str) -> Store:
         raise Damaged(f"{directory}: {type(error).__name__}: {error}") from None
 
 
-def _seal(manifest: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
 def cached(
     cache: str | Path,
     key: str,
@@ -141,9 +137,12 @@ def cached(
     """The cache of this key: opened if it is whole, otherwise built from the rows that `build()` yields. quiet: these
     tell by themselves how far they are."""
     cache = Path(cache)
-    with suppress(Damaged):
+    try:
         return open(cache, key)
-    cache.mkdir(parents=True, exist_ok=True)
+    except Damaged as fault:
+        if os.path.lexists(cache / key):
+            log.warning("%s; the token cache is built again", fault)
+    make_directory(cache)
     sweep(cache)
     with _room(cache) as aside:
         write(aside, key, fields, build(), quiet)
@@ -157,25 +156,40 @@ def _fresh(cache: Path, prefix: str) -> Path:
     return directory
 
 
+def _locked_directory(cache: Path) -> tuple[Path, int]:
+    """A new directory and the handle that locks it; another one, if `sweep` took the first for litter before that."""
+    while True:
+        aside = _fresh(cache, ".building-")
+        with suppress(FileNotFoundError):
+            handle = os.open(aside, os.O_RDONLY)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if aside.exists():
+                return aside, handle
+            os.close(handle)
+
+
 @contextmanager
 def _room(cache: Path) -> Iterator[Path]:
     """A directory beside the caches, locked while its builder lives, gone afterwards."""
-    aside = _fresh(cache, ".building-")
-    handle = os.open(aside, os.O_RDONLY)
+    aside, handle = _locked_directory(cache)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
         yield aside
     except OSError as error:
+        written = sum(path.stat().st_size for path in aside.glob("*"))
+        shutil.rmtree(aside, ignore_errors=True)  # before asking what is free: it takes room itself
         if error.errno in NO_ROOM:
-            written = sum(path.stat().st_size for path in aside.glob("*"))
-            shutil.rmtree(aside, ignore_errors=True)
             raise OSError(
                 error.errno,
                 f"no room for the token cache: {written:,} bytes were written and more are needed, "
                 f"{shutil.disk_usage(cache).free:,} are free; free some space or choose another directory",
                 str(cache),
             ) from error
-        raise
+        if not str(error.filename).startswith(str(cache)):  # of what the rows are read from
+            raise
+        raise ValueError(
+            f"{error.filename}: the token cache cannot be written, after {written:,} bytes "
+            f"({error.strerror or error}); check the disk and who may write there"
+        ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
         os.close(handle)
@@ -194,20 +208,24 @@ def _publish(aside: Path, cache: Path, key: str) -> Store:
         try:
             return open(cache, key)
         except Damaged:  # what lies there is damaged: readers keep what they have mapped, the name becomes free
-            bad = _fresh(cache, ".damaged-")
-            with suppress(FileNotFoundError):
-                (cache / key).rename(bad / "was")
-            shutil.rmtree(bad, ignore_errors=True)
+            discard(cache, key)
     raise OSError(f"{cache / key}: cannot be put in place; is something writing into it?")
 
 
+def discard(cache: Path, key: str) -> None:
+    """Remove the cache of this key, if there is one: it is moved away first, so that nobody opens half of it."""
+    while os.path.lexists(cache / key):
+        bad = _fresh(cache, ".damaged-")
+        with suppress(FileNotFoundError):  # another was faster, or `sweep` has taken the new directory for litter
+            (cache / key).rename(bad / "was")
+        shutil.rmtree(bad, ignore_errors=True)
+
+
 def sweep(cache: Path) -> None:
-    """Remove what killed builders left: old, and locked by nobody."""
+    """Remove what killed builders left: it is locked by nobody."""
     for left in [*cache.glob(".building-*"), *cache.glob(".damaged-*")]:
         with suppress(OSError):
-            if time.time() - left.stat().st_mtime < STALE:
-                continue
-            handle = os.open(left, os.O_RDONLY)
+            handle = os.open(left, os.O_RDONLY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(left, ignore_errors=True)
@@ -241,7 +259,8 @@ def write(
         "files": files,
     }
     path = directory / MANIFEST
-    path.write_text(json.dumps(manifest | {"seal": _seal(manifest)}, indent=1), encoding="utf-8")
+    with add_path(path):
+        path.write_text(json.dumps(manifest | {"seal": checksum(manifest)}, indent=1), encoding="utf-8")
     for name in [*files, MANIFEST]:
         (directory / name).chmod(0o444)
         sync(directory / name)
@@ -261,7 +280,8 @@ class _File:
             self.flush()
 
     def flush(self) -> None:
-        self.file.write(self.held)
+        with add_path(self.path):
+            self.file.write(self.held)
         self.digest.update(self.held)
         self.size += len(self.held)
         self.held = bytearray()
@@ -288,7 +308,8 @@ class _Column:
                 if kind is None:
                     file.flush()
             finally:
-                file.file.close()
+                with add_path(file.path):
+                    file.file.close()
 
     def add(self, values: ArrayLike, row: int) -> None:
         given = np.asarray(values)

@@ -9,20 +9,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from multihead.data.disk import name_file_in_errors, open_own
+
 
 @contextmanager
 def only_writer(directory: Path) -> Iterator[None]:
     """Hold the directory, or say who does."""
-    directory.mkdir(parents=True, exist_ok=True)
-    handle = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    file = directory / ".lock"
+    with name_file_in_errors(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    holder = f"process {os.getpid()} on {socket.gethostname()}".encode()
+    handle = open_own(file, os.O_RDWR, len(holder))
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             who = os.pread(handle, 200, 0).decode(errors="replace").strip() or "another process"
             raise ValueError(f"{directory}: {who} is training here; stop it, or choose another out") from None
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        with name_file_in_errors(file, len(holder)):
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, holder, 0)
         yield
     finally:
         os.close(handle)

@@ -5,7 +5,6 @@ A run that was stopped, however, goes on from its newest whole checkpoint, bit f
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor
 
 from multihead.build import Loaded, save, trunk_of
-from multihead.data.disk import write_bytes, write_json
+from multihead.data.disk import make_directory, name_file_in_errors, remove_tree, write_bytes, write_json
 from multihead.machine import memory
 from multihead.machine.cpu_sharing import share_cpus
 from multihead.machine.threads import processors
@@ -99,7 +98,8 @@ class Training:
 
     def _claim(self, fresh: bool) -> None:
         """A directory of another run is not overwritten: the difference is shown."""
-        self.out.mkdir(parents=True, exist_ok=True)
+        with name_file_in_errors(self.out):
+            self.out.mkdir(parents=True, exist_ok=True)
         written = self.out / "run.toml"
         if not fresh and written.exists() and (changed := difference(read(written), self.run)):
             written_otherwise = all(one.startswith("decode.") for one in changed)
@@ -112,8 +112,7 @@ class Training:
     def _clear(self) -> None:
         """What an earlier run has left; the token cache knows by itself what it is good for."""
         for name in ("checkpoints", "best", "model", "tensorboard", "log.jsonl", "metrics.json", "run.toml"):
-            path = self.out / name
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            remove_tree(self.out / name)
 
     def __iter__(self) -> Iterator[Event]:
         with only_writer(self.out), closing(self.curves):
@@ -223,6 +222,7 @@ class Training:
 
     def _write(self, directory: Path) -> None:
         """The model; of several tasks, those that are not auxiliary, or the only such one as a model of its own."""
+        make_directory(directory)
         kept = {subject.name: subject.loaded for subject in self.subjects if not subject.auxiliary}
         name, first = next(iter(kept.items()))
         if len(kept) == 1:
@@ -326,7 +326,6 @@ class Training:
             "precision": self.plan.precision,
             "data": self.keys,
         }
-        self.curves.flush()
         options = self.run.train
         every = options.save_every if options.average == "last" else 1
         saved = checkpoints.save(self.out / "checkpoints", step, tensors, state, options.keep, every)
