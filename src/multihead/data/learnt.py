@@ -1,22 +1,25 @@
 """A learnt tokenizer kept beside the token cache, so that a run that goes on need not learn it again.
 
-One JSON file, named by the content of everything that it was learnt from; written aside and renamed. One that is
-damaged is learnt again.
+One JSON file with a checksum of itself, named by the content of everything that it was learnt from; written aside and
+renamed. One that is damaged is learnt again.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 
 from multihead.data import store
-from multihead.data.disk import read_json, write_json
+from multihead.data.disk import make_directory, read_own_json, write_json
 from multihead.data.foreign import calm
+from multihead.data.seal import seal, unseal
 from multihead.data.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
 
 
 def learnt(
@@ -31,16 +34,19 @@ def learnt(
     """From the cache if it has it. files, settings: all that decides which texts these are."""
     made = {"kind": kind, "vocab": vocab, "lowercase": lowercase, "tokenizers": tokenizers.__version__}
     path = cache / f"tokenizer-{store.key(files, b'', {**settings, **made})}.json"
-    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        return _opened(path)
+    try:
+        if path.exists():
+            return _opened(path)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        log.warning("%s; the tokenizer is learnt again", error if str(path) in str(error) else f"{path}: {error}")
     found = Tokenizer.train(texts(), kind, vocab, lowercase=lowercase)
-    cache.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"named": found.named, "tokenizer": found.inner.to_str()})
+    make_directory(cache)
+    write_json(path, seal({"named": found.named, "tokenizer": found.inner.to_str()}))
     return _opened(path)  # as every later run will see it, to the last digit
 
 
 def _opened(path: Path) -> Tokenizer:
-    kept = read_json(path)
+    kept = unseal(read_own_json(path), str(path), ("named", "tokenizer"))
     with calm(str(path)):
         inner = tokenizers.Tokenizer.from_str(kept["tokenizer"])
     return Tokenizer(inner, {str(name): str(token) for name, token in kept["named"].items()})

@@ -19,7 +19,9 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 
 def checksum(record: Mapping[str, Any]) -> str:
     """Return the SHA-256 of a record's content, whatever the order of its keys and the white space of its file."""
-    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+    # As it comes back from a file: there, keys that were numbers are strings, and sort otherwise.
+    plain = json.loads(json.dumps(record))
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def seal(record: Mapping[str, Any]) -> dict[str, Any]:

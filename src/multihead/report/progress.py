@@ -170,7 +170,9 @@ def reading(console: Console, what: str = "reading the data", every: float = EVE
             def emit(self, record: logging.LogRecord) -> None:
                 nonlocal said
                 text = Text(record.getMessage())
-                if console.is_terminal:
+                if record.levelno >= logging.WARNING:  # of a fault that was mended: it stays on the screen
+                    console.print(text, soft_wrap=True)
+                elif console.is_terminal:
                     status.update(text)
                 elif time.monotonic() - said >= every:
                     said = time.monotonic()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from multihead.train.checkpoints import opened, restore, weights
+from multihead.train.checkpoints import Kept, opened, restore, weights
 
 
 def copied(model: nn.Module) -> dict[str, Tensor]:
@@ -31,8 +31,11 @@ def averaged(steps: Sequence[int], keep: int, every: int) -> list[int]:
     return [*due[len(due) - min(keep - 1, len(due)) :], steps[-1]]
 
 
-def mean(directory: Path, steps: Sequence[int]) -> tuple[dict[str, Tensor], list[int], list[str]]:
+def mean(
+    directory: Path, steps: Sequence[int], check: Callable[[Kept, Path], None] = lambda kept, path: None
+) -> tuple[dict[str, Tensor], list[int], list[str]]:
     """The mean of checkpoints, opened one after the other; which were whole, and what is wrong with the others.
+    check: raises ValueError of one that is whole, but of another run.
 
     Summed in float64, so that what never changed comes out as it was.
     """
@@ -42,10 +45,12 @@ def mean(directory: Path, steps: Sequence[int]) -> tuple[dict[str, Tensor], list
     wrong: list[str] = []
     for step in steps:
         try:
-            kept = opened(directory / f"step-{step}").tensors["model"]
-        except ValueError as error:
+            checkpoint = opened(directory / f"step-{step}")
+            check(checkpoint, directory / f"step-{step}")
+        except (ValueError, OSError) as error:
             wrong.append(str(error))
             continue
+        kept = checkpoint.tensors["model"]
         total = {name: tensor.double() + total[name] if used else tensor.double() for name, tensor in kept.items()}
         used.append(step)
     return {name: (tensor / len(used)).to(kept[name].dtype) for name, tensor in total.items()}, used, wrong

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from multihead.data.disk import (
     make_directory,
     name_file_in_errors,
-    read_json,
+    read_own_json,
     remove_tree,
     sha256,
     sync,
@@ -108,7 +108,7 @@ def states(directory: Path) -> Iterator[dict[str, Any]]:
         path = directory / f"step-{step}"
         with suppress(ValueError, OSError):
             check_file(path / STATE, read_manifest(path)[STATE])
-            yield read_json(path / STATE)
+            yield read_own_json(path / STATE)
 
 
 def read_manifest(path: Path) -> dict[str, str]:
@@ -116,7 +116,7 @@ def read_manifest(path: Path) -> dict[str, str]:
     file = path / MANIFEST
     if not file.is_file():
         raise ValueError(f"{path}: it has no {MANIFEST}")
-    manifest = unseal(read_json(file), str(file), ("step", "sha256"))
+    manifest = unseal(read_own_json(file), str(file), ("step", "sha256"))
     # Older manifests have no checksum of themselves; the directory's name says the step a second time.
     if type(manifest["step"]) is not int or f"step-{manifest['step']}" != path.name:
         raise ValueError(f"{file}: says step {str(manifest['step'])[:20]}, and the directory is {path.name}")
@@ -140,7 +140,7 @@ def opened(path: Path) -> Kept:
     for name, digest in sums.items():
         check_file(path / name, digest)
     tensors = {name[:-12]: read_safetensors(path / name) for name in sums if name.endswith(".safetensors")}
-    return Kept(int(path.name[5:]), tensors, read_json(path / STATE))
+    return Kept(int(path.name[5:]), tensors, read_own_json(path / STATE))
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:

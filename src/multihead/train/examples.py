@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from multihead.data import store
 from multihead.data.corpus import Corpus
-from multihead.data.disk import read_json, write_json
+from multihead.data.disk import read_own_json, write_json
 from multihead.data.epochs import Epochs
 from multihead.data.lengths import Lengths
 from multihead.data.read import Reading
+from multihead.data.seal import seal, unseal
 from multihead.data.sides import kept_together
 from multihead.data.split import VALID, drawn, is_valid, last_of
 from multihead.tasks import Task, Values, Window
@@ -200,9 +201,12 @@ def encoded(
         return task.learnt(rows() if teachers is None else teachers(rows, cache))
 
     beside = cache / f"{key}.json"  # what the cache does not say of itself
-    if teachers is not None and not beside.exists():
-        log.info("the teacher is asked; what it says is kept, so a run that is stopped goes on")
-    told = read_json(beside) if beside.exists() else _looked(task, learnt(), rows.reading)
+    found = _read_beside(beside)
+    if found is None:
+        store.discard(cache, key)  # what was left out of it, and why, is told by those who fill it
+        if teachers is not None:
+            log.info("the teacher is asked; what it says is kept, so a run that is stopped goes on")
+    told = _looked(task, learnt(), rows.reading) if found is None else found
 
     def build() -> Iterator[dict[str, Any]]:
         left: dict[str, list[Any]] = {}  # reason -> how many, and where the first one stands
@@ -219,7 +223,7 @@ def encoded(
             for window in windows:
                 yield {name: array.reshape(-1) for name, array in window.items()}
         told.update(left=left, cut=cut, read=str(rows.reading), inputs=Inputs(used, windowed, cut["rows"]))
-        write_json(beside, told)
+        write_json(beside, seal(told))
 
     dtypes = {name: np.dtype(dtype) for name, dtype in told["fields"].items()}
     kept = store.cached(cache, key, dtypes, build, quiet=teachers is not None)
@@ -229,6 +233,17 @@ def encoded(
         notes.append(f"{rows_:,} rows are longer than {task.size} tokens: {tokens:,} tokens at their ends are cut off")
     shapes = {name: tuple(shape) for name, shape in told["shapes"].items()}
     return Examples(kept, shapes, tuple(notes), told["read"], Inputs(*told["inputs"]) if "inputs" in told else None)
+
+
+def _read_beside(file: Path) -> dict[str, Any] | None:
+    """Return what was written beside a cache; None if nothing was, or if it is damaged, which is said."""
+    if not file.exists():
+        return None
+    try:
+        return unseal(read_own_json(file), str(file), ("shapes", "fields", "left", "read"), ("cut", "inputs"))
+    except (ValueError, OSError) as error:
+        log.warning("%s; the token cache is built again", error)
+        return None
 
 
 def windows_of(task: Task, values: Values) -> tuple[list[Window], str]:

@@ -5,6 +5,7 @@ A run that was stopped, however, goes on from its newest whole checkpoint, bit f
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -37,10 +38,13 @@ from multihead.train.log import Log
 from multihead.train.loop import Part, Plan, learn
 from multihead.train.lora import merge_updates
 from multihead.train.optimizer import adamw
+from multihead.train.resume import Origin, open_best, sweep_litter
 from multihead.train.rows import learn_rows, whole_tables
 from multihead.train.setup import Subject, set_up
 from multihead.train.speed import kept_precision, precision_of, stepping
 from multihead.train.turns import ordered
+
+log = logging.getLogger(__name__)
 
 MEAN = "mean"  # of the main scores of several tasks
 HELD = 0.5  # of the memory that may be used: beyond it, what was freed is given back
@@ -51,6 +55,7 @@ class Training:
 
     def __init__(self, run: RunFile, fresh: bool = False) -> None:
         self.run, self.out = run, Path(run.out)
+        self.notes: list[str] = []  # what is said before the first step
         self._claim(fresh)
         began = None if fresh else kept_precision(self.out / "checkpoints")
         memory.keep_freed()
@@ -80,7 +85,7 @@ class Training:
             for subject, windows in zip(self.subjects, data, strict=True)
         ]
         self.order, self.whose = ordered(data, [s.weight for s in self.subjects], self.plan, options.batch_tokens)
-        self.keys = [key for windows in data for key in windows.keys]
+        self.origin = Origin(run, [key for windows in data for key in windows.keys])
         self.validated = [s for s in self.subjects if "valid" in s.sides and not s.auxiliary]
         self.best: dict[str, Any] = {}
         self.average: dict[str, Tensor] | None = None  # of the steps so far (ema)
@@ -92,6 +97,7 @@ class Training:
         self.stop = False  # set from outside: save at the next step, and leave
         # Only now, when nothing is wrong with it: a run file with a fault must not hold its directory, or empty it.
         with only_writer(self.out):
+            sweep_litter(self.out)
             if fresh:
                 self._clear()
             write_bytes(self.out / "run.toml", write(run).encode())
@@ -101,13 +107,24 @@ class Training:
         with name_file_in_errors(self.out):
             self.out.mkdir(parents=True, exist_ok=True)
         written = self.out / "run.toml"
-        if not fresh and written.exists() and (changed := difference(read(written), self.run)):
+        if not fresh and written.exists() and (changed := difference(self._written(written), self.run)):
             written_otherwise = all(one.startswith("decode.") for one in changed)
             raise ValueError(
                 f"{self.out} holds a run with other settings ({'; '.join(changed)}); "
                 "choose another out, or start over with --fresh"
                 + ("; evaluate and predict take decode.* for a trained model" if written_otherwise else "")
             )
+
+    def _written(self, file: Path) -> RunFile:
+        """The settings of the run that is here; of a damaged file, those that the newest checkpoint holds."""
+        try:
+            return read(file)
+        except ValueError as error:
+            kept = next((state["run"] for state in checkpoints.states(self.out / "checkpoints") if "run" in state), "")
+            if not kept:
+                raise ValueError(f"{error}; mend it, choose another out, or start over with --fresh") from None
+            self.notes.append(f"{error}; the checkpoint has the run's settings too: written again")
+            return read(kept)
 
     def _clear(self) -> None:
         """What an earlier run has left; the token cache knows by itself what it is good for."""
@@ -128,18 +145,11 @@ class Training:
         start = 0
         if options.average == "ema":
             self.average = copied(self.model)
-        if self.note:
-            yield Note(self.note)
+        yield from (Note(note) for note in (*self.notes, self.note) if note)
         if kept is not None:
-            if kept.state.get("data", self.keys) != self.keys:
-                raise ValueError(
-                    f"{self.out}: the training data, its labels or its tokenizer have changed since step {kept.step}; "
-                    "start over with --fresh, or choose another out"
-                )
+            self.origin.check(kept, self.out / "checkpoints" / f"step-{kept.step}")
             start, self.best = kept.step, kept.state["best"]
-            if "step" in self.best and not (self.out / "best" / f"step-{self.best['step']}").exists():
-                self.best = {}
-                yield Note("the best model so far is gone from best/; it is chosen anew from here on")
+            yield from (Note(fault) for fault in self._open_best()[1])
             checkpoints.restore(self.model, kept.tensors["model"])
             checkpoints.restore_optimizer(optimizer, kept.tensors["optimizer"])
             if self.average is not None:
@@ -150,7 +160,8 @@ class Training:
             yield Resumed(start, wrong)
         elif wrong:
             yield Resumed(0, wrong)
-        self.log.cut(start)
+        if damaged := self.log.cut(start):
+            yield Note(damaged)
         each = options.eval_every or self._epoch()
         self.curves.begin(start)
         steps = learn(self.parts, optimizer, self.plan, self.order, start, self.whose)
@@ -180,6 +191,16 @@ class Training:
         epochs = self.run.train.epochs
         return max(1.0, self.order.steps / epochs) if epochs else self.order.epoch_steps
 
+    def _open_best(self) -> tuple[checkpoints.Kept | None, list[str]]:
+        """The best model, or the best one before it that is whole; lines about those that are not."""
+        self.best, kept, faults = open_best(self.out / "best", self.best, self.origin)
+        instead = (
+            f"the best before it, step {kept.step}, is used"
+            if kept
+            else "it is chosen anew: by the next evaluation, or the last weights are taken"
+        )
+        return kept, [f"{fault}; {instead}" for fault in faults]
+
     def _enough(self) -> bool:
         return 0 < self.run.train.patience <= self.best.get("stale", 0)
 
@@ -196,13 +217,8 @@ class Training:
     def _finish(
         self, replicates: int, told: Mapping[str, Callable[[Values, Prediction, bool], None]]
     ) -> dict[str, Scorer]:
-        if self.mean:
-            checkpoints.restore(self.model, self.mean)
-        elif self.best:
-            kept = checkpoints.opened(self.out / "best" / f"step-{self.best['step']}")
-            checkpoints.restore(self.model, kept.tensors["model"])
-        elif self.average is not None:
-            checkpoints.restore(self.model, self.average)
+        if (weights := self._chosen()) is not None:
+            checkpoints.restore(self.model, weights)
         self._check_finite(self.best.get("step", self.order.steps))
         merge_updates(self.model)
         whole_tables(self.model)
@@ -219,6 +235,18 @@ class Training:
         several = {"tasks": plain(self.scores)} if self.subjects[0].name else plain(self.scores)
         write_json(self.out / "metrics.json", {**of, **several})
         return scorers
+
+    def _chosen(self) -> Mapping[str, Tensor] | None:
+        """The weights to end with; None: those that the model has."""
+        if self.mean:
+            return self.mean
+        if self.best:
+            kept, faults = self._open_best()
+            for fault in faults:  # damaged since this run began
+                log.warning("%s", fault)
+            if kept is not None:
+                return kept.tensors["model"]
+        return self.average
 
     def _write(self, directory: Path) -> None:
         """The model; of several tasks, those that are not auxiliary, or the only such one as a model of its own."""
@@ -287,7 +315,8 @@ class Training:
                 self.best |= {"step": step, "score": known(scores[main].value), "loss": loss_of(scores)}
                 # Older ones stay until no checkpoint speaks of them.
                 tensors = {"model": checkpoints.weights(self.model)}
-                checkpoints.save(self.out / "best", step, tensors, self.best, keep=sys.maxsize)
+                state = {"best": self.best, **self.origin.state}
+                checkpoints.save(self.out / "best", step, tensors, state, keep=sys.maxsize)
         found = {name: known(score.value) for name, score in scores.items()}
         self.log.add({"step": step, "valid": found})
         self.curves.add(step, {f"valid/{name}": score.value for name, score in scores.items()})
@@ -300,7 +329,7 @@ class Training:
         """
         options, directory = self.run.train, self.out / "checkpoints"
         chosen = averaged(checkpoints.steps(directory), options.keep, options.save_every)
-        tensors, chosen, wrong = mean(directory, chosen)
+        tensors, chosen, wrong = mean(directory, chosen, self.origin.check)
         yield from (Note(f"left out of the mean: {fault}") for fault in wrong)
         if not self.validated:
             self.mean, self.mean_of = tensors, chosen
@@ -324,7 +353,7 @@ class Training:
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
             "precision": self.plan.precision,
-            "data": self.keys,
+            **self.origin.state,
         }
         options = self.run.train
         every = options.save_every if options.average == "last" else 1
