@@ -433,3 +433,22 @@ def test_memory_does_not_grow_with_the_file(name: str, tmp_path: Path) -> None:
         tracemalloc.stop()
         assert count >= rows - 1
     assert peaks[1] < 1.3 * peaks[0] + 50_000
+
+
+def test_one_sentence_of_another_scheme_is_one_rejected_row(tmp_path: Path) -> None:
+    sentence = "Ada\tB-PER\nJones\tI-PER\nleft\tO\n\n"
+    file = tmp_path / "mixed.conll"
+    file.write_text(sentence * 20 + "Ada\tU-PER\nleft\tO\n\n" + sentence * 29)
+    reading = records(file, task="ner")
+    assert len(list(reading)) == 49
+    assert [(fault.line, fault.code) for fault in reading.rejected] == [(81, "unknown tag prefix")]
+    file.write_text(sentence * 8 + "Ada\tU-PER\nleft\tO\n\n" * 2)
+    with pytest.raises(ValueError, match=r"mixed\.conll:33: the tags mix schemes: .*ner\.scheme"):
+        list(records(file, task="ner"))
+
+
+def test_spaces_of_conllu_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "a.conllu"
+    file.write_text("1\tRome\tB-LOC\tSpaceAfter=No\n2\t.\tO\t_\n\n")
+    (row,) = records(file, format="conll", columns={"tokens": "2", "tags": "3"})
+    assert row.values["spaces"] == [False, True]

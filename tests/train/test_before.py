@@ -417,3 +417,14 @@ def test_several_labels_that_are_always_one_are_told(tmp_path: Path, other: list
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     run_file = read(made(tmp_path, "task = 'classify'", f"train = '{data}'\n[classify]\nmulti_label = true"))
     assert [finding.code for finding in set_up_or_refused(run_file)[""]] == codes
+
+
+def test_training_stops_at_rejected_rows_as_check_does(tmp_path: Path) -> None:
+    sentence = "Ada\tB-PER\nleft\tO\n\n"
+    data = tmp_path / "train.conll"
+    data.write_text(sentence * 8 + "Ada\tX-PER\nleft\tO\n\n" * 2)
+    text = f'task = "ner"\nout = "{tmp_path / "out"}"\n[data]\ntrain = "{data}"\n[ner]\nscheme = "BIO"\n'
+    with pytest.raises(ValueError, match=r"train: 2 of 10 rows are not used: unknown tag prefix.*train\.conll:25"):
+        read_all(read(text))
+    findings = check(records(data, task="ner", scheme="BIO"), task="ner")
+    assert any(finding.level == "stop" and "2 of 10" in finding.message for finding in findings)

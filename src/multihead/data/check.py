@@ -92,15 +92,22 @@ def check(
     return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
 
+def find_rejected(name: str, rows: Reading) -> list[Finding]:
+    """What the reader rejected, once all rows were read; training stops at the same as `check`."""
+    findings = []
+    for code, count in rows.rejected.reasons.items():
+        level = "note" if code == "empty line" else "stop" if count > REJECTED * rows.rows else "warn"
+        kind = "broken tags" if code in TAG_CODES else "empty rows" if "empty" in code else "rejected rows"
+        message = f"{name}: {count:,} of {rows.rows:,} rows are not used: {code}"
+        findings.append(_listed(Finding(level, kind, message), rows.rejected, code))
+    return findings
+
+
 def _reading(side: Side, rows: Iterable[Record]) -> list[Finding]:
     """What the reader rejected or tolerated."""
     findings = []
     if isinstance(rows, Reading):
-        for code, count in rows.rejected.reasons.items():
-            level = "note" if code == "empty line" else "stop" if count > REJECTED * rows.rows else "warn"
-            name = "broken tags" if code in TAG_CODES else "empty rows" if "empty" in code else "rejected rows"
-            message = f"{side.name}: {count:,} of {rows.rows:,} rows are not used: {code}"
-            findings.append(_listed(Finding(level, name, message), rows.rejected, code))
+        findings += find_rejected(side.name, rows)
         for code, count in rows.repaired.reasons.items():
             name = "broken tags" if code in TAG_CODES else "tolerated"
             findings.append(_listed(Finding("note", name, f"{side.name}: {count:,} × {code}"), rows.repaired, code))

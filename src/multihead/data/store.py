@@ -30,7 +30,7 @@ from multihead.data.disk import NO_ROOM, add_path, make_directory, sha256, sync
 from multihead.data.pipes import to_regular_file
 from multihead.data.seal import checksum
 
-VERSION = 3
+VERSION = 4
 MANIFEST = "manifest.json"
 BLOCK = 1 << 20
 GIVE_BACK = 128  # rows read; each touches up to 64 KiB of every file

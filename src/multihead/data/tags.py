@@ -23,6 +23,7 @@ SCHEMES = ("IOB1", "BIO", "BILOU", "BMES", "plain")
 LETTERS = frozenset("BILUESMW")
 SAME = {"L": "L", "E": "L", "U": "U", "S": "U", "W": "U", "B": "B", "I": "I", "M": "I"}
 RARE = 0.05  # of all entity starts: fewer than this written the other way are slips, more are a mixed file
+CLOSERS = frozenset("LEUSW")  # letters that end an entity in schemes that mark its end
 COVERED = 0.99  # of the tags, by the letters of one scheme
 
 
@@ -71,7 +72,17 @@ class Survey:
                 if (before[0] == "O" or before[1] != kind) and letter in "BI":
                     self.evidence[f"{letter} opens"] += 1
                     self.first.setdefault(f"{letter} opens", line)
+            self._close(before[0], letter, line)
             before = (letter, kind)
+        self._close(before[0], "O", 0)
+
+    def _close(self, before: str, letter: str, line: int) -> None:
+        """Count entities that end as BIO has them, without a mark, and marks of BILOU's or BMES's end."""
+        if before in ("B", "I", "M") and letter not in ("I", "M", "L", "E"):
+            self.evidence["left open"] += 1
+        if letter in CLOSERS:
+            self.evidence["closed"] += 1
+            self.first.setdefault("closed", line)
 
 
 def scheme_of(survey: Survey, file: str) -> str:
@@ -81,18 +92,26 @@ def scheme_of(survey: Survey, file: str) -> str:
     seen = survey.letters.total()
     if not seen:
         return "BIO"
+    open_ends, closed = survey.evidence["left open"], survey.evidence["closed"]
+    if closed <= RARE * (open_ends + closed):  # a few sentences of another scheme are rejected, each with its line
+        return _iob1_or_bio(survey, file)
+    if open_ends > closed:  # where fewer do not close, their sentences are rejected: `check` and training count them
+        raise _mixed(survey, file, survey.first["closed"])
     covered = {name: sum(survey.letters[c] for c in alphabet) / seen for name, alphabet in ALPHABETS.items()}
     name = max(covered, key=lambda name: covered[name])  # the first, so the smallest, among equals
     if covered[name] < COVERED:
-        places = ", ".join(f"{c}- ({n}, first at {file}:{survey.first[c]})" for c, n in survey.letters.most_common())
-        line = min(survey.first[c] for c in survey.letters if c not in ALPHABETS[name])
-        raise ValueError(
-            f"{file}:{line}: the tags mix schemes: {places}; mend the file, or say which: "
-            'ner.scheme = "BIO", "BILOU" or "BMES" (sentences with other tags are then refused)'
-        )
-    if name != "BIO":
-        return "BILOU" if name == "BIOES" else name
-    return _iob1_or_bio(survey, file)
+        raise _mixed(survey, file, min(survey.first[c] for c in survey.letters if c not in ALPHABETS[name]))
+    if name == "BIO":
+        return _iob1_or_bio(survey, file)
+    return "BILOU" if name == "BIOES" else name
+
+
+def _mixed(survey: Survey, file: str, line: int) -> ValueError:
+    places = ", ".join(f"{c}- ({n}, first at {file}:{survey.first[c]})" for c, n in survey.letters.most_common())
+    return ValueError(
+        f"{file}:{line}: the tags mix schemes: {places}; mend the file, or say which: "
+        'ner.scheme = "BIO", "BILOU" or "BMES" (sentences with other tags are then refused)'
+    )
 
 
 def _iob1_or_bio(survey: Survey, file: str) -> str:
