@@ -14,6 +14,7 @@ from rich.console import Console
 
 from multihead.cli.check import set_up_or_refused
 from multihead.cli.train import announce
+from multihead.data.check import check
 from multihead.data.read import records
 from multihead.run import read
 from multihead.scores import Score
@@ -428,3 +429,17 @@ def test_training_stops_at_rejected_rows_as_check_does(tmp_path: Path) -> None:
         read_all(read(text))
     findings = check(records(data, task="ner", scheme="BIO"), task="ner")
     assert any(finding.level == "stop" and "2 of 10" in finding.message for finding in findings)
+
+
+@pytest.mark.parametrize("side", ["train", "valid"])
+def test_training_without_labels_stops_at_rejected_rows_too(tmp_path: Path, side: str) -> None:
+    good, faulty = tmp_path / "good.jsonl", tmp_path / "faulty.jsonl"
+    rows = [{"source": f"word {i}", "target": f"wort {i}"} for i in range(40)]
+    good.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    faulty.write_text("".join(json.dumps(rows[i] if i % 5 else {"source": "word"}) + "\n" for i in range(40)))
+    files = {"train": good, "valid": good, side: faulty}
+    data = "".join(f'{name} = "{file}"\n' for name, file in files.items())
+    text = made(tmp_path, "task = 'translate'", data)
+    for _ in range(2):  # what the first start leaves behind hides nothing from the second
+        with pytest.raises(ValueError, match=rf"{side}: 8 of 40 rows are not used: missing key.*faulty\.jsonl:1"):
+            run(text)

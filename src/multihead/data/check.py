@@ -103,6 +103,14 @@ def find_rejected(name: str, rows: Reading) -> list[Finding]:
     return findings
 
 
+def raise_rejected(name: str, rows: Reading) -> None:
+    """Raise ValueError where so many rows were rejected that `check` stops; all rows must have been read."""
+    stop = next((finding for finding in find_rejected(name, rows) if finding.level == "stop"), None)
+    if stop is not None:
+        first = f"; the first: {stop.examples[0]}" if stop.examples else ""
+        raise ValueError(f"{stop.message}{first}; mend the rows or take them out (multihead check lists them)")
+
+
 def _reading(side: Side, rows: Iterable[Record]) -> list[Finding]:
     """What the reader rejected or tolerated."""
     findings = []

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multihead.data import store
+from multihead.data.check import raise_rejected
 from multihead.data.corpus import Corpus
 from multihead.data.disk import read_own_json, write_json
 from multihead.data.epochs import Epochs
@@ -166,12 +167,13 @@ def examples_of(
     if task.running:
         stores = [running(task, part, cache, key) for part, key in zip(parts, keys, strict=True)]
         return Text([kept.values["tokens"] for kept in stores], task.size, weights)
-    found = [encoded(task, part, cache, key, teachers) for part, key in zip(parts, keys, strict=True)]
+    counted = "" if task.labels else "train"  # with labels, all rows were read and counted before
+    found = [encoded(task, part, cache, key, teachers, counted) for part, key in zip(parts, keys, strict=True)]
     if beside is not None:
         assert teachers is not None
         named = [Path(file) for file, _, _ in beside.reading.sources]
         key = cache_key(named, task, "unlabelled", beside.reading.how, teachers)
-        further = encoded(task, beside, cache, key, teachers.alone)
+        further = encoded(task, beside, cache, key, teachers.alone, "unlabelled")
         found.append(replace(further, read=f"unlabelled: {further.read}"))
         weights = [*(weights or [1.0]), 1.0]
     return found[0] if weights is None else Mixed(found, weights)
@@ -184,6 +186,7 @@ def running(task: Task, rows: Side, cache: Path, key: str) -> store.Store:
     def build() -> Iterator[dict[str, Any]]:
         for values in task.learnt(rows()):
             yield {"tokens": task.encode(values)[0]["tokens"]}
+        raise_rejected("train", rows.reading)  # as in `encoded`
 
     return store.cached(cache, key, {"tokens": dtype}, build)
 
@@ -194,8 +197,12 @@ def encoded(
     cache: Path,
     key: str,
     teachers: Callable[[Callable[[], Iterable[Values]], Path], Iterator[Values]] | None = None,
+    counted: str = "",
 ) -> Examples:
-    """The windows of all rows, from the cache if it has them. Rows of no use to training are left out, and told."""
+    """The windows of all rows, from the cache if it has them. Rows of no use to training are left out, and told.
+
+    counted: the name of the side whose rejected rows are counted here, where too many stop the run as `check` does.
+    """
 
     def learnt() -> Iterable[Values]:
         return task.learnt(rows() if teachers is None else teachers(rows, cache))
@@ -222,6 +229,8 @@ def encoded(
             used, windowed = used + 1, windowed + (len(windows) > task.readings)
             for window in windows:
                 yield {name: array.reshape(-1) for name, array in window.items()}
+        if counted:  # before the cache is complete: the next start would not see it
+            raise_rejected(counted, rows.reading)
         told.update(left=left, cut=cut, read=str(rows.reading), inputs=Inputs(used, windowed, cut["rows"]))
         write_json(beside, seal(told))
 

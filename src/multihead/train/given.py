@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice, takewhile
 from typing import Any
 
-from multihead.data.check import find_rejected
+from multihead.data.check import raise_rejected
 from multihead.data.passages import glanced
 from multihead.data.read import Reading, has_column, records
 from multihead.data.record import Found, Record, Row
@@ -78,8 +78,8 @@ def read_one(run: RunFile, name: str = "", weight: float = 1.0, auxiliary: bool 
         refuse_cells(readings["train"])
     kind = TASKS[str(run.task)].variant(options)
     labels = kind.learn(Side(readings["train"])(), **options)  # of all rows: those held out have labels too
-    if labels:
-        refuse_rejected("train", readings["train"])
+    if labels:  # without them, the rows are read when the token cache is filled, and counted there
+        raise_rejected("train", readings["train"])
     if labels and len(labels) < 2 and not options.get("score"):
         raise ValueError(f"{run.data.train}: every row has the label {labels[0]!r}; a classifier needs at least two")
     if options.get("positive") and len(labels) > 2:
@@ -90,9 +90,17 @@ def read_one(run: RunFile, name: str = "", weight: float = 1.0, auxiliary: bool 
     for side in ("valid", "test"):
         if side in sides:
             refuse_unusable(sides[side], kind, labels, options)
-            if labels and side in readings:
-                refuse_rejected(side, readings[side])
+        if side in readings:
+            if not labels:  # else all rows have been read just now
+                count_rows(readings[side])
+            raise_rejected(side, readings[side])
     return Read(run, sides, readings, options, kind, labels, beside_of(run), name, weight, auxiliary)
+
+
+def count_rows(reading: Reading) -> None:
+    """Read all rows, so that the counts of the reading are those of its files."""
+    for _ in reading:
+        pass
 
 
 def refuse_cells(train: Reading) -> None:
@@ -101,14 +109,6 @@ def refuse_cells(train: Reading) -> None:
     if cells is not None:
         wanted = 'give JSONL or Parquet, "label": ["sport", "politics"]'
         raise ValueError(f"{cells}: classify.multi_label reads lists of labels, cells of tables are none; {wanted}")
-
-
-def refuse_rejected(name: str, reading: Reading) -> None:
-    """Data of which so many rows were rejected that `check` stops."""
-    stop = next((finding for finding in find_rejected(name, reading) if finding.level == "stop"), None)
-    if stop is not None:
-        first = f"; the first: {stop.examples[0]}" if stop.examples else ""
-        raise ValueError(f"{stop.message}{first}; mend the rows or take them out (multihead check lists them)")
 
 
 def refuse_unusable(side: Side, kind: type[Task], labels: Sequence[str], options: dict[str, Any]) -> None:
