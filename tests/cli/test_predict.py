@@ -19,6 +19,7 @@ from pyarrow import parquet
 from multihead.build import Loaded, load, save
 from multihead.cli.predict import Pipe, Source, inputs, of_rows, table
 from multihead.cli.rows import writing_as
+from multihead.data.notation import TagNotation
 from multihead.data.tokenizer import Tokenizer
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.models.families import own_config
@@ -164,6 +165,44 @@ def test_tables_for_ner(tmp_path: Path) -> None:
     code, found, _ = run(ner, str(tmp_path / "review.csv"), "tokens=review")  # in their place, not the end of the file
     assert (code, [answer["error"]["code"] for answer in found]) == (1, ["bad_input"] * 2)
     assert found[1]["error"]["message"] == "line 3: 'tokens' is a list of words; a text is called 'text'"
+
+
+@pytest.mark.parametrize("letters", ["BILU", "BMES"])
+def test_tags_are_answered_in_the_notation_of_the_file(tmp_path: Path, letters: str) -> None:
+    ner = made(tmp_path, "ner", ["O", "B-X", "I-X"])
+    first, inside, last, single = (f"{letter}-X" for letter in letters)
+    untold = {"tokens": ["很好", "film", "and", "a", "fine", "film", "poor"], "tags": ["O"] * 7}
+    tagged = {"tokens": ["a", "fine", "film", "很好", "cold"], "tags": [first, inside, last, "O", single]}
+    rows = [untold, tagged]
+    (tmp_path / "tagged.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pairs = (zip(row["tokens"], row["tags"], strict=True) for row in rows)
+    (tmp_path / "tagged.conll").write_text("\n\n".join("\n".join(map("\t".join, pair)) for pair in pairs) + "\n")
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "tagged.parquet")
+    _, plain, _ = run(ner, given="".join(json.dumps({"tokens": row["tokens"]}) + "\n" for row in rows).encode())
+    assert any(tag != "O" for answer in plain for tag in answer["tags"])
+    want = [TagNotation(letters).write(answer["tags"]) for answer in plain]
+    for ending in ("jsonl", "conll", "parquet"):
+        code, found, said = run(ner, str(tmp_path / f"tagged.{ending}"))
+        assert code == 0, said
+        assert [answer["tags"] for answer in found] == want
+        assert [answer["text"] for answer in found] == ["很好film and a fine film poor", "a fine film很好cold"]
+    piped = run(ner, given=json.dumps(tagged).encode())[1]
+    assert piped[0]["tags"] == want[1]
+
+
+def test_tags_that_are_wrong_do_not_hinder_an_answer(tmp_path: Path) -> None:
+    ner = made(tmp_path, "ner", ["O", "B-X", "I-X"])
+    (tmp_path / "mixed.conll").write_text("a O\nfine U-X\nfilm I-X\n\npoor B-X\nand X-Y\n")
+    code, found, said = run(ner, str(tmp_path / "mixed.conll"))
+    assert (code, len(found)) == (0, 2), said
+
+
+def test_columns_of_a_user_are_not_taken_for_ours(tmp_path: Path) -> None:
+    ner = made(tmp_path, "ner", ["O", "B-X", "I-X"])
+    plain = {"tokens": ["a", "fine", "film"]}
+    odd = {**plain, "shown": 1, "at": 2, "notation": "BMES", "belief": "x", "file": 3}
+    _, found, said = run(ner, given="".join(json.dumps(row) + "\n" for row in (plain, odd)).encode())
+    assert found[0] == found[1], said
 
 
 def test_words_a_line_are_read_as_sentences(tmp_path: Path) -> None:

@@ -15,16 +15,19 @@ from hypothesis import strategies as st
 
 import multihead as mh
 from multihead.build import create, save, with_readout
+from multihead.data.notation import TagNotation
 from multihead.data.tokenizer import Tokenizer
 from multihead.heads.judge import examples, score, spoken, work
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.models.crf import Chain, surprise
+from multihead.run import read as read_run
 from multihead.tasks import Batch, Ner
 from multihead.tasks.ner import TagScorer
 from multihead.tasks.predict import evaluate, predictions, read
 from multihead.tasks.words import neighbours, stretches
 from multihead.train.loop import Plan, fit
 from multihead.train.optimizer import adamw
+from multihead.train.training import Training
 
 WORDS = ["Ada", "Bo", "Jones", "visited", "Rome", "Oslo", "."]
 
@@ -361,3 +364,63 @@ def test_half_of_a_token_is_no_right_entity() -> None:
         prediction = {"text": "Ada-Jo left", "entities": [{**whole, "end": end}], "tags": ["B-PER", "O"]}
         assert scorers[-1].add(values, prediction, 0) == (end == 6)
     assert [scorer.result()["strict.f1"].value for scorer in scorers] == [1.0, 0.0]
+
+
+TOKEN = st.text(alphabet="aB1.,'\"(-%年京，。é\u0301\u3000 \U0001f600", min_size=1, max_size=4).filter(str.strip)
+
+
+@pytest.fixture(scope="module")
+def talkative() -> tuple[Model, Ner]:
+    """What it says does not matter, but it says much."""
+    model, task, _ = make(size=24)
+    with torch.no_grad():
+        model.readout.scores.weight.mul_(40)
+    return model, task
+
+
+@given(st.data())
+def test_offsets_are_of_the_text_that_a_prediction_holds(talkative: tuple[Model, Ner], data: st.DataObject) -> None:
+    model, task = talkative
+    tokens = data.draw(st.lists(TOKEN, min_size=1, max_size=12))
+    values: dict[str, Any] = {"tokens": tokens}
+    if data.draw(st.booleans()):
+        values["spaces"] = data.draw(st.lists(st.booleans(), min_size=len(tokens), max_size=len(tokens)))
+    ((_, found),) = predictions(model, task, [task.checked(task.asked(values), "here")])
+    at = 0
+    for token in tokens:  # all tokens stand in the text, in their order, with spaces between them at most
+        assert found["text"][at:].lstrip(" ").startswith(token.lstrip(" "))
+        at = found["text"].index(token, at) + len(token)
+    assert not found["text"][at:]
+    assert len(found["tags"]) == len(tokens)
+    for entity in found["entities"]:
+        assert found["text"][entity["start"] : entity["end"]] == entity["text"]
+        assert entity["text"] == entity["text"].strip(" ")
+    ((_, raw),) = predictions(model, task, [{"text": found["text"]}])
+    assert raw["entities"] == found["entities"]  # the offsets that a user gets of the same text
+
+
+def test_answers_are_in_the_notation_of_the_inputs_tags(tmp_path: Path) -> None:
+    """Of files, of lists and of streams; inputs without tags are answered as the training data is written."""
+    train = tmp_path / "train.conll"
+    tags = ["B-PER", "E-PER", "O", "S-LOC", "O"], ["B-PER", "M-PER", "E-PER", "O"]
+    words = row(0)["tokens"], ["Ada", "Bo", "Jones", "."]
+    both = [zip(*pair, strict=True) for pair in zip(words * 20, tags * 20, strict=True)]
+    train.write_text("\n\n".join("\n".join(map("\t".join, rows)) for rows in both) + "\n")
+    run = RUN.format(out=tmp_path / "out", data=train).replace("crf = true", "")
+    run = run.replace("[tokenizer]", f'valid = "{train}"\n[tokenizer]').replace("save_every = 3\n", "lr = 1e-2\n")
+    training = Training(read_run(run))
+    for _ in training:
+        pass
+    training.finish(replicates=0)
+    model = mh.load(tmp_path / "out" / "model")
+    tokens = {"tokens": ["Ada", "Bo", "Jones", "."]}
+    bio = model({**tokens, "tags": ["B-LOC", "I-LOC", "O", "B-LOC"]})["tags"]
+    assert set(bio) <= set(training.subjects[0].task.labels)
+    assert set(bio) != {"O"}
+    assert model(tokens)["tags"] == TagNotation("BMES").write(bio) != bio
+    for letters in ("BIIB", "IIII", "BILU", "BIES", "BMES"):
+        right = TagNotation(letters).write(bio)
+        given = {**tokens, "tags": [*(f"{letter}-LOC" for letter in letters[:3]), "O"]}
+        assert model(given)["tags"] == right
+        assert [answer["tags"] for answer in model([tokens, given])] == [right, right]
+        assert [answer["tags"] for answer in model(iter([given, tokens]))] == [right, right]

@@ -129,6 +129,9 @@ class Loaded:
 
     def _predict(self, inputs: Iterable[str | Json]) -> Iterator[Prediction]:
         task = self.ready()
+        if not isinstance(inputs, Iterator):
+            inputs = list(inputs)
+            task.survey(inputs)
         rows = (task.checked(task.asked(given), f"input {number}") for number, given in enumerate(inputs))
         # While it is watched, one input at a time: batches are ordered by length, and recordings shall be by input.
         ahead = 1 if is_watched(self.model) else None

@@ -87,6 +87,8 @@ def predict(
     refused, first, count = 0, "", 0
     tally = Tally()
     try:
+        if source.size:
+            survey_tags(Path(file), task, settings)
         given = table(Path(file), task, named, settings) if rows else inputs(source, task, named, settings)
         answers = predictions(
             loaded.model, task, tally.count(given), ahead=ahead, strict=False, idle=idle, precision=loaded.precision
@@ -357,6 +359,22 @@ def table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str
                 yield Refused(EMPTY if row.code.startswith("empty") else "bad_row", f"line {row.line}: {row.reason}")
             elif isinstance(row, Repair) and row.code == HEADER:
                 print(f"multihead: {row}", file=sys.stderr)  # else answers would be one row off without a word
+
+
+def survey_tags(path: Path, task: Task, settings: dict[str, str]) -> None:
+    """Let a tagger answer in the notation of the tags that a file has, if it has some."""
+    from multihead.data.read import LISTS, records
+    from multihead.tasks.ner import Ner
+
+    if not isinstance(task, Ner):
+        return
+    with suppress(ValueError):  # a fault of the file is told in its turn
+        reading = records(path, columns=None, gold=False, **settings)
+        if reading.sources[0][1] == "conll":
+            next(iter(reading), None)
+            task.write_as(reading.notation)
+        elif reading.sources[0][1] in LISTS:
+            task.survey(record.values for record in reading)
 
 
 def inputs(source: Source, task: Task, named: dict[str, str], settings: dict[str, str]) -> Iterator[Values]:

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from multihead.data.lines import lines
+from multihead.data.notation import choose_notation
 from multihead.data.record import Found, Options, Record, Reject, Repair, Row
 from multihead.data.tags import Survey, is_span_tag, scheme_of, to_bio
 
@@ -40,21 +42,21 @@ class Sentence:
 
 
 def conll(path: Path, options: Options, found: Found) -> Iterator[Row]:
-    """Sentences as {tokens, tags (BIO), document}."""
+    """Sentences as {tokens, tags (BIO), document}; without gold, tags may be anything, and are left out."""
     shape = look(path, options)
     survey = Survey()
     for sentence in sentences(path, options.encoding, shape):
         survey.add((line, cells[shape.tag]) for line, cells in sentence.cells if len(cells) > shape.tag)
-    scheme = options.scheme or scheme_of(survey, str(path))
+    scheme = (options.scheme or scheme_of(survey, str(path))) if options.gold else None
     found.update(
-        delimiter=shape.delimiter, token_column=shape.token + 1, tag_column=shape.tag + 1, scheme=scheme,
-        letters=dict(survey.letters),
+        delimiter=shape.delimiter, token_column=shape.token + 1, tag_column=shape.tag + 1,
+        letters=dict(survey.letters), notation=choose_notation(survey, ""), **({"scheme": scheme} if scheme else {}),
     )  # fmt: skip
     for sentence in sentences(path, options.encoding, shape):
         yield from _rows(sentence, shape, scheme, str(path))
 
 
-def _rows(sentence: Sentence, shape: Shape, scheme: str, file: str) -> Iterator[Row]:
+def _rows(sentence: Sentence, shape: Shape, scheme: str | None, file: str) -> Iterator[Row]:
     first = sentence.cells[0][0]
     for line, cells in sentence.cells:
         if len(cells) not in shape.widths:
@@ -71,15 +73,17 @@ def _rows(sentence: Sentence, shape: Shape, scheme: str, file: str) -> Iterator[
             yield Reject(file, line, f"a NUL character; the sentence from line {first} is refused", "NUL character")
             return
     tokens = [cells[shape.token] for _, cells in sentence.cells]
-    tags, slips, fault = to_bio([cells[shape.tag] for _, cells in sentence.cells], scheme)
-    if fault is not None:
-        at, code, reason = fault
-        line = sentence.cells[at][0]
-        yield Reject(file, line, f"{reason}; the sentence from line {first} is refused", code)
-        return
-    for at, code, reason in slips:
-        yield Repair(file, sentence.cells[at][0], reason, code)
-    values = {"tokens": tokens, "tags": tags, "document": sentence.document}
+    values: dict[str, Any] = {"tokens": tokens, "document": sentence.document}
+    if scheme is not None:
+        tags, slips, fault = to_bio([cells[shape.tag] for _, cells in sentence.cells], scheme)
+        if fault is not None:
+            at, code, reason = fault
+            line = sentence.cells[at][0]
+            yield Reject(file, line, f"{reason}; the sentence from line {first} is refused", code)
+            return
+        for at, code, reason in slips:
+            yield Repair(file, sentence.cells[at][0], reason, code)
+        values["tags"] = tags
     glued = [any(UNSPACED in cell for cell in cells[shape.token + 1 :]) for _, cells in sentence.cells]
     if any(glued):
         values["spaces"] = [not behind for behind in glued]

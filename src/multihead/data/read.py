@@ -39,6 +39,7 @@ from multihead.data.detect import detect
 from multihead.data.documents import document
 from multihead.data.jsons import array, jsonl
 from multihead.data.lines import head_of
+from multihead.data.notation import choose_notation
 from multihead.data.parquet import parquet
 from multihead.data.plain import label_first, labelled, pairs, parallel, plain
 from multihead.data.record import Found, Ledger, Options, Record, Reject, Row
@@ -92,6 +93,12 @@ class Reading:
     def scheme(self) -> str | None:
         """The tag scheme that the files are written in (their records hold BIO), known once the loop has begun."""
         return " and ".join(sorted({f["scheme"] for f in self.found.values() if "scheme" in f})) or None
+
+    @property
+    def notation(self) -> str:
+        """The letters that the tags of all files are written with (`data.notation`); "": none, or several."""
+        seen = {found["notation"] for found in self.found.values() if found.get("notation")}
+        return seen.pop() if len(seen) == 1 else ""
 
     def __iter__(self) -> Iterator[Record]:
         """A loop left early leaves the counts of the rows it saw."""
@@ -207,7 +214,7 @@ def schemed(reader: Reader, path: Path, options: Options, found: Found) -> Itera
                 survey.add((row.line, tag) for tag in row.values["tags"])
         scheme = scheme_of(survey, str(path))
         options = replace(options, scheme=scheme)
-        found.update(scheme=scheme, letters=dict(survey.letters))
+        found.update(scheme=scheme, letters=dict(survey.letters), notation=choose_notation(survey, ""))
     yield from reader(path, options, found)
 
 

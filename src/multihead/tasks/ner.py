@@ -10,7 +10,7 @@ only sequences that BIO allows exist, in training as in prediction; the other pi
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from multihead.data.columns import strings
+from multihead.data.notation import BIO, TagNotation, are_bio, choose_notation
+from multihead.data.tags import Survey
 from multihead.data.tokenizer import Tokenizer
 from multihead.data.windows import owned, windows
 from multihead.models import Classes, Encoder, Model, TokenStem
@@ -57,7 +60,8 @@ from multihead.tasks.words import (
 
 class Ner(Task):
     """options: context: words of the document to show on either side; case: tell an uncased body how words are
-    written (through its token types); crf: learn which tag follows which."""
+    written (through its token types); crf: learn which tag follows which; notation: the letters of the training data's
+    tags, where these were not BIO."""
 
     name = "ner"
     inputs = ("tokens",)
@@ -70,6 +74,8 @@ class Ner(Task):
         going_on = (self.numbers.get(f"I-{tag[2:]}", n) if tag[1:2] == "-" else n for n, tag in enumerate(labels))
         self.inner = np.array([*going_on], dtype=np.int64)  # tag -> that of the pieces behind a word's first one
         self.moves = self.rules  # with a crf, `read` adds what the model has learnt
+        self.notation = TagNotation(options.get("notation", BIO))  # of answers, unless inputs have tags in another
+        self.seen_tags: Survey | None = Survey()  # of the inputs so far; None: all inputs were surveyed before
 
     @classmethod
     def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
@@ -109,13 +115,41 @@ class Ner(Task):
             body.stem.types = nn.Embedding.from_pretrained(table, freeze=False)
             body.config = replace(body.config, token_types=len(table))
 
+    def survey(self, inputs: Iterable[Any]) -> None:
+        """Learn the notation of the tags that inputs have; answers are written in it."""
+        tags = Survey()
+        for given in inputs:
+            self._see_tags(given, tags)
+        self.write_as(choose_notation(tags, self.notation.letters))
+
+    def write_as(self, letters: str) -> None:
+        """Write the tags of all answers in these letters (`data.notation`); "": as the training data has them."""
+        self.notation, self.seen_tags = TagNotation(letters) if letters else self.notation, None
+
+    def _see_tags(self, given: Any, survey: Survey) -> None:
+        column = self.options.get("columns", {}).get("tags", "tags")
+        tags = given.get(column, given.get("tags")) if isinstance(given, Mapping) else None
+        if isinstance(tags, list) and strings(tags):
+            survey.add((0, tag) for tag in tags)
+
+    def asked(self, given: Any) -> Any:
+        asked = super().asked(given)
+        if not isinstance(given, Mapping) or "tokens" not in asked:
+            return asked
+        if self.seen_tags is not None:  # a stream, of which nobody knows what comes
+            self._see_tags(given, self.seen_tags)
+            self.notation = TagNotation(choose_notation(self.seen_tags, self.notation.letters))
+        return {**asked, "notation": self.notation}
+
     def checked(self, given: Any, where: str) -> Values:
-        """Text, or words in `tokens`; of no document, unless it is named: inputs are not each other's context."""
+        """Text, or words in `tokens`; of no document, unless it is named: inputs are not each other's context. What
+        else an object holds is left out: rows have names of ours for what stands around them."""
         if isinstance(given, dict) and "tokens" in given:
             if not isinstance(given["tokens"], list) or not all(isinstance(word, str) for word in given["tokens"]):
                 raise ValueError(f"{where}: 'tokens' is a list of words; a text is called 'text'")
             check_filled({"tokens": given["tokens"]}, where)
-            return {"document": None, **given}
+            kept = {name: given[name] for name in ("tokens", "spaces", "document", "notation") if name in given}
+            return {"document": None, **kept}
         text = given.get("text") if isinstance(given, dict) else given
         if not isinstance(text, str):
             raise ValueError(f"{where}: ner takes a text, {{text: …}} or {{tokens: […]}}")
@@ -257,7 +291,11 @@ class Ner(Task):
         prediction: Prediction = {"entities": entities}
         if "tokens" in values:
             tokens = joined(values["tokens"], values.get("spaces"))[1]
-            prediction |= {"text": text, "tags": tags_of_tokens(tags, places, tokens)}
+            tags = tags_of_tokens(tags, places, tokens)
+            notation = values.get("notation")  # an object of ours: a user's column may have this name too
+            if isinstance(notation, TagNotation) and are_bio(self.labels):
+                tags = notation.write(tags)
+            prediction |= {"text": text, "tags": tags}
         elif plain:
             prediction |= {"tokens": words, "tags": tags}
         return prediction

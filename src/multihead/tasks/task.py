@@ -199,6 +199,9 @@ class Task(ABC):
         check_filled({name: given[name] for name in self.inputs}, where)
         return given
 
+    def survey(self, inputs: Iterable[Any]) -> None:  # noqa: B027 - most tasks answer each input alone
+        """See a user's inputs before the first of them is answered."""
+
     def asked(self, given: Any) -> Any:
         """A user's input; of an object, what is asked, by the task's columns or by the names that the training data
         had for them."""

@@ -13,6 +13,7 @@ from itertools import islice, takewhile
 from typing import Any
 
 from multihead.data.check import raise_rejected
+from multihead.data.notation import BIO
 from multihead.data.passages import glanced
 from multihead.data.read import Reading, has_column, records
 from multihead.data.record import Found, Record, Row
@@ -80,6 +81,8 @@ def read_one(run: RunFile, name: str = "", weight: float = 1.0, auxiliary: bool 
     labels = kind.learn(Side(readings["train"])(), **options)  # of all rows: those held out have labels too
     if labels:  # without them, the rows are read when the token cache is filled, and counted there
         raise_rejected("train", readings["train"])
+    if run.task == "ner" and (notation := readings["train"].notation) not in ("", BIO):
+        options["notation"] = notation  # answers are given in it
     if labels and len(labels) < 2 and not options.get("score"):
         raise ValueError(f"{run.data.train}: every row has the label {labels[0]!r}; a classifier needs at least two")
     if options.get("positive") and len(labels) > 2:
