@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from multihead.build.pooling import Pooling
 from multihead.data.columns import strings
 from multihead.data.record import Options
 from multihead.data.settled import settled
@@ -51,6 +52,7 @@ class Loaded:
     kept: dict[str, Tensor] = field(default_factory=dict)  # harmless tensors that the model does not need
     options: Json = field(default_factory=dict)  # of the task, and the window's size and overlap
     pruned: Json = field(default_factory=dict)  # what heads/pruning.py wrote about the model that this was cut from
+    pooling: Pooling = ""  # how its vectors were pooled in training, which a new classifier then does too
     precision: str = "fp32"  # what a task that reads computes in; weights are fp32
     tasks: tuple[str, ...] = ()  # of a trunk with several readouts: their names; `load(…, task=name)` opens one
 

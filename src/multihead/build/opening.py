@@ -12,6 +12,7 @@ from torch import Tensor
 
 from multihead.build.forms import architecture_of, family_of, join
 from multihead.build.loaded import Json, Loaded
+from multihead.build.pooling import Pooling, read_pooling
 from multihead.data.disk import read_json
 from multihead.data.tokenizer import Tokenizer
 from multihead.decode.settings import check_settings
@@ -118,6 +119,7 @@ def _open(
         kept=kept,
         options=told.get("options", {}),
         pruned=told.get("pruned", {}),
+        pooling=_pooling(told, path),
         tasks=tuple(told.get("tasks", {})),
     )
     return _with_task(whole, task, told, path, dtype)
@@ -244,6 +246,12 @@ def _check_decode(told: Json, file: Path) -> None:
         options = entry.get("options") if isinstance(entry, dict) else None
         if isinstance(options, dict) and options.get("decode") is not None:
             check_settings(options["decode"], f"{file}: ")
+
+
+def _pooling(told: Json, path: Path) -> Pooling:
+    """Of a bi-encoder that was trained here, the mean, as of all; else what the directory says."""
+    bi = told.get("task") == "match" and told.get("options", {}).get("kind") == "bi"
+    return "mean" if bi else read_pooling(path)
 
 
 def _optional(file: Path) -> Json:

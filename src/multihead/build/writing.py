@@ -14,6 +14,7 @@ from multihead.data.disk import make_directory, name_file_in_errors
 from multihead.models import Model, ModelConfig, manifest, several
 from multihead.models.crf import Chain
 from multihead.models.families import (
+    ARCHITECTURE,
     FAMILIES,
     Plan,
     construct,
@@ -107,7 +108,7 @@ def _described(loaded: Loaded) -> tuple[Json, Plan, str]:
                 written = _with_problem(written, loaded)
                 return {**written, **label_fields(loaded.labels, config), **_dtype_field(config, model)}, plan, ""
             reason = f"its readout is not {loaded.architecture}'s"
-        else:
+        elif loaded.architecture != ARCHITECTURE:  # else only its readout is our own
             reason = f"its shape is not {config['model_type']}'s: {difference(family, written, shape)}"
     if isinstance(model.readout, Chain):
         reason = "its readout is a conditional random field (ner.crf), which no family has"
@@ -128,11 +129,15 @@ def _own_shape(loaded: Loaded) -> str:
     if shape.decoder is None and (config.norm == "rms" or config.activation == "gelu_tanh"):  # Llama's, GPT-2's
         return "it is a language model that reads, every token with all others in sight, and no family there does"
     if config.positions != "learned" and (shape.encoder or config.positions != "rotary"):
-        keys.append('model.positions = "learned"')
+        keys.append("model.positions=learned")
     if config.norm_first != (shape.decoder is not None):
-        keys.append(f"model.norm_first = {str(not config.norm_first).lower()}")
+        keys.append(f"model.norm_first={str(not config.norm_first).lower()}")
     if readout_options(loaded.model.readout).get("over") == "mean":
-        keys.append(f'{loaded.task}.pool = "first"')
+        keys.append(f"{loaded.task}.pool=first")
+        if len(keys) == 1:
+            return (
+                f"it judges the mean of the tokens, and no classifier there does; trained with {keys[0]} it opens there"
+            )
     return f"its shape is our own; trained with {', '.join(keys)} it opens there" if keys else "its shape is our own"
 
 

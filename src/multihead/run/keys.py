@@ -222,7 +222,7 @@ class Classify(Section):
     class_weights: Literal["none", "balanced"] | dict[str, Positive] = key(
         "none", "none, balanced, or a table such as {rare = 5.0}"
     )
-    pool: Pool = key("auto", POOL)
+    pool: Pool = key("auto", POOL.replace("auto:", "auto: as its vectors were trained, else"))
 
 
 class Match(Section):

@@ -8,7 +8,7 @@ from multihead.models.families.labels import label_fields, labels_of
 from multihead.models.families.llama import LLAMA, MISTRAL, QWEN2
 from multihead.models.families.marian import MARIAN
 from multihead.models.families.mbart import MBART
-from multihead.models.families.own import OWN, own_config, own_plan, readout_options
+from multihead.models.families.own import ARCHITECTURE, OWN, own_config, own_plan, readout_options
 from multihead.models.families.roberta import ROBERTA, XLM_ROBERTA
 from multihead.models.families.t5 import T5
 from multihead.models.families.table import Family, Readout, Shape, difference
@@ -34,6 +34,7 @@ FAMILIES = {  # by config.json's model_type
 }
 
 __all__ = [
+    "ARCHITECTURE",
     "FAMILIES",
     "OWN",
     "Family",

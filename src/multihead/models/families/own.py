@@ -15,6 +15,7 @@ from multihead.models.families.weights import Plan, shape_of
 from multihead.models.readouts import Classes, Model, Vocabulary
 
 OWN = "multihead"  # model_type
+ARCHITECTURE = "Multihead"
 KINDS: dict[str, type[Classes] | type[Vocabulary] | None] = {
     "classes": Classes,
     "chain": Chain,
@@ -41,7 +42,7 @@ def own_config(model: Model) -> Json:
     encoder, decoder, shared = shape_of(model.body)
     return {
         "model_type": OWN,
-        "architectures": ["Multihead"],
+        "architectures": [ARCHITECTURE],
         "encoder": None if encoder is None else asdict(encoder),
         "decoder": None if decoder is None else asdict(decoder),
         "shared": shared,

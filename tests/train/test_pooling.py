@@ -1,0 +1,163 @@
+"""A classifier pools as the vectors of the model that it starts from were pooled in training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import multihead as mh
+from multihead.build.pooling import read_pooling
+from multihead.models import Classes
+from multihead.run import read
+from multihead.train.training import Training
+
+from .conftest import Runs, runs_of
+
+OLD = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False}
+CLS = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+TEXTS = ["a lovely film", "a dull plot, a poor end", "great"]
+
+
+def write_pooling(directory: Path, config: Any) -> Path:
+    """Add the file that sentence-transformers has for its pooling module."""
+    file = directory / "1_Pooling" / "config.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(config if isinstance(config, str) else json.dumps(config))
+    return file
+
+
+def pool_of(training: Training) -> str:
+    assert isinstance(training.model.readout, Classes)
+    return training.model.readout.over
+
+
+def train_from(runs: Runs, start: Path, *keys: str) -> Training:
+    return Training(read(runs.text("run", start, steps=3), keys))
+
+
+def finish(training: Training) -> Path:
+    for _ in training:
+        pass
+    training.finish(replicates=0)
+    return training.out / "model"
+
+
+@pytest.mark.parametrize(
+    ("config", "pooling"),
+    [
+        (OLD, "mean"),
+        ({"word_embedding_dimension": 384, **OLD, "include_prompt": True}, "mean"),
+        (CLS, "first"),
+        ({"pooling_mode": "mean"}, "mean"),
+        ({"pooling_mode": "cls"}, "first"),
+        ({"pooling_mode": ["cls", "mean"]}, "mean"),
+        ({"pooling_mode_lasttoken": True}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_mode_is_read_from_old_and_new_files(tmp_path: Path, config: dict[str, Any], pooling: str) -> None:
+    assert read_pooling(tmp_path) == ""
+    write_pooling(tmp_path, config)
+    assert read_pooling(tmp_path) == pooling
+
+
+@pytest.mark.parametrize(
+    ("config", "fault"),
+    [
+        ("{", "not JSON"),
+        ("[1]", "holds a list"),
+        ({"pooling_mode_mean_tokens": "yes"}, "pooling_mode_mean_tokens is neither true nor false"),
+        ({"pooling_mode_mean_tokens": 1}, "pooling_mode_mean_tokens is neither true nor false"),
+        ({"pooling_mode": 3}, "pooling_mode is no name"),
+        ({"pooling_mode": [["mean"]]}, "pooling_mode is no name"),
+        ({"pooling_mode": None}, "pooling_mode is no name"),
+    ],
+)
+def test_a_damaged_file_is_named_in_one_line(runs: Runs, config: Any, fault: str) -> None:
+    file = write_pooling(runs.bert(), config)
+    with pytest.raises(ValueError, match=fault) as error:
+        mh.load(runs.bert())
+    assert str(error.value).startswith(str(file))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "keys", "pool"),
+    [
+        (OLD, (), "mean"),
+        (OLD, ("classify.pool=auto",), "mean"),
+        (OLD, ("classify.pool=first",), "first"),
+        (CLS, (), "first"),
+        (CLS, ("classify.pool=mean",), "mean"),
+    ],
+)
+def test_auto_is_as_the_model_was_trained(runs: Runs, config: Any, keys: tuple[str, ...], pool: str) -> None:
+    write_pooling(runs.bert(), config)
+    training = train_from(runs, runs.bert(), *keys)
+    assert pool_of(training) == pool
+    if not keys:
+        again = mh.load(finish(training))
+        assert again.config["model_type"] == ("multihead" if pool == "mean" else "bert")
+        assert again.predict(TEXTS) == training.loaded.predict(TEXTS)
+
+
+def test_a_tagger_labels_tokens_all_the_same(ner_runs: Runs) -> None:
+    write_pooling(ner_runs.bert(), OLD)
+    assert pool_of(train_from(ner_runs, ner_runs.bert())) == "tokens"
+
+
+@pytest.mark.parametrize(("key", "pool"), [("auto", "first"), ("mean", "mean")])
+def test_a_pair_is_not_what_vectors_were_made_of(tmp_path: Path, key: str, pool: str) -> None:
+    """On stsb, the mean gained nothing; with the first token, the model opens in transformers."""
+    runs = runs_of(tmp_path, "match")
+    write_pooling(runs.bert(), OLD)
+    assert pool_of(train_from(runs, runs.bert(), f"match.pool={key}")) == pool
+
+
+def test_a_bi_encoder_of_ours_has_means_too(tmp_path: Path) -> None:
+    pairs = runs_of(make_directory(tmp_path / "match"), "match")
+    vectors = finish(train_from(pairs, pairs.bert(), "match.kind=bi"))
+    assert json.loads((vectors / "config.json").read_text())["model_type"] == "bert"
+    assert pool_of(train_from(runs_of(make_directory(tmp_path / "classify"), "classify"), vectors)) == "mean"
+
+
+def test_export_names_the_key_that_gives_it_a_place(runs: Runs) -> None:
+    write_pooling(runs.bert(), OLD)
+    loaded = mh.load(finish(train_from(runs, runs.bert())))
+    with pytest.raises(ValueError, match=r"judges the mean of the tokens.*trained with classify\.pool=first"):
+        mh.save(loaded, runs.directory / "exported", family=True)
+    keys = ("classify.pool=first", f"out={runs.directory / 'first'}")
+    loaded = mh.load(finish(train_from(runs, runs.bert(), *keys)))
+    mh.save(loaded, runs.directory / "exported", family=True)
+
+
+@pytest.mark.parametrize("order", [("classify", "ner"), ("ner", "classify"), ("classify", "classify")])
+def test_a_trunk_stays_its_family_s(tmp_path: Path, order: tuple[str, ...]) -> None:
+    """Beside a tagger, whose readout is the family's, or alone; either may come first."""
+    runs = {task: runs_of(make_directory(tmp_path / f"{task} data"), task) for task in set(order)}
+    bert = runs["classify"].bert()
+    write_pooling(bert, OLD)
+    text = f'out = "{tmp_path / "run"}"\nfrom = "{bert}"\n[train]\nsteps = 3\nthreads = 1\nprecision = "fp32"\n'
+    for number, task in enumerate(order):
+        text += f'[[tasks]]\nname = "{task}-{number}"\ntask = "{task}"\n[tasks.data]\ntrain = "{runs[task].data}"\n'
+    training = Training(read(text))
+    model = finish(training)
+    assert mh.load(model).config["model_type"] == "bert"
+    for subject in training.subjects:
+        loaded, alone = mh.load(model, task=subject.name), tmp_path / subject.name
+        assert loaded.predict(TEXTS) == subject.loaded.predict(TEXTS)
+        mh.save(loaded, alone)
+        assert mh.load(alone).predict(TEXTS) == loaded.predict(TEXTS)
+        if subject.task.name == "ner":
+            mh.save(loaded, tmp_path / "exported", family=True)
+        else:
+            with pytest.raises(ValueError, match=r"classify\.pool=first"):
+                mh.save(loaded, tmp_path / "refused", family=True)
+
+
+def make_directory(path: Path) -> Path:
+    path.mkdir()
+    return path
