@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+import transformers
 
 import multihead as mh
 from multihead.build.pooling import read_pooling
@@ -115,6 +119,47 @@ def test_a_pair_is_not_what_vectors_were_made_of(tmp_path: Path, key: str, pool:
     runs = runs_of(tmp_path, "match")
     write_pooling(runs.bert(), OLD)
     assert pool_of(train_from(runs, runs.bert(), f"match.pool={key}")) == pool
+
+
+@pytest.mark.parametrize(("config", "first"), [(CLS, True), (OLD, False), ({}, False)])
+def test_vectors_are_those_of_transformers(tmp_path: Path, config: Any, first: bool) -> None:
+    """As sentence-transformers makes them of its hidden states: before, a model of first tokens gave means here."""
+    runs = runs_of(tmp_path, "match")
+    write_pooling(runs.bert(), config)
+    hidden = hidden_of(runs.bert(), TEXTS)
+    pooled = torch.stack([states[0] if first else states.mean(0) for states in hidden])
+    expected = torch.nn.functional.normalize(pooled, dim=-1).numpy()
+    np.testing.assert_allclose(mh.load(runs.bert()).embed(TEXTS), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("config", "keys", "first"),
+    [(CLS, (), True), (CLS, ("match.pool=mean",), False), (OLD, (), False), ({}, ("match.pool=first",), True)],
+)
+def test_a_bi_encoder_is_trained_and_used_as_its_vectors_were_pooled(
+    tmp_path: Path, config: Any, keys: tuple[str, ...], first: bool
+) -> None:
+    runs = runs_of(tmp_path, "match")
+    write_pooling(runs.bert(), config)
+    training = train_from(runs, runs.bert(), "match.kind=bi", *keys)
+    again = mh.load(finish(training))
+    assert again.config["model_type"] == "bert"
+    states = hidden_of(training.out / "model", TEXTS)
+    pooled = torch.stack([one[0] if first else one.mean(0) for one in states])
+    expected = torch.nn.functional.normalize(pooled, dim=-1)
+    for loaded in (training.loaded, again):
+        np.testing.assert_allclose(loaded.embed(TEXTS), expected.numpy(), atol=1e-5)
+        (answer,) = loaded.predict([{"text_a": TEXTS[0], "text_b": TEXTS[1]}])
+        assert answer["score"] == pytest.approx(float(expected[0] @ expected[1]), abs=1e-5)
+
+
+def hidden_of(model: Path, texts: Sequence[str]) -> list[torch.Tensor]:
+    """The states [T, D] of every text, by transformers."""
+    theirs = transformers.AutoModel.from_pretrained(model).eval()
+    tokenizer = mh.load(model).tokenizer
+    assert tokenizer is not None
+    with torch.inference_mode():
+        return [theirs(torch.tensor([tokenizer.encode(text).ids])).last_hidden_state[0] for text in texts]
 
 
 def test_a_bi_encoder_of_ours_has_means_too(tmp_path: Path) -> None:

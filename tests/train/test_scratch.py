@@ -67,10 +67,8 @@ def test_what_is_judged(runs: Runs, start: bool, pool: str, over: str, kind: str
     assert again.predict(texts) == run.loaded.predict(texts)
 
 
-def test_a_vector_of_its_own_is_always_the_mean(tmp_path: Path) -> None:
+def test_vectors_know_no_first_and_second(tmp_path: Path) -> None:
     runs = runs_of(tmp_path, "match")
-    with pytest.raises(ValueError, match=r"match\.pool is for kind"):
-        runs.make("run", "match.kind=bi", "match.pool=first")
     with pytest.raises(ValueError, match=r"match\.symmetric is for kind"):
         runs.make("run", "match.kind=bi", "match.symmetric=true")
 

@@ -11,7 +11,7 @@ from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from multihead.build.pooling import Pooling
 from multihead.data.columns import strings
@@ -52,7 +52,7 @@ class Loaded:
     kept: dict[str, Tensor] = field(default_factory=dict)  # harmless tensors that the model does not need
     options: Json = field(default_factory=dict)  # of the task, and the window's size and overlap
     pruned: Json = field(default_factory=dict)  # what heads/pruning.py wrote about the model that this was cut from
-    pooling: Pooling = ""  # how its vectors were pooled in training, which a new classifier then does too
+    pooling: Pooling = ""  # how its vectors were pooled in training, and are now; a new classifier follows
     precision: str = "fp32"  # what a task that reads computes in; weights are fp32
     tasks: tuple[str, ...] = ()  # of a trunk with several readouts: their names; `load(…, task=name)` opens one
 
@@ -171,11 +171,15 @@ class Loaded:
         if not bare or not isinstance(body, Encoder) or tokenizer is None or isinstance(self.model.readout, Classes):
             raise ValueError(f"this {self.architecture} gives no vectors; train one: match with kind = bi")
         size = int(self.options.get("size", body.config.max_length))
-        task = self._here(Embed(tokenizer, [], size, min(int(self.options.get("overlap", 64)), size // 2)))
+        overlap = min(int(self.options.get("overlap", 64)), size // 2)
+        task = self._here(Embed(tokenizer, [], size, overlap, pool=self.options.get("pool") or self.pooling))
         if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):
             raise ValueError(f"embed takes a list of texts, not {type(texts).__name__}; for one text: embed([text])[0]")
         rows = (task.checked(text, f"input {number}") for number, text in enumerate(texts))
-        told = predictions(self.model, task, rows, precision=self.precision)
+        # Without the scores of a vocabulary, which are no vector.
+        model = Model(body, nn.Identity()).eval() if isinstance(self.model.readout, Vocabulary) else self.model
+        model.source = self.model.source
+        told = predictions(model, task, rows, precision=self.precision)
         found = [prediction["vector"] for _, prediction in told]
         return np.stack(found) if found else np.zeros((0, body.config.dim), dtype=np.float32)
 

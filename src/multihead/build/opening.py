@@ -249,9 +249,11 @@ def _check_decode(told: Json, file: Path) -> None:
 
 
 def _pooling(told: Json, path: Path) -> Pooling:
-    """Of a bi-encoder that was trained here, the mean, as of all; else what the directory says."""
-    bi = told.get("task") == "match" and told.get("options", {}).get("kind") == "bi"
-    return "mean" if bi else read_pooling(path)
+    """Of a bi-encoder that was trained here, as it was trained; else what the directory says."""
+    options = told.get("options", {})
+    if told.get("task") != "match" or options.get("kind") != "bi":
+        return read_pooling(path)
+    return "first" if options.get("pool") == "first" else "mean"
 
 
 def _optional(file: Path) -> Json:

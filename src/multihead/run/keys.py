@@ -230,7 +230,7 @@ class Match(Section):
     target: Literal["classes", "score"] = key("classes", "the label is one of some classes, or a score (a number)")
     positive: Name | None = key(None, "the label of texts that belong together; unset: 1, yes, same …", "same")
     temperature: Annotated[float, Field(ge=1e-4, le=1)] = key(0.05, "bi: lower = the nearest wrong text counts more")
-    pool: Pool = key("auto", POOL)
+    pool: Pool = key("auto", POOL + "; bi: as its vectors were trained, else mean")
     symmetric: bool = key(False, "cross: which text comes first means nothing: learnt and judged both ways")
 
 

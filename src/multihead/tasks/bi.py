@@ -1,5 +1,6 @@
-"""match with kind = "bi": each text becomes a vector of its own (the mean of its tokens', at length 1), and two texts
-are compared by their cosine. Vectors can be made ahead and searched; the two texts never see each other.
+"""match with kind = "bi": each text becomes a vector of its own (the mean of its tokens', or the first one's, at length
+1), and two texts are compared by their cosine. Vectors can be made ahead and searched; the two texts never see each
+other.
 
 Training on pairs that belong together (Henderson et al. 2017): in a batch, each text must find its partner among the
 partners of all others. So this loss is *not* a sum over independent rows, the one exception among the tasks: it depends
@@ -35,7 +36,10 @@ QUERIES = 256  # ranked at a time
 
 
 class Embed(Task):
-    """One text -> its vector; a text too long for the model has the mean of its windows'."""
+    """One text -> its vector; a text too long for the model has the mean of its windows'.
+
+    options: pool: "first" takes the first token's vector, else it is the mean.
+    """
 
     name = "embed"
     inputs: ClassVar[tuple[str, ...]] = ("text",)
@@ -65,14 +69,16 @@ class Embed(Task):
         raise NotImplementedError("a vector alone is neither right nor wrong")
 
     def pooled(self, model: Model, batch: Batch) -> Tensor:
-        """The mean of the tokens' vectors [B, D]."""
+        """The mean of the tokens' vectors [B, D], or the first token's."""
         hidden, real = self.logits(model, batch).float(), batch["keep"][..., None].float()
+        if self.options.get("pool") == "first":
+            return hidden[:, 0]
         return (hidden * real).sum(1) / real.sum(1)
 
 
 class Bi(Embed):
     """options: score: (low, high) of a numeric label, which the cosine then learns (as a share of that range);
-    positive: the label of texts that belong together; temperature.
+    positive: the label of texts that belong together; temperature; pool.
 
     Rows with another label teach nothing by themselves: their texts are wrong partners for the others of the batch, and
     good ones where the same text stands in a right pair too.

@@ -289,8 +289,6 @@ def options_of(run: RunFile, train: Side) -> dict[str, Any]:
         options["score"] = (min(numbers), max(numbers))
     if options.get("kind") != "bi":
         options = {name: value for name, value in options.items() if name not in ("kind", "temperature")}
-    elif options.pop("pool", None) is not None:
-        raise ValueError('match.pool is for kind = "cross"; a vector of its own is always the mean; leave it out')
     elif options.pop("symmetric", None) is not None:
         raise ValueError('match.symmetric is for kind = "cross"; vectors know no first and second; leave it out')
     elif "score" not in options and "label" in next(train(), {}):

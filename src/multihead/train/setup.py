@@ -123,6 +123,8 @@ def placed(one: Read, loaded: Loaded, others: Sequence[Model], wrote: str) -> Su
         options = options | borders(
             loaded.model.body, loaded.tokenizer.target, loaded.generation, loaded.generation_file
         )
+    if one.kind.readout.over == "none" and loaded.pooling and "pool" not in options:
+        options = options | {"pool": loaded.pooling}  # vectors of a bi-encoder stay as they were
     if options.get("chat") and loaded.tokenizer.template is None:
         give_template(loaded.tokenizer, options["start"], options["stop"][0])
     task = one.kind(loaded.tokenizer, one.labels, size, min(run.window.overlap, size // 2), **options)
@@ -185,8 +187,8 @@ def fitted(loaded: Loaded, task: Task) -> Loaded:
     family = FAMILIES.get(loaded.config.get("model_type", ""))
     # Of 77 intents learned from 1,000 rows with MiniLM, whose vectors are means, the mean of the tokens finds 0.526 and
     # the first token 0.326 (three seeds). Pairs gain nothing: vectors were made of one text, not of two.
-    vectors = loaded.pooling if task.readout.over == "first" and len(task.inputs) == 1 else ""
-    pool = task.options.get("pool") or vectors
+    vectors = loaded.pooling if len(task.inputs) == 1 else ""
+    pool = (task.options.get("pool") or vectors) if task.readout.over == "first" else ""
     if task.readout.over == "vocabulary":
         if not isinstance(loaded.model.readout, Vocabulary):
             called = (task.readout.architecture, task.readout.other)
