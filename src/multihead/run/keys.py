@@ -214,7 +214,6 @@ class Ner(Section):
 
 
 Pool = Literal["auto", "first", "mean"]
-POOL = "the first token or the mean is judged; auto: as its family does, else mean"
 
 
 class Classify(Section):
@@ -222,7 +221,7 @@ class Classify(Section):
     class_weights: Literal["none", "balanced"] | dict[str, Positive] = key(
         "none", "none, balanced, or a table such as {rare = 5.0}"
     )
-    pool: Pool = key("auto", POOL.replace("auto:", "auto: as its vectors were trained, else"))
+    pool: Pool = key("auto", "first (token) or mean; auto: as it was trained to pool, its family's way, else mean")
 
 
 class Match(Section):
@@ -230,7 +229,7 @@ class Match(Section):
     target: Literal["classes", "score"] = key("classes", "the label is one of some classes, or a score (a number)")
     positive: Name | None = key(None, "the label of texts that belong together; unset: 1, yes, same …", "same")
     temperature: Annotated[float, Field(ge=1e-4, le=1)] = key(0.05, "bi: lower = the nearest wrong text counts more")
-    pool: Pool = key("auto", POOL + "; bi: as its vectors were trained, else mean")
+    pool: Pool = key("auto", "first (token) or mean; auto: its family's way (bi: as it was trained), else mean")
     symmetric: bool = key(False, "cross: which text comes first means nothing: learnt and judged both ways")
 
 
