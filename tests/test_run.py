@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
-from multihead.run import COLUMNS, RunFile, difference, of_task, read, template, write
+from multihead.run import COLUMNS, RunFile, difference, of_task, pin_paths, read, template, write
 from multihead.run.faults import suggestion
 from multihead.run.file import ONLY_PAIRS, PAIRS, SECTIONS, WRITERS
 from multihead.run.keys import ROLES, TAUGHT, TEACHABLE, Section, Train
@@ -21,6 +21,7 @@ from multihead.run.text import FILES
 from multihead.run.toml import line_of, toml
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+PLACES = TEXTS.filter(lambda name: "\0" not in name and not name.startswith("~/"))
 NER = 'task = "ner"\nfrom = "m"\n[data]\ntrain = "x.conll"\n'
 
 
@@ -73,7 +74,7 @@ def datas(draw: st.DrawFn, task: str) -> dict[str, Any]:
     others = tuple(role for role in ROLES if role not in COLUMNS[task])
     files = st.one_of(TEXTS, st.lists(TEXTS, min_size=1, max_size=2))
     data = draw(tables(SECTIONS["data"], (*others, "train", "encoding", "weights"))) | {"train": draw(files)}
-    assume("\0" not in "".join(name for side in FILES for name in data.get(side, "")))
+    assume("\0" not in "".join(name for side in (*FILES, "teacher") for name in data.get(side, "")))
     return data
 
 
@@ -90,7 +91,7 @@ def runs(draw: st.DrawFn) -> RunFile:
         sections["model"] = draw(tables(SECTIONS["model"], without))
         sections["model"] |= {"heads": heads, "dim": heads * 2 * times}
     else:
-        sections["from_"] = draw(TEXTS | st.fixed_dictionaries({"encoder": TEXTS, "decoder": TEXTS}))
+        sections["from_"] = draw(PLACES | st.fixed_dictionaries({"encoder": PLACES, "decoder": PLACES}))
         sections["window"] = {"size": 100, "overlap": draw(st.integers(0, 99))}
     if task in WRITERS:
         sections["decode"] = draw(tables(SECTIONS["decode"], ("beam", "nbest", "sample", "min_length", "alignment")))
@@ -99,7 +100,7 @@ def runs(draw: st.DrawFn) -> RunFile:
         del train["epochs"]
     if train.get("steps") is not None:
         train["epochs"] = None
-    return of_task(task, out=draw(TEXTS), train=train, **sections)
+    return of_task(task, out=draw(PLACES), train=train, **sections)
 
 
 @given(runs())
@@ -109,6 +110,9 @@ def test_what_is_written_reads_the_same(run: RunFile) -> None:
     assert read(text) == run
     assert write(read(text)) == text
     assert difference(run, read(text)) == []
+    pinned = pin_paths(run)
+    assert read(write(pinned)) == pinned == pin_paths(pinned)
+    assert difference(run, pinned) == []
 
 
 @given(TEXTS | st.text(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.booleans())
@@ -124,7 +128,7 @@ def test_numbers_look_as_people_write_them() -> None:
     assert [toml(x) for x in (5e-4, 3e-5, 1.5e-4, 0.01, 1.0, 0.0)] == ["5e-4", "3e-5", "1.5e-4", "0.01", "1.0", "0.0"]
 
 
-@given(st.floats(1e-12, 1), st.integers(1, 10_000), TEXTS)
+@given(st.floats(1e-12, 1), st.integers(1, 10_000), PLACES)
 def test_overrides(lr: float, epochs: int, name: str) -> None:
     run = read(NER, [f"train.lr={lr!r}", f" train . epochs = {epochs}", f"out={toml(name)}"])
     assert (run.train.lr, run.train.epochs, run.out) == (lr, epochs, name)
@@ -211,6 +215,25 @@ def test_a_model_that_is_not_here_may_lie_beside_the_run_file(tmp_path: Path, mo
     (tmp_path / "m").mkdir()
     path.write_text(NER, "utf-8")
     assert read(path).from_ == "m"
+
+
+def test_pinned_paths_mean_the_same_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    models = '{encoder = "m/../m", decoder = "hub:a/b"}'
+    text = f'task = "classify"\nfrom = {models}\nout = "o"\ndata = {{train = "x", teacher = ["t", "hub:a/b"]}}\n'
+    pinned = pin_paths(read(text))
+    assert (pinned.out, pinned.from_) == (str(tmp_path / "o"), {"encoder": str(tmp_path / "m"), "decoder": "hub:a/b"})
+    assert pinned.data.teacher == (str(tmp_path / "t"), "hub:a/b")
+    assert pinned.data.train == str(tmp_path / "x")
+    block = '[[tasks]]\nname = "a"\ntask = "classify"\ndata = {train = "x", teacher = "t"}\n'
+    assert pin_paths(read(block)).tasks[0].data.teacher == str(tmp_path / "t")
+    assert pin_paths(read(block)).from_ is None
+    monkeypatch.chdir("/")
+    assert read(write(pinned)) == pinned
+    (line,) = difference(
+        pinned, read(text, [f"data.train={tmp_path / 'x'}", f'data.teacher=["{tmp_path}/t", "hub:a/b"]'])
+    )
+    assert line.startswith("from: "), "/m is another model"
 
 
 def test_blocks_have_their_own_data(tmp_path: Path) -> None:
@@ -325,6 +348,10 @@ def test_a_fault_has_its_place(more: str, message: str, tmp_path: Path) -> None:
         (
             'task = "ner"\ndata.valid = ["~root\\u0000"]',
             "run.toml:2: data.valid holds a NUL character; no file is called so",
+        ),
+        (
+            'task = "ner"\nout = "a\\u0000"\ndata.train = "x"',
+            "run.toml:2: out holds a NUL character; no file is called so",
         ),
         ('task = "ner"\ndata = 3', "run.toml:2: data is 3; a table is wanted"),
         ('task = "ner"\ndata.train = 3', "run.toml:2: data.train is 3; a text in quotes or a list is wanted"),

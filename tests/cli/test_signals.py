@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -103,9 +104,25 @@ def test_at_forty_moments(folder: Path, verb: str) -> None:
     check(folder, verb, [3.0 * turn / 40 for turn in range(40)])
 
 
-def test_the_printed_command_goes_on(folder: Path) -> None:
-    _, out, _ = stop(folder, "train", signal.SIGTERM, 8.0)
-    assert re.search(r"stopped and saved; to go on: multihead train \S+", out.replace("\n", " ")), out
+def test_the_printed_command_goes_on_from_anywhere(folder: Path, tmp_path: Path) -> None:
+    """Whole, whatever the directory is called, and in a narrow terminal."""
+    out = folder / "a [red] name" / ("long" * 20)
+    first = [sys.executable, "-c", START, *VERBS["train"], f"out={out}"]
+    with subprocess.Popen(first, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
+        until = time.monotonic() + HANG
+        while not (out / "log.jsonl").exists() and child.poll() is None and time.monotonic() < until:
+            time.sleep(0.1)
+        child.send_signal(signal.SIGTERM)
+        text, _ = child.communicate(timeout=HANG)
+    command = re.search(r"^stopped and saved; to go on: multihead (train .+)$", text, re.MULTILINE)
+    assert command, text
+    again = [sys.executable, "-c", START, *shlex.split(command[1])]
+    with subprocess.Popen(again, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
+        assert child.stdout is not None
+        line = next((line for line in child.stdout if "going on" in line), "")
+        child.send_signal(signal.SIGTERM)
+    assert re.match(r"going on from step \d+", line)
+    assert list(tmp_path.iterdir()) == []
 
 
 SWALLOWING = """

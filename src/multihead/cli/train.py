@@ -88,8 +88,9 @@ def run_training(run: RunFile, *, fresh: bool = False, json: bool = False) -> in
     announce(training, console)
     stopped = steps(training, console)
     if stopped:
-        command = shlex.join(["multihead", "train", str(training.out / "run.toml")])
-        console.print(f"stopped and saved; to go on: {command}")
+        # The absolute path, in one piece: the command is copied, and may be typed in another directory.
+        command = shlex.join(["multihead", "train", str((training.out / "run.toml").absolute())])
+        console.print(f"stopped and saved; to go on: {command}", markup=False, soft_wrap=True)
         return 128 + stopped
     mistakes = {
         subject.called(side): collector_of(subject) for subject in training.subjects for side in ("valid", "test")
@@ -109,7 +110,8 @@ def run_training(run: RunFile, *, fresh: bool = False, json: bool = False) -> in
     else:
         for facts in every.values():
             show(facts, console)
-        console.print(f"\nmodel   {training.out / 'model'}\nreport  {training.out / 'report.html'}")
+        places = f"\nmodel   {training.out / 'model'}\nreport  {training.out / 'report.html'}"
+        console.print(places, markup=False, soft_wrap=True)
     return 0
 
 

@@ -20,6 +20,8 @@ from multihead.run.keys import (
     Tokenizer,
     Train,
     Window,
+    check_name,
+    expand_home,
     key,
 )
 from multihead.run.writing import Decode, Denoise, Generate, Mask, Summarize, Translate
@@ -90,13 +92,17 @@ class RunFile(Section):
     """A whole run file. Every section is there, with its defaults; `parts` names the ones that mean something."""
 
     task: Annotated[str, AfterValidator(known)] = key("", "what is learnt")
-    from_: Annotated[str | dict[str, str] | None, BeforeValidator(lambda v: v or None)] = Field(
-        default=None,
-        alias="from",
-        description="a directory (from here, or from this file's) or hub:owner/name; unset: from scratch",
-        examples=["path/to/model"],
+    from_: Annotated[str | dict[str, str] | None, BeforeValidator(lambda v: v or None), AfterValidator(check_name)] = (
+        Field(
+            default=None,
+            alias="from",
+            description="a directory (from here, or from this file's) or hub:owner/name; unset: from scratch",
+            examples=["path/to/model"],
+        )
     )
-    out: str = key("", "the run's directory; train again on the same one goes on where it stopped")
+    out: Annotated[str, AfterValidator(expand_home)] = key(
+        "", "the run's directory; train again on the same one goes on where it stopped"
+    )
     device: Literal["auto", "cpu", "cuda", "mps"] = key("auto", "auto, cpu, cuda or mps")
     data: Data = Data()
     tokenizer: Tokenizer = Tokenizer()

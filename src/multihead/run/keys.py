@@ -28,12 +28,24 @@ TEACHABLE = ("ner", "classify", "match")
 HOME = "~/"  # only this: "~name" is a file
 
 
+def expand_home(path: str) -> str:
+    """A path that starts with ~/ from the user's directory."""
+    check_name(path)
+    return os.path.expanduser(path) if path.startswith(HOME) else path
+
+
+def check_name(names: Any) -> Any:
+    """Raise if a path, or one of a tuple or table of them, is none; else return them as they are."""
+    for name in names.values() if isinstance(names, dict) else (names,) if isinstance(names, str) else names or ():
+        if "\0" in name:
+            raise ValueError("it holds a NUL character; no file is called so")
+    return names
+
+
 def _absolute(files: Any) -> Any:
     if not isinstance(files, str):
         return tuple(map(_absolute, files))
-    if "\0" in files:
-        raise ValueError("it holds a NUL character; no file is called so")
-    return os.path.abspath(os.path.expanduser(files) if files.startswith(HOME) else files) if files else ""
+    return os.path.abspath(expand_home(files)) if files else ""
 
 
 def _encoding(name: str) -> str:
@@ -79,7 +91,7 @@ class Data(Section):
     weights: Annotated[tuple[Positive, ...], Strict(False)] | None = key(
         None, "how often an epoch goes through each training file; unset: once", (1.0,)
     )
-    teacher: str | Names = key(
+    teacher: Annotated[str | Names, AfterValidator(check_name)] = key(
         "", "a trained model, or a list, whose answers are learnt beside the labels; unset: none", "path/to/teacher"
     )
     trust: Annotated[float, Field(ge=1e-6, le=1)] = key(

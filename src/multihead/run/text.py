@@ -1,7 +1,8 @@
 """Run files as text: read with overrides, written out in full, compared.
 
 Paths under `data` are relative to the run file's directory; `from`, `out` and all that is given on the command line
-are relative to the current directory.
+are relative to the current directory. The copy that a training leaves in `out` has absolute paths only (`pin_paths`),
+so that it means the same run wherever it is started.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from pydantic import ValidationError
 
 from multihead.run.faults import explain
 from multihead.run.file import SECTIONS, Block, RunFile
-from multihead.run.keys import HOME, Section
+from multihead.run.keys import Section
+from multihead.run.paths import FILES, beside, check_place, follow_links, model_beside, names_path
 from multihead.run.toml import KeyPath, line_of, toml
 
-FILES = ("train", "valid", "test", "unlabelled")
 GROW = ("train.epochs", "train.steps")  # the only keys that may change when a run goes on, and only upwards
 
 
@@ -40,10 +41,10 @@ def read(source: str | Path, overrides: Sequence[str] = ()) -> RunFile:
         raise ValueError(f"{file}{at}: this is no TOML: {what}") from None
     for table in (raw, *_tables(raw.get("tasks"))):
         for data in _tables(table.get("data")):
-            data |= {name: _beside(folder, data[name]) for name in FILES if name in data}
-            data |= {name: _model_beside(folder, data[name]) for name in ("teacher",) if name in data}
+            data |= {name: beside(folder, data[name]) for name in FILES if name in data}
+            data |= {name: model_beside(folder, data[name]) for name in ("teacher",) if name in data}
     if "from" in raw:
-        raw["from"] = _model_beside(folder, raw["from"])
+        raw["from"] = model_beside(folder, raw["from"])
     given = {override.partition("=")[0].replace(" ", "") for override in overrides}
     if len(given & set(GROW)) == 1:  # epochs or steps: what is typed takes the place of what the file has
         for train in _tables(raw.get("train")):
@@ -54,7 +55,10 @@ def read(source: str | Path, overrides: Sequence[str] = ()) -> RunFile:
             raw.pop(section, None)
     for override in overrides:
         _put(raw, override)
-    return _validated(raw, file, text, overrides)
+    run = _validated(raw, file, text, overrides)
+    if folder and "out" not in given:
+        check_place(Path(source), run)
+    return run
 
 
 def of_task(task: str, **sections: Any) -> RunFile:
@@ -76,13 +80,14 @@ def write(run: RunFile) -> str:
 
 def difference(old: RunFile, new: RunFile) -> list[str]:
     """What keeps a run from going on: `train.lr: 5e-4 -> 3e-5`. More epochs or steps are no hindrance, nor is `out`,
-    which is where the old file was found."""
+    which is where the old file was found, nor another way to write the same path."""
     before, after = dict(_flat(old)), dict(_flat(new))
     lines = []
     for name in dict.fromkeys((*before, *after)):
         a, b = before.get(name), after.get(name)
         grown = name in GROW and a is not None and b is not None and b > a
-        if a != b and not grown and name != "out":
+        same = follow_links(a) == follow_links(b) if names_path(name) else a == b
+        if not same and not grown and name != "out":
             lines.append(f"{name}: {toml(a)} -> {toml(b)}")
     return lines
 
@@ -129,24 +134,6 @@ def _text(path: Path) -> str:
 def _tables(value: Any) -> list[dict[str, Any]]:
     """The tables in a value that should be one, or a list of them; what else is there is told by the validation."""
     return [table for table in (value if isinstance(value, list) else [value]) if isinstance(table, dict)]
-
-
-def _beside(folder: str, files: Any) -> Any:
-    if isinstance(files, str) and files:
-        return files if files.startswith(HOME) else os.path.join(folder, files)
-    return [_beside(folder, file) for file in files] if isinstance(files, list) else files
-
-
-def _model_beside(folder: str, model: Any) -> Any:
-    """A model is named from where one stands, as `out` is; where there is none, from the run file's directory."""
-    if isinstance(model, dict):
-        return {side: _model_beside(folder, one) for side, one in model.items()}
-    if isinstance(model, list):
-        return [_model_beside(folder, one) for one in model]
-    if not folder or not isinstance(model, str) or not model or os.path.exists(model):
-        return model
-    beside = os.path.join(folder, model)
-    return beside if os.path.exists(beside) else model
 
 
 def _put(raw: dict[str, Any], override: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from multihead.data import store
 from multihead.data.disk import remove_tree
-from multihead.run import RunFile, difference, read, write
+from multihead.run import RunFile, difference, pin_paths, read, write
 from multihead.train.checkpoints import Kept, opened, steps
 
 OWN = r"\.(run\.toml|log\.jsonl|metrics\.json|report[\w-]*\.html)\.\d+\.aside"
@@ -28,7 +28,7 @@ class Origin:
     @property
     def state(self) -> dict[str, Any]:
         """What checkpoints hold of it."""
-        return {"run": write(self.run), "data": self.keys}
+        return {"run": write(pin_paths(self.run)), "data": self.keys}
 
     def check(self, kept: Kept, path: Path) -> None:
         """Raise ValueError if a checkpoint is of another run; those from before hold no settings, or no keys."""

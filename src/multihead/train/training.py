@@ -23,7 +23,8 @@ from multihead.machine import memory
 from multihead.machine.cpu_sharing import share_cpus
 from multihead.machine.threads import processors
 from multihead.models.finite import first_not_finite
-from multihead.run import RunFile, difference, read, write
+from multihead.run import RunFile, difference, pin_paths, read, write
+from multihead.run.toml import toml
 from multihead.scores import Score, plain
 from multihead.tasks import Prediction, Scorer, Task, Values
 from multihead.tasks.predict import evaluate
@@ -100,7 +101,7 @@ class Training:
             sweep_litter(self.out)
             if fresh:
                 self._clear()
-            write_bytes(self.out / "run.toml", write(run).encode())
+            write_bytes(self.out / "run.toml", write(pin_paths(run)).encode())
 
     def _claim(self, fresh: bool) -> None:
         """A directory of another run is not overwritten: the difference is shown."""
@@ -118,7 +119,7 @@ class Training:
     def _written(self, file: Path) -> RunFile:
         """The settings of the run that is here; of a damaged file, those that the newest checkpoint holds."""
         try:
-            return read(file)
+            return read(file, [f"out={toml(str(self.out))}"])
         except ValueError as error:
             kept = next((state["run"] for state in checkpoints.states(self.out / "checkpoints") if "run" in state), "")
             if not kept:
