@@ -2,7 +2,9 @@
 """Chat templates: public ones give what transformers gives; hostile ones are an error or a short text, and soon."""
 
 import importlib.util
+import json
 import multiprocessing
+import re
 import resource
 import subprocess
 import sys
@@ -14,6 +16,8 @@ from typing import Any
 import pytest
 
 from multihead.data.chat import render
+from multihead.data.tokenizer import Tokenizer
+from multihead.tasks.conversation import spoken
 
 SPEC = importlib.util.spec_from_file_location("hostile_templates", Path(__file__).parent / "hostile_templates.py")
 MODULE = importlib.util.module_from_spec(SPEC)
@@ -162,3 +166,28 @@ def test_threads_and_forks_do_not_get_the_answers_of_others() -> None:
         answers: list[Any] = pool.starmap(render, [("{{ messages[0] }}", [str(i)]) for i in range(40)])
     assert answers == [str(i) for i in range(40)]
     assert render("{{ messages[0] }}", ["after"]) == "after"  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("file", ["chat_template.jinja", "tokenizer_config.json"])
+def test_errors_name_the_file_that_holds_the_template(file: str, tmp_path: Path) -> None:
+    template = "{{ raise_exception('no system role') }}"
+    Tokenizer.train(["the cat"], "wordpiece", 40).save(tmp_path)
+    if file.endswith(".jinja"):
+        (tmp_path / file).write_text(template)
+    else:
+        config = json.loads((tmp_path / file).read_text())
+        (tmp_path / file).write_text(json.dumps({**config, "chat_template": template}))
+    with pytest.raises(ValueError, match=re.escape(str(tmp_path))) as caught:
+        Tokenizer.load(tmp_path).chat([{"role": "system", "content": "x"}])
+    assert str(caught.value).startswith(f"{tmp_path / file}: ")
+    assert str(caught.value).count(str(tmp_path)) == 1
+    assert "the chat template refuses these messages: no system role" in str(caught.value)
+
+
+def test_a_template_that_changes_what_was_said_is_named_by_its_file(tmp_path: Path) -> None:
+    Tokenizer.train(["the cat"], "wordpiece", 40).save(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text("{{ messages | length }}{{ messages[-1].content }}")
+    talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    with pytest.raises(ValueError, match=re.escape(str(tmp_path))) as caught:
+        spoken(Tokenizer.load(tmp_path), talk, [3], False, 100)
+    assert str(caught.value).startswith(f"{tmp_path / 'chat_template.jinja'}: message 2 (assistant) ")

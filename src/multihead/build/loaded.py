@@ -23,6 +23,7 @@ from multihead.machine.cpu_sharing import share_cpus
 from multihead.machine.device import device_of
 from multihead.machine.precision import reading_in
 from multihead.models import Classes, Encoder, Model, Vocabulary
+from multihead.models.manifest import MANIFEST
 from multihead.scores import Score
 from multihead.tasks import TASKS, Prediction, Task
 from multihead.tasks.bi import Embed
@@ -77,11 +78,14 @@ class Loaded:
                 f"in Python load(…, task={self.tasks[0]!r})"
             )
         if self.task is not None and self.tokenizer is not None:
-            check_borders(self.model.body, self.options, "multihead.json: ")
+            check_borders(self.model.body, self.options, f"{Path(self.model.source) / MANIFEST}: options.")
             return self._here(TASKS[self.task].variant(self.options)(self.tokenizer, self.labels, **self.options))
         name = natural(self.model)
         if name is None or self.tokenizer is None:
-            raise ValueError(f"this {self.architecture} was not trained for a task here; train it: multihead init TASK")
+            raise ValueError(
+                f"{self.model.source}: this {self.architecture or 'model'} was not trained for a task here; "
+                "train it: multihead init TASK"
+            )
         told = usage(self.model.body, self.tokenizer.target, self.generation, self.generation_file)
         return self._here(TASKS[name](self.tokenizer, [], longest(self.model.body), **told))
 
@@ -89,6 +93,12 @@ class Loaded:
         """The task with its batches where the model is."""
         share_cpus()
         task.device = self.model.device
+        least = task.tokenizer.inner.num_special_tokens_to_add(is_pair=False) + 1
+        if task.size < least:  # windows would have no room for a text, and reading one would not end
+            raise ValueError(
+                f"{self.model.source}: it is told to read {task.size} tokens at a time, at least {least} are wanted; "
+                f"mend options.size in {MANIFEST}, or the number of positions in config.json"
+            )
         if task.pad >= vocabulary_of(self.model.body, source=True):
             task.pad = 0  # a token that was added to the tokenizer alone; nothing looks at what stands there
         return task

@@ -44,6 +44,7 @@ GENERATION = (
     "forced_eos_token_id", "suppress_tokens", "bad_words_ids", "max_length", "min_length", "early_stopping",
     *DECODING, *UNKNOWN,
 )  # fmt: skip
+MOST_TOKENS = 10_000_000  # of a window, as in the run file
 TOKENIZERS = (
     "tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "source.spm",
     "sentencepiece.bpe.model",
@@ -155,7 +156,7 @@ def _check_task(told: Json, file: Path) -> None:
         raise ValueError(f"{file}: the task is {told['task'][:80]!r}; known: {', '.join(TASKS)}; {manifest.FIX}")
     for name in ("size", "overlap"):
         value = told.get("options", {}).get(name, 1)
-        if type(value) is not int or value < 0:
+        if type(value) is not int or not 0 <= value <= MOST_TOKENS:
             raise ValueError(f"{file}: options.{name} is {str(value)[:80]!r}, no number of tokens; {manifest.FIX}")
 
 
@@ -244,7 +245,7 @@ def _check_decode(told: Json, file: Path) -> None:
     tasks = told.get("tasks")
     for entry in (told, *(tasks.values() if isinstance(tasks, dict) else ())):
         options = entry.get("options") if isinstance(entry, dict) else None
-        if isinstance(options, dict) and options.get("decode") is not None:
+        if isinstance(options, dict) and "decode" in options:
             check_settings(options["decode"], f"{file}: ")
 
 

@@ -66,22 +66,34 @@ def read_own_json(path: Path) -> dict[str, Any]:
         raise ValueError(str(error).rpartition("; ")[0] or str(error)) from None
 
 
+class _Constant(str):
+    """NaN or Infinity, until the key that it belongs to is known."""
+
+
 def parse_json(text: str, where: str) -> dict[str, Any]:
     """As `read_json`; `where` is what the error names."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
+        for key, value in pairs:
+            if isinstance(value, _Constant):
+                raise ValueError(f"the key {key[:80]!r}: {value} is not JSON; write a number or null")
         if len(found) < len(pairs):
             keys = [key for key, _ in pairs]
             twice = next(key for i, key in enumerate(keys) if key in keys[:i])
             raise ValueError(f"the key {twice[:80]!r} stands twice in one object; keep one of them")
         return found
 
-    def no_constant(name: str) -> None:
-        raise ValueError(f"{name} is not JSON; write a number or null")
+    constants: list[str] = []
+
+    def no_constant(name: str) -> _Constant:
+        constants.append(name)
+        return _Constant(name)
 
     try:
         value = json.loads(text, object_pairs_hook=once, parse_constant=no_constant)
+        if constants:  # in a list
+            raise ValueError(f"{constants[0]} is not JSON; write a number or null")
     except json.JSONDecodeError as error:
         raise ValueError(f"{where}: not JSON at line {error.lineno}: {error.msg}; mend it or fetch it again") from None
     except RecursionError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,8 @@ from multihead.data.foreign import calm, readable, vet
 from multihead.data.guarded import GuardedEncoding, GuardedTokenizer, needs_guard
 from multihead.data.learn import learn
 from multihead.data.pieces import read_pieces, tokenizer_of
+from multihead.data.tokenizer_config import read_tokenizer_config
+from multihead.data.typed import check_value
 
 FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
@@ -53,6 +56,7 @@ class Tokenizer:
         named: dict[str, str],
         *,
         template: str | None = None,
+        template_file: str = "",
         files: dict[str, bytes] | None = None,
         outer: dict[str, int] | None = None,
         target: Tokenizer | None = None,
@@ -62,7 +66,7 @@ class Tokenizer:
         inner.no_padding()
         inner.encode_special_tokens = True  # "</s>" in a text is four characters
         self.inner, self.named, self.template, self.files = inner, named, template, files or {}
-        self.outer, self.target = outer, target or self
+        self.outer, self.target, self.template_file = outer, target or self, template_file
         self._guard = GuardedTokenizer(inner) if needs_guard(inner) else None
         added = [token.content for token in inner.get_added_tokens_decoder().values() if token.special]
         self.special = {name: i for name, token in named.items() if (i := self.id(token)) is not None}
@@ -107,7 +111,7 @@ class Tokenizer:
         inner = tokenizers.Tokenizer.from_str(self.inner.to_str())
         vocabularies.add_ends(inner, self.named)
         kept = {name: content for name, content in self.files.items() if name == "chat_template.jinja"}
-        return Tokenizer(inner, self.named, template=self.template, files=kept)
+        return Tokenizer(inner, self.named, template=self.template, template_file=self.template_file, files=kept)
 
     def save(self, directory: Path) -> list[Path]:
         """Files that were loaded, unchanged, and a tokenizer.json where one can hold it all; returns what was
@@ -173,7 +177,19 @@ class Tokenizer:
         if self.template is None:
             raise ValueError("this tokenizer has no chat template; use encode, or add chat_template.jinja to its files")
         names = {f"{name}_token": self.named[name] for name in self.special}
-        return render(self.template, messages, **{"add_generation_prompt": add_generation_prompt, **names, **values})
+        values = {"add_generation_prompt": add_generation_prompt, **names, **values}
+        with self.name_template():
+            return render(self.template, messages, **values)
+
+    @contextmanager
+    def name_template(self) -> Iterator[None]:
+        """Let what is raised about the chat template begin with the file that holds it."""
+        try:
+            yield
+        except ValueError as error:
+            if not self.template_file or str(error).startswith(self.template_file):
+                raise
+            raise ValueError(f"{self.template_file}: {error}") from None
 
     def encode_chat(self, messages: Messages, add_generation_prompt: bool = True, **values: Any) -> list[int]:
         """Tokens of `chat`; control tokens come from the template only, never from what a message says."""
@@ -250,7 +266,7 @@ def load(directory: Path) -> Tokenizer:
     if not directory.is_dir():
         raise ValueError(f"{directory}: no such directory; give the directory that holds the tokenizer's files")
     files = {name: read_bytes(directory / name) for name in FILES if (directory / name).exists()}
-    config = read_json(directory / "tokenizer_config.json") if "tokenizer_config.json" in files else {}
+    config = read_tokenizer_config(directory)
     family = vocabularies.family_of(directory, config)
     if "source.spm" in files and "tokenizer.json" not in files:
         return _two(directory, config, files)
@@ -275,8 +291,9 @@ def load(directory: Path) -> Tokenizer:
     if "tokenizer.json" not in files:
         vocabularies.add_tokens(directory, inner, config, named)
     if inner.post_processor is None or (family == "llama" and "add_bos_token" in config):
-        vocabularies.add_template(inner, config, family, named)
-    return Tokenizer(inner, named, template=_template(directory, config), files=files)
+        vocabularies.add_template(inner, config, family, named, f"{directory / 'tokenizer_config.json'}: ")
+    template, origin = _template(directory, config)
+    return Tokenizer(inner, named, template=template, template_file=origin, files=files)
 
 
 def _whole(path: Path, raw: bytes) -> tokenizers.Tokenizer:
@@ -310,15 +327,17 @@ def _two(directory: Path, config: dict[str, Any], files: dict[str, bytes]) -> To
             inner = tokenizer_of(source)
             codes = [token for token in outer if token.startswith(">>") and token.endswith("<<")]
             inner.add_tokens([tokenizers.AddedToken(token, normalized=False) for token in codes])
-            vocabularies.add_template(inner, config, "marian", named)
+            vocabularies.add_template(inner, config, "marian", named, f"{directory / name}: ")
         made.append(Tokenizer(inner, named, files=files, outer=outer, target=made[0] if made else None))
     return made[1]
 
 
-def _template(directory: Path, config: dict[str, Any]) -> str | None:
-    if (directory / "chat_template.jinja").exists():
-        return read_text(directory / "chat_template.jinja", limit=1 << 20)
-    template = config.get("chat_template")
+def _template(directory: Path, config: dict[str, Any]) -> tuple[str | None, str]:
+    """The chat template, and where it stands."""
+    if (path := directory / "chat_template.jinja").exists():
+        return read_text(path, limit=1 << 20), str(path)
+    template, origin = config.get("chat_template"), f"{directory / 'tokenizer_config.json'}: chat_template"
     if isinstance(template, list):  # several by name
-        template = {entry.get("name"): entry.get("template") for entry in template}.get("default")
-    return template if isinstance(template, str) else None
+        template = next((entry.get("template") for entry in template if entry.get("name") == "default"), None)
+        check_value(origin, template, str | None)
+    return template, origin

@@ -10,8 +10,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 from multihead.data.disk import read_json, read_text
 from multihead.data.pieces import read_pieces, tokenizer_of
+from multihead.data.tokenizer_config import FLAGS, NAMES, read_added_tokens, read_special_tokens, token_text
 
-NAMES = ("pad", "bos", "eos", "cls", "sep", "mask", "unk")
 PIECES = ("spiece.model", "tokenizer.model", "sentencepiece.bpe.model")
 # What the families call their special tokens when no file says it.
 BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
@@ -42,15 +42,12 @@ def family_of(directory: Path, config: dict[str, Any]) -> str:
 
 def named_tokens(directory: Path, config: dict[str, Any], family: str) -> dict[str, str]:
     """Special tokens by our names: what the files say, else what the family is known for."""
-    path = directory / "special_tokens_map.json"
-    said = (config, read_json(path) if path.exists() else {})
+    said = (config, read_special_tokens(directory))
     found = dict(DEFAULTS.get(family, {}))
     for name in NAMES:
         for source in reversed(said):
-            value = source.get(f"{name}_token")
-            value = value.get("content") if isinstance(value, dict) else value
-            if isinstance(value, str) and value:
-                found[name] = value
+            if (text := token_text(source.get(f"{name}_token"))) is not None:
+                found[name] = text
     return found
 
 
@@ -61,8 +58,7 @@ def wordpiece(path: Path, config: dict[str, Any]) -> Tokenizer:
     if len(set(lines)) < len(lines):
         twice = next(line for i, line in enumerate(lines) if line in lines[:i])
         raise ValueError(f"{path}: the token {twice[:80]!r} stands on two lines; fetch it again")
-    unknown = config.get("unk_token", "[UNK]")
-    unknown = unknown["content"] if isinstance(unknown, dict) else unknown
+    unknown = token_text(config.get("unk_token")) or "[UNK]"
     if unknown not in lines:
         raise ValueError(f"{path}: has no {unknown} token; name the unknown token in tokenizer_config.json (unk_token)")
     inner = Tokenizer(models.WordPiece({token: i for i, token in enumerate(lines)}, unk_token=unknown))
@@ -99,9 +95,7 @@ def from_pieces(path: Path, config: dict[str, Any], family: str) -> Tokenizer:
     """One SentencePiece model, with T5's sentinels behind it."""
     source = read_pieces(path)
     have = {piece for piece, _ in source.pieces}
-    extra = int(config.get("extra_ids", 100)) if family == "t5" else 0
-    if not 0 <= extra <= 10_000:
-        raise ValueError(f"{path.parent / 'tokenizer_config.json'}: extra_ids={extra} is out of range; use 100")
+    extra = config.get("extra_ids", 100) or 0 if family == "t5" else 0
     names = [f"<extra_id_{i}>" for i in reversed(range(extra))]
     return tokenizer_of(source, [name for name in names if name not in have])
 
@@ -109,15 +103,10 @@ def from_pieces(path: Path, config: dict[str, Any], family: str) -> Tokenizer:
 def add_tokens(directory: Path, inner: Tokenizer, config: dict[str, Any], named: dict[str, str]) -> None:
     """Tokens that files add to the vocabulary, at the numbers they give; the named ones become special."""
     given: dict[int, AddedToken] = {}
-    path = directory / "added_tokens.json"
-    for text, number in (read_json(path) if path.exists() else {}).items():
-        given[int(number)] = AddedToken(text, normalized=False, special=text in named.values())
+    for text, number in read_added_tokens(directory).items():
+        given[number] = AddedToken(text, normalized=False, special=text in named.values())
     for number, entry in (config.get("added_tokens_decoder") or {}).items():
-        flags = {
-            key: bool(entry[key])
-            for key in ("lstrip", "rstrip", "single_word", "normalized", "special")
-            if key in entry
-        }
+        flags = {key: bool(entry[key]) for key in FLAGS if key in entry}
         given[int(number)] = AddedToken(entry["content"], **flags)
     for number, token in sorted(given.items(), key=lambda item: item[0]):
         (inner.add_special_tokens if token.special else inner.add_tokens)([token])
@@ -137,9 +126,12 @@ def add_tokens(directory: Path, inner: Tokenizer, config: dict[str, Any], named:
             inner.add_special_tokens([AddedToken(name, lstrip=strip, normalized=False, special=True)])
 
 
-def add_template(inner: Tokenizer, config: dict[str, Any], family: str, named: dict[str, str]) -> None:
-    """What stands before, between and behind texts, where tokenizer.json does not say it."""
-    number = partial(_number, inner, named)
+def add_template(inner: Tokenizer, config: dict[str, Any], family: str, named: dict[str, str], where: str = "") -> None:
+    """What stands before, between and behind texts, where tokenizer.json does not say it.
+
+    where: what an error begins with.
+    """
+    number = partial(_number, inner, named, where=where)
     if family in ("bert", "distilbert"):
         (cls, i), (sep, j) = number("cls"), number("sep")
         single, pair, used = (
@@ -156,7 +148,7 @@ def add_template(inner: Tokenizer, config: dict[str, Any], family: str, named: d
         )
         return
     elif family in ("t5", "marian"):
-        add_ends(inner, named)
+        add_ends(inner, named, where)
         return
     else:
         first = [number("bos")] if config.get("add_bos_token", family == "llama") else []
@@ -169,17 +161,17 @@ def add_template(inner: Tokenizer, config: dict[str, Any], family: str, named: d
     inner.post_processor = processors.TemplateProcessing(single, pair, used)
 
 
-def add_ends(inner: Tokenizer, named: dict[str, str]) -> None:
+def add_ends(inner: Tokenizer, named: dict[str, str], where: str = "") -> None:
     """What ends a text stands behind each; what was done before to where tokens stand (ByteLevel) is done still."""
-    eos, i = _number(inner, named, "eos")
+    eos, i = _number(inner, named, "eos", where)
     ends = processors.TemplateProcessing(f"$A {eos}", f"$A {eos} $B {eos}", [(eos, i)])
     before = inner.post_processor
     inner.post_processor = ends if before is None else processors.Sequence([before, ends])
 
 
-def _number(inner: Tokenizer, named: dict[str, str], name: str) -> tuple[str, int]:
+def _number(inner: Tokenizer, named: dict[str, str], name: str, where: str) -> tuple[str, int]:
     token = named.get(name, "")
     found = inner.token_to_id(token)
     if found is None:
-        raise ValueError(f"the tokenizer has no {name} token ({token!r}); name it in tokenizer_config.json")
+        raise ValueError(f"{where}the tokenizer has no {name} token ({token!r}); name it ({name}_token)")
     return token, found

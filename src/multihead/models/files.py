@@ -24,6 +24,7 @@ from multihead.data.disk import JSON_LIMIT, MIB, aside, parse_json, read_json, s
 __all__ = ["read_config", "read_tensors", "sha256", "write_json", "write_tensors"]
 
 HEADER_LIMIT = 100_000_000  # safetensors' own
+LONGEST_NAME = 200  # characters of a shard's
 PICKLE_LIMIT = 64 * MIB  # the description of the tensors in a .bin file, without their bytes
 # Bytes per number. What is missing here (8-bit floats, complex) no family of ours computes with.
 WIDTHS = {
@@ -176,10 +177,9 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
             raise ValueError(
                 f"{path}: {str(name)[:80]!r} is a {type(tensor).__name__}, no tensor; convert it to safetensors"
             )
-        if tensor.layout != torch.strided or tensor.dtype not in DTYPES:
-            raise ValueError(
-                f"{path}: tensor {name!r}: {tensor.dtype} {tensor.layout} is not supported; save it dense, as float32"
-            )
+        if tensor.layout != torch.strided or tensor.dtype not in DTYPES or tensor.is_meta:
+            what = "without numbers (device meta)" if tensor.is_meta else f"{tensor.dtype} {tensor.layout}"
+            raise ValueError(f"{path}: tensor {name!r}: {what} is not supported; save it dense, as float32")
     return {name: tensor.detach() for name, tensor in found.items()}
 
 
@@ -215,6 +215,8 @@ def _read_shards(index: Path, read: Callable[[Path], dict[str, Tensor]]) -> dict
     for shard in sorted({str(shard) for shard in places.values()}):
         if PurePosixPath(shard).name != shard or "\\" in shard or "\0" in shard or shard in ("", ".", ".."):
             raise ValueError(f"{index}: names {shard[:80]!r}, which leads out of the directory; use plain file names")
+        if len(shard) > LONGEST_NAME or not shard.isprintable():
+            raise ValueError(f"{index}: names {shard[:80]!r}, which no file is called; fetch it again")
         if not (index.parent / shard).exists():
             raise ValueError(f"{index}: names the shard {shard}, which is not there; fetch it into {index.parent}")
         tensors = read(index.parent / shard)

@@ -150,7 +150,9 @@ class Gguf:
         wide = self._number("embedding_length")
         heads = self._number("attention.head_count")
         if wide % heads:
-            raise ValueError(f"{self.path}: width {wide} is no multiple of {heads} heads; fetch it again")
+            raise ValueError(
+                f"{self.path}: embedding_length {wide} is no multiple of attention.head_count {heads}; fetch it again"
+            )
         if self._read("expert_count", int | None, None):
             raise ValueError(f"{self.path}: a mixture of experts is not supported; use a dense model")
         window = self._read("attention.sliding_window", int | None, None, (0, COUNT))

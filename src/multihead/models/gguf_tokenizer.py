@@ -75,9 +75,9 @@ def tokenizer_from(path: Path, fields: dict[str, Any]) -> Tokenizer:
         for name in ("bos", "eos")
     }
     if any(flags.values()):
-        add_template(inner, flags, "", named)
+        add_template(inner, flags, "", named, f"{path}: tokenizer.ggml: ")
     template = _read(path, fields, "tokenizer.chat_template", str | None, None)
-    return Tokenizer(inner, named, template=template)
+    return Tokenizer(inner, named, template=template, template_file=f"{path}: tokenizer.chat_template")
 
 
 def _bpe(path: Path, fields: dict[str, Any], tokens: list[str]) -> Inner:

@@ -55,6 +55,14 @@ def absolute_positions(config: ModelConfig, length: int) -> AbsolutePositions | 
     return AbsolutePositions(config, length) if config.positions in ("sinusoidal", "learned") else None
 
 
+def unknown_token(number: int, rows: int) -> ValueError:
+    """The error for a token that a model has no row for: a tokenizer may have more tokens, or be another model's."""
+    return ValueError(
+        f"the tokenizer makes token {number} of it, this model's tokens are 0 to {rows - 1}; "
+        "the tokenizer is another model's, or has tokens that were added to it alone"
+    )
+
+
 class TokenStem(nn.Module):
     """Embedding of tokens, of where they stand, and of which sentence they belong to."""
 
@@ -71,7 +79,10 @@ class TokenStem(nn.Module):
 
     def forward(self, tokens: Tensor, at: Tensor | slice, types: Tensor | None = None) -> Tensor:
         """tokens [B, T] standing at `at` -> [B, T, D]"""
-        x = self.embedding(tokens)
+        try:
+            x = self.embedding(tokens)
+        except IndexError:
+            raise unknown_token(int(tokens.max()), self.embedding.num_embeddings) from None
         if self.scale != 1.0:
             x = x * self.scale
         if self.types is not None:

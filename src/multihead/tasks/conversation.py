@@ -42,15 +42,17 @@ def spoken(tokenizer: Tokenizer, messages: Messages, stop: Sequence[int], everyo
     that stops it. everyone: the other turns too.
     """
     safe, mark = marked(messages, list(tokenizer.control))
-    text, turns = answers(tokenizer.chat, safe)
+    with tokenizer.name_template():
+        text, turns = answers(tokenizer.chat, safe)
     ids, starts = _tokens(tokenizer, text, mark, [start for start, _ in turns])
     counted = np.full(len(ids), everyone, dtype=np.int8)
     for start, end in turns:
         inside = np.flatnonzero((starts >= start) & (starts < end))
         last = inside[np.isin(np.asarray(ids)[inside], list(stop))][-1:]
         if not len(last):
+            origin = f"{tokenizer.template_file}: " if tokenizer.template_file else ""
             raise ValueError(
-                f"the chat template ends an assistant's turn without a token that stops writing "
+                f"{origin}the chat template ends an assistant's turn without a token that stops writing "
                 f"({', '.join(tokenizer.tokens(stop))}); name the one it ends with as eos_token_id in the model's "
                 "generation_config.json"
             )
@@ -81,12 +83,18 @@ def _tokens(tokenizer: Tokenizer, text: str, mark: str, borders: Sequence[int]) 
 def with_signs(tokenizer: Tokenizer) -> Tokenizer:
     """A learnt tokenizer that knows the signs of the roles as tokens of their own."""
     tokenizer.inner.add_special_tokens([tokenizers.AddedToken(sign, normalized=False, special=True) for sign in SIGNS])
-    return Tokenizer(tokenizer.inner, tokenizer.named, template=tokenizer.template, files=tokenizer.files)
+    return Tokenizer(
+        tokenizer.inner,
+        tokenizer.named,
+        template=tokenizer.template,
+        template_file=tokenizer.template_file,
+        files=tokenizer.files,
+    )
 
 
 def give_template(tokenizer: Tokenizer, first: int, last: int) -> None:
     """A tokenizer without a chat template gets the default one, and is saved with it. first, last: tokens that begin
     and end a text. Signs of roles that are no tokens of its own are spelled out."""
-    tokenizer.template = default_template(*tokenizer.tokens([first, last]))
+    tokenizer.template, tokenizer.template_file = default_template(*tokenizer.tokens([first, last])), ""
     if CONFIG in tokenizer.files:  # which is saved unchanged
         tokenizer.files["chat_template.jinja"] = tokenizer.template.encode()

@@ -115,7 +115,9 @@ class Mask(Task):
         states = model.body(batch["tokens"], None if bool(batch["keep"].all()) else batch["keep"])
         found = []
         for row, where in zip(states, gaps, strict=True):
-            best = model.readout(row[where]).float().softmax(-1).topk(min(TOLD, len(self.tokenizer)), dim=-1)
+            # A table may have more rows than there are tokens; their share counts, they are no candidates.
+            chances = model.readout(row[where]).float().softmax(-1)[:, : len(self.tokenizer)]
+            best = chances.topk(min(TOLD, chances.shape[1]), dim=-1)
             found.append((best.indices.cpu().numpy(), best.values.cpu().numpy()))
         return found
 

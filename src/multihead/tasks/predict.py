@@ -14,6 +14,7 @@ import torch
 from multihead.data.batches import plan
 from multihead.models import Model
 from multihead.models.packed import packed
+from multihead.models.stems import unknown_token
 from multihead.tasks.ready import vocabulary_of
 from multihead.tasks.task import Prediction, Scorer, Task, Values, Window, distinct
 
@@ -161,10 +162,7 @@ def check_tokens(model: Model, windows: Sequence[Window]) -> None:
         rows = vocabulary_of(model.body, source)
         for window in windows:
             if name in window and len(window[name]) and (highest := int(window[name].max())) >= rows:
-                raise ValueError(
-                    f"the tokenizer makes token {highest} of it, this model's tokens are 0 to {rows - 1}; "
-                    "the tokenizer is another model's, or has tokens that were added to it alone"
-                )
+                raise unknown_token(highest, rows)
 
 
 def encoded(task: Task, values: Values) -> list[Window]:

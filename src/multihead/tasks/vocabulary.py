@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from multihead.models import Vocabulary
+from multihead.models.stems import unknown_token
 from multihead.tasks.losses import whole
 from multihead.tasks.task import IGNORE
 
@@ -51,6 +52,8 @@ def _counted(readout: Vocabulary, hidden: Tensor, labels: Tensor) -> tuple[Tenso
     rows = (labels != IGNORE).nonzero()[:, 0]
     if len(rows) < len(labels):
         hidden, labels = _Rows.apply(hidden, rows), labels[rows]  # type: ignore[no-untyped-call]
+    if len(labels) and (highest := int(labels.max())) >= len(readout.weight):
+        raise unknown_token(highest, len(readout.weight))
     if readout.transform is not None:
         hidden = readout.transform(hidden)
     hidden = hidden * readout.scale if readout.scale != 1.0 else hidden
