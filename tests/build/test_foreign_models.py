@@ -113,6 +113,10 @@ EXAMPLES = {
     "token": ("llama", "generation_config.json", put("eos_token_id", value=10**6), "eos_token_id is [1000000]"),
     "start": ("bart", "multihead.json", put("options", "start", value=10**6), "options.start is 1000000"),
     "decode": ("bart", "multihead.json", put("options", "decode", value=None), "decode is None; allowed is an object"),
+    "size": ("own", "multihead.json", put("options", "size", value=10**40), "options.size is 1"),
+    "language": ("bart", "multihead.json", put("options", "language", value=-1), "options.language is -1"),
+    "turns": ("bart", "multihead.json", put("options", "turns", value="x"), "options.turns is 'x'"),
+    "label": ("own", "config.json", put("id2label", "1", value=None), "id2label: 1 is None; a text is wanted"),
     "beam": ("bart", "multihead.json", put("options", "decode", "beam", value="x"), "decode.beam is 'x'"),
 }  # fmt: skip
 
@@ -216,6 +220,20 @@ def test_tensors_without_numbers(made: dict[str, Path], tmp_path: Path) -> None:
     assert refusal(tmp_path / "model").startswith(
         f"{tmp_path / 'model' / 'pytorch_model.bin'}: tensor {first!r}: without numbers (device meta) is not supported"
     )
+
+
+@pytest.mark.parametrize("dtype", [{}, ["F32"], None, 7, "C64"])
+def test_dtypes_that_are_none(dtype: Any, made: dict[str, Path], tmp_path: Path) -> None:
+    save_file(bare(made["bert"], tmp_path / "model"), tmp_path / "model" / "model.safetensors")
+    file = tmp_path / "model" / "model.safetensors"
+    raw = file.read_bytes()
+    size = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + size])
+    first = next(name for name in header if name != "__metadata__")
+    header[first]["dtype"] = dtype
+    text = json.dumps(header).encode()
+    file.write_bytes(len(text).to_bytes(8, "little") + text + raw[8 + size :])
+    assert refusal(tmp_path / "model").startswith(f"{file}: tensor {first!r}: dtype {str(dtype)[:20]} is not supported")
 
 
 @pytest.mark.parametrize("shard", ["x" * 5000, "\ud800", "a\nb"])

@@ -13,9 +13,9 @@ from torch import Tensor
 from multihead.build.forms import architecture_of, family_of, join
 from multihead.build.loaded import Json, Loaded
 from multihead.build.pooling import Pooling, read_pooling
+from multihead.build.task_options import check_options
 from multihead.data.disk import read_json
 from multihead.data.tokenizer import Tokenizer
-from multihead.decode.settings import check_settings
 from multihead.models import Encoder, Model, manifest, several
 from multihead.models.families import (
     OWN,
@@ -44,7 +44,6 @@ GENERATION = (
     "forced_eos_token_id", "suppress_tokens", "bad_words_ids", "max_length", "min_length", "early_stopping",
     *DECODING, *UNKNOWN,
 )  # fmt: skip
-MOST_TOKENS = 10_000_000  # of a window, as in the run file
 TOKENIZERS = (
     "tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "source.spm",
     "sentencepiece.bpe.model",
@@ -104,7 +103,6 @@ def _open(
     tensors = read_tensors(path)
     _check_sizes(plan, {name: tensor.shape for name, tensor in tensors.items()}, file, path / "config.json")
     model, kept = _poured(plan, tensors, file, dtype)
-    _check_decode(told, path / manifest.MANIFEST)
     generation = _optional(path / "generation_config.json")
     whole = Loaded(
         model,
@@ -154,10 +152,7 @@ def _check_task(told: Json, file: Path) -> None:
     """What a multihead.json from before its checksum may hold by a flipped bit, or anyone's by an edit."""
     if told.get("task") is not None and told["task"] not in TASKS:
         raise ValueError(f"{file}: the task is {told['task'][:80]!r}; known: {', '.join(TASKS)}; {manifest.FIX}")
-    for name in ("size", "overlap"):
-        value = told.get("options", {}).get(name, 1)
-        if type(value) is not int or not 0 <= value <= MOST_TOKENS:
-            raise ValueError(f"{file}: options.{name} is {str(value)[:80]!r}, no number of tokens; {manifest.FIX}")
+    check_options(told, file)
 
 
 def _refuse_other(path: Path) -> None:
@@ -238,15 +233,6 @@ def _generation(config: Json, model: Model) -> Json:
     if isinstance(model.body, Encoder):
         return {}
     return {name: config[name] for name in GENERATION if config.get(name) is not None}
-
-
-def _check_decode(told: Json, file: Path) -> None:
-    """The settings in multihead.json of how text is written, of a task or of several."""
-    tasks = told.get("tasks")
-    for entry in (told, *(tasks.values() if isinstance(tasks, dict) else ())):
-        options = entry.get("options") if isinstance(entry, dict) else None
-        if isinstance(options, dict) and "decode" in options:
-            check_settings(options["decode"], f"{file}: ")
 
 
 def _pooling(told: Json, path: Path) -> Pooling:

@@ -133,7 +133,7 @@ def _checked_entry(path: Path, name: str, entry: Any) -> tuple[int, int]:
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise ValueError(f"{where}: its header entry is damaged; fetch the file again")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if dtype not in WIDTHS:
+    if not isinstance(dtype, str) or dtype not in WIDTHS:
         raise ValueError(f"{where}: dtype {str(dtype)[:20]} is not supported; save it as one of {', '.join(WIDTHS)}")
     if not _whole(shape) or not _whole(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise ValueError(f"{where}: its shape or its offsets are no row of numbers; fetch the file again")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from multihead.data.typed import show
 from multihead.models.families.table import Json
 from multihead.models.readouts import Classes, Model
 
@@ -44,4 +45,6 @@ def _sorted(id2label: Any) -> list[str]:
         numbered = []
     if [i for i, _ in numbered] != list(range(len(numbered))) or not numbered:
         raise ValueError("id2label does not number its labels 0, 1, 2 …")
+    if odd := next((i for i, name in id2label.items() if not isinstance(name, str | int)), None):
+        raise ValueError(f"id2label: {odd} is {show(id2label[odd])}; a text is wanted")
     return [name for _, name in numbered]
