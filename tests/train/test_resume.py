@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from multihead.report.of_run import curves_of, lengths_of
 from multihead.train import checkpoints
 from multihead.train.events import Note, Resumed
 from multihead.train.lock import only_writer
+from multihead.train.log import read_record
 from multihead.train.resume import sweep_litter
 
 SETTINGS = {"steps": 12, "save_every": 4, "eval_every": 2}
@@ -109,6 +111,24 @@ def test_a_damaged_line_of_the_log_is_left_out_and_told(runs, damage):
     assert len(runs.log("run")) == len(lines) - 2
     run.finish(replicates=0)
     assert runs.fingerprint("run") == whole
+
+
+def test_every_changed_bit_of_the_log_is_survived(runs):
+    """The report draws from what is left of it."""
+    run = runs.make("run", **SETTINGS)
+    list(run)
+    lines = run.log.path.read_bytes().split(b"\n")
+    whole = b"\n".join(lines[:3]) + b"\n"  # two steps and an evaluation
+    damaged = 0
+    for bit in range(8 * len(whole)):
+        raw = bytearray(whole)
+        raw[bit // 8] ^= 1 << bit % 8
+        run.log.path.write_bytes(raw)
+        damaged += any(read_record(line) is None for line in bytes(raw).split(b"\n") if line)
+        curves = curves_of(run.log.path, "accuracy", run.only)
+        assert all(isinstance(value, int | float) for curve in curves for value in (*curve.steps, *curve.values))
+        lengths_of(run, run.only)
+    assert damaged > 1000
 
 
 def test_a_damaged_run_file_is_written_again(runs):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import json
 import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,6 +29,7 @@ from multihead.tasks.ner import is_bio
 from multihead.tasks.predict import predictions
 from multihead.tasks.words import joined
 from multihead.train.examples import Data, Text
+from multihead.train.log import read_record
 from multihead.train.setup import Subject
 from multihead.train.training import MEAN, Training
 
@@ -247,9 +247,9 @@ def curves_of(log: Path, main: str, subject: Subject) -> tuple[Curve, ...]:
 
 
 def log_of(log: Path) -> Iterator[dict[str, Any]]:
-    """Its records, one at a time: a long run has millions."""
-    with log.open(encoding="utf-8") as lines:
-        yield from (json.loads(line) for line in lines if line.strip())
+    """Its records, one at a time: a long run has millions. Damaged ones are left out."""
+    with log.open("rb") as lines:
+        yield from (record for line in lines if (record := read_record(line)) is not None)
 
 
 def continued(subject: Subject, side: str) -> Iterable[Sample]:

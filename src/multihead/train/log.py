@@ -31,25 +31,37 @@ class Log:
             return ""
         with add_path(self.path):
             lines = self.path.read_bytes().split(b"\n")
-        steps = [_step_of(line) if line else -1 for line in lines]
-        keep = [line for line, number in zip(lines, steps, strict=True) if number is not None and 0 <= number <= step]
+        verdicts = [_stays(line, step) for line in lines]
+        keep = [line for line, stays in zip(lines, verdicts, strict=True) if stays]
         write_bytes(self.path, b"".join(line + b"\n" for line in keep))
-        damaged = [number for number, found in enumerate(steps, 1) if found is None]
+        damaged = [number for number, stays in enumerate(verdicts, 1) if stays is None]
         if not damaged:
             return ""
         more = f", and {len(damaged) - 1:,} more" if len(damaged) > 1 else ""
         return f"{self.path}:{damaged[0]}: a damaged line{more}; left out, the run does not need it"
 
 
-def _step_of(line: bytes) -> int | None:
-    """The step of a line of the log; -1 for one that the end of the run writes anew; None for a damaged one."""
+def read_record(line: bytes) -> dict[str, Any] | None:
+    """Return a line of the log that has the numbers which its readers need; None for one that is damaged."""
     try:
         record = json.loads(line)
-        step = record["step"]
-        if "mean_of" in record:
-            return -1
-        numbers = [step, *(record["valid"].values() if "valid" in record else (record["loss"], record["lr"]))]
-    except (ValueError, KeyError, TypeError, AttributeError):
+        step, optional, needed = record["step"], [], []
+        if "valid" in record:
+            optional = list(record["valid"].values())
+        elif "mean_of" not in record:
+            optional, needed = [record["loss"]], [record["lr"]]  # a loss that is not finite is null
+        if "padded" in record:
+            needed += [record["padded"], record["tokens"]]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    sound = type(step) is int and step >= 0 and all(isinstance(number, int | float | None) for number in numbers)
-    return step if sound else None
+    numbers = [*needed, *(value for value in optional if value is not None)]
+    sound = type(step) is int and step >= 0 and all(isinstance(number, int | float) for number in numbers)
+    return record if sound else None
+
+
+def _stays(line: bytes, step: int) -> bool | None:
+    """Whether a line lies before the checkpoint; None for a damaged one. The end of the run writes the mean's anew."""
+    if not line:
+        return False
+    record = read_record(line)
+    return None if record is None else record["step"] <= step and "mean_of" not in record
