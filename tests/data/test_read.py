@@ -184,7 +184,7 @@ def test_iob2_with_comments_and_numbers(tmp_path: Path) -> None:
     )
     reading = records(put(tmp_path, "zh.iob2", text))
     assert values(reading) == [
-        {"tokens": ["在", "北 京", "#"], "tags": ["O", "B-LOC", "O"], "document": 0},
+        {"tokens": ["在", "北 京", "#"], "tags": ["O", "B-LOC", "O"], "document": 0, "raw_text": "在北京。"},
         {"tokens": ["de", "le"], "tags": ["O", "O"], "document": 1},
     ]
 
@@ -452,3 +452,26 @@ def test_spaces_of_conllu_are_read(tmp_path: Path) -> None:
     file.write_text("1\tRome\tB-LOC\tSpaceAfter=No\n2\t.\tO\t_\n\n")
     (row,) = records(file, format="conll", columns={"tokens": "2", "tags": "3"})
     assert row.values["spaces"] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "misc", "spaces"),
+    [
+        ("# text = He  is in (Rome).\n", "_", [True, True, True, False, False, False, False]),
+        ("# text = He is in Rome .\n", "_", None),  # not made of the tokens
+        ("# text = He is in Rome .\n", "SpaceAfter=No", [True, True, True, True, False, True, True]),
+        ("", "_", None),
+    ],
+)
+def test_spaces_are_those_of_the_text_that_a_file_holds(
+    tmp_path: Path, text: str, misc: str, spaces: list[bool] | None
+) -> None:
+    tokens = ["He", "is", "in", "(", "Rome", ")", "."]
+    lines = [f"{i}\t{token}\tO\t{misc if token == 'Rome' else '_'}" for i, token in enumerate(tokens, 1)]
+    other = f"1\tYes\tO\t{misc}\n2\t.\tO\t_\n"  # one that says so tells that the others do not
+    file = tmp_path / "a.conllu"
+    file.write_text(f"# sent_id = 1\n{text}" + "\n".join(lines) + f"\n\n{other}\n")
+    first, second = records(file, format="conll", columns={"tokens": "2", "tags": "3"})
+    assert first.values.get("spaces") == spaces
+    assert second.values.get("spaces") == (None if misc == "_" else [False, True])
+    assert first.values.get("raw_text") == (text[9:-1] if text and spaces != [True, True, True, *[False] * 4] else None)

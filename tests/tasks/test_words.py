@@ -39,6 +39,8 @@ def test_every_word_is_still_there(raw: str) -> None:
     [
         (list("1963年出生，工科学士"), "1963年出生，工科学士"),
         (["1963", "年", "出生", "，", "IBM", "的", "iPhone"], "1963年出生，IBM的iPhone"),
+        (["每日", "0515", "-", "0545", "，", "藤子", "·", "F", "·", "不二雄", "的", "New", "York"],
+         "每日0515-0545，藤子·F·不二雄的New York"),
         (["Bob", "does", "n't", "like", "Rome", "'s", "heat", "(", "35.5", "%", ")", "."],
          "Bob doesn't like Rome's heat (35.5%)."),
         (["He", "said", '"', "no", ",", "twice", '"', "."], 'He said "no, twice".'),

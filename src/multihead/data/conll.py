@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ COMMON = 0.01  # share of lines that makes a number of columns a shape of the fi
 SURVEYED = 1_000  # lines that choose the delimiter
 COMMENT = re.compile(r"#\s*(\S+ ?=|newdoc|newpar|global\.)")
 UNSPACED = "SpaceAfter=No"  # CoNLL-U, MISC: no space follows the token
+TEXT = re.compile(r"#\s*text\s*=\s*(.*\S)")  # CoNLL-U: the sentence as it was written
 WORD_RANGE = re.compile(r"\d+[-.]\d+")  # CoNLL-U: 3-4 is a contraction, 3.1 an unspoken word
 
 
@@ -33,12 +34,14 @@ class Shape:
     tag: int
     numbered: bool  # the first column counts the tokens (CoNLL-U, iob2)
     spans: bool  # the tag column holds O, B-LOC and the like
+    spaces: bool = False  # tokens that no space follows say so
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
     cells: list[tuple[int, list[str]]]  # (line, columns) of every token
     document: int
+    text: str = ""  # as it was written, where the file has it
 
 
 def conll(path: Path, options: Options, found: Found) -> Iterator[Row]:
@@ -47,6 +50,8 @@ def conll(path: Path, options: Options, found: Found) -> Iterator[Row]:
     survey = Survey()
     for sentence in sentences(path, options.encoding, shape):
         survey.add((line, cells[shape.tag]) for line, cells in sentence.cells if len(cells) > shape.tag)
+        if not shape.spaces and any(UNSPACED in cell for _, cells in sentence.cells for cell in cells):
+            shape = replace(shape, spaces=True)
     scheme = (options.scheme or scheme_of(survey, str(path))) if options.gold else None
     found.update(
         delimiter=shape.delimiter, token_column=shape.token + 1, tag_column=shape.tag + 1,
@@ -84,30 +89,49 @@ def _rows(sentence: Sentence, shape: Shape, scheme: str | None, file: str) -> It
         for at, code, reason in slips:
             yield Repair(file, sentence.cells[at][0], reason, code)
         values["tags"] = tags
-    glued = [any(UNSPACED in cell for cell in cells[shape.token + 1 :]) for _, cells in sentence.cells]
-    if any(glued):
-        values["spaces"] = [not behind for behind in glued]
+    spaces = spaces_in(tokens, sentence.text)
+    if spaces is None and sentence.text:
+        values["raw_text"] = sentence.text  # for `check`: raw text that the tokens cannot be joined to
+    if spaces is None and shape.spaces:
+        spaces = [not any(UNSPACED in cell for cell in cells[shape.token + 1 :]) for _, cells in sentence.cells]
+    if spaces is not None:
+        values["spaces"] = spaces
     yield Record(values, file, first)
+
+
+def spaces_in(tokens: Sequence[str], text: str) -> list[bool] | None:
+    """Whether white space follows each token in the text that they were cut from; None: it is not made of them."""
+    spaces, at = [], 0
+    for token in tokens:
+        if not text.startswith(token, at):
+            return None
+        end = at + len(token)
+        at = len(text) - len(text[end:].lstrip())
+        spaces.append(at > end)
+    return spaces if at == len(text) else None
 
 
 def sentences(path: Path, encoding: str, shape: Shape) -> Iterator[Sentence]:
     """Token lines between empty lines; -DOCSTART- and `# newdoc` open a new document."""
     cells: list[tuple[int, list[str]]] = []
     document, begun = 0, False  # begun: the present document was opened, by a mark or a sentence
+    raw_text = ""
     for line, text in lines(path, encoding):
         border = text.startswith("-DOCSTART-")
         comment = not border and not cells and is_comment(text, shape)
         if cells and (border or not text.strip(" \t\r")):
-            yield Sentence(cells, document)
-            cells, begun = [], True
+            yield Sentence(cells, document, raw_text)
+            cells, begun, raw_text = [], True, ""
         if border or (comment and "newdoc" in text.split("=")[0]):
             document, begun = document + begun, True
+        elif comment and (match := TEXT.match(text)):
+            raw_text = match[1]
         elif text.strip(" \t\r") and not comment:
             columns = columns_of(text, shape.delimiter)
             if not (shape.numbered and WORD_RANGE.fullmatch(columns[0])):
                 cells.append((line, columns))
     if cells:
-        yield Sentence(cells, document)
+        yield Sentence(cells, document, raw_text)
 
 
 def columns_of(text: str, delimiter: str) -> list[str]:

@@ -22,6 +22,7 @@ UNSPACED = re.compile(rf"[{HAN}\u2e80-\u2fdf\u3000-\u303f\uff00-\uff9f]")
 CLOSING = re.compile(r"[.,;:?!%)\]}\u2019\u201d\u00bb\u2026]+|\.\.\.|''")
 OPENING = re.compile(r"[(\[{$\u00a3\u20ac#\u2018\u201c\u00ab]|``")
 CONTRACTION = re.compile(r"(?:['\u2019](?:s|m|d|ll|re|ve)?|n['\u2019]t)", re.IGNORECASE)
+PAUSES = ",;:.?!"  # behind them, the next word stands apart
 # How a word is written, as a token type. Type 0 stands for lower case, so that nothing changes for such words; type 1
 # is BERT's second sentence.
 CAPITAL, CAPITALS, MIXED, DIGITS = 2, 3, 4, 5
@@ -81,13 +82,17 @@ def joined(tokens: Sequence[str], spaces: Sequence[bool] | None = None) -> tuple
     """Tokens as their language writes them, and where each stands.
 
     spaces: whether a space follows each token, where the file says so. Otherwise there is none beside Chinese or
-    Japanese characters and full-width marks, none between the letters of a file that is cut into characters, and
-    marks and contractions stand as English has them.
+    Japanese characters and full-width marks, none beside marks in a text of such characters, none between the letters
+    of a file that is cut into characters, and marks and contractions stand as English has them.
     """
     if spaces is not None and (not isinstance(spaces, list) or len(spaces) != len(tokens)):
         raise ValueError(f"'spaces' is a list of true or false, one for each of the {len(tokens)} tokens")
     text, places = "", []
-    characters = all(len(token) == 1 for token in tokens) and any(UNSPACED.match(token) for token in tokens)
+    others = UNSPACED.sub("", whole := "".join(tokens))
+    unspaced = len(whole) - len(others)
+    characters = all(len(token) == 1 for token in tokens) and unspaced > 0
+    # In a text of such a script, marks and numbers stand without spaces too; its language is told by its letters.
+    mostly = unspaced > sum(map(str.isalpha, others))
     quoted = False
     for number, token in enumerate(tokens):
         space = bool(number)
@@ -99,7 +104,7 @@ def joined(tokens: Sequence[str], spaces: Sequence[bool] | None = None) -> tuple
             before = tokens[number - 1]
             closes = token == '"' and quoted
             opened = before == '"' and quoted
-            space = not (characters or closes or opened or _attached(before, token))
+            space = not (characters or closes or opened or _attached(before, token, mostly))
         quoted ^= token == '"'
         text += " " if space else ""
         places.append((len(text), len(text) + len(token)))
@@ -107,9 +112,11 @@ def joined(tokens: Sequence[str], spaces: Sequence[bool] | None = None) -> tuple
     return text, places
 
 
-def _attached(before: str, token: str) -> bool:
-    """Is a token written without a space behind the one before it?"""
+def _attached(before: str, token: str, unspaced: bool) -> bool:
+    """Is a token written without a space behind the one before it? unspaced: in a text of a script without spaces."""
     if not before or not token or _unspaced(before[-1], token[0]):
+        return True
+    if unspaced and not (token[0].isalnum() and (before[-1].isalnum() or before[-1] in PAUSES)):
         return True
     return bool(CLOSING.fullmatch(token) or OPENING.fullmatch(before) or CONTRACTION.fullmatch(token))
 
