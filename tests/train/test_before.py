@@ -443,3 +443,23 @@ def test_training_without_labels_stops_at_rejected_rows_too(tmp_path: Path, side
     for _ in range(2):  # what the first start leaves behind hides nothing from the second
         with pytest.raises(ValueError, match=rf"{side}: 8 of 40 rows are not used: missing key.*faulty\.jsonl:1"):
             run(text)
+
+
+def test_tokens_that_are_no_raw_text_are_counted(tmp_path: Path) -> None:
+    """Brackets of a treebank are no text that anyone types; where the file has that, `check` tells the share."""
+    said = "# text = He saw (old) Rome.\n{}\n"
+    tokens = {"same": ["He", "saw", "(", "old", ")", "Rome", "."], "other": []}
+    tokens["other"] = [{"(": "-LRB-", ")": "-RRB-"}.get(token, token) for token in tokens["same"]]
+    tagged = {
+        name: "".join(f"{word}\t{'B-LOC' if word == 'Rome' else 'O'}\n" for word in words)
+        for name, words in tokens.items()
+    }
+    data = tmp_path / "train.conll"
+    data.write_text("".join(said.format(tagged["same" if i % 4 else "other"]) for i in range(40)))
+    text = made(tmp_path, 'task = "ner"', f'train = "{data}"\nvalid = "{data}"')
+    (finding, _) = [finding for finding in set_up_or_refused(read(text))[""] if finding.code == "raw text"]
+    assert finding.level == "warn"
+    assert finding.message.startswith("train: 10 of 40 inputs (25.0%) are joined to another text than the raw text")
+    assert finding.examples[0] == f"{data}:2: He saw (old) Rome."
+    data.write_text("".join(said.format(tagged["same"]) for _ in range(40)))
+    assert not [finding for finding in set_up_or_refused(read(text))[""] if finding.code == "raw text"]

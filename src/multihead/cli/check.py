@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as jsons
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -17,9 +17,12 @@ from multihead.cli.verb import verb
 if TYPE_CHECKING:
     from multihead.data.check import Finding
     from multihead.run import RunFile
+    from multihead.tasks import Values
+    from multihead.tasks.ner import Ner
     from multihead.train.setup import Subject
 
 app = verb()
+SHOWN = 3  # examples of a finding
 LOOKED, LONG = 10_000, 0.1  # rows whose lengths are looked at; the share of long ones that is worth a warning
 COLOURS = {"stop": "bold red", "warn": "yellow", "note": "dim"}
 
@@ -113,6 +116,7 @@ def first_rows(subject: Subject) -> list[Finding]:
     those without an answer."""
     from multihead.data.check import Finding
     from multihead.tasks.classify import named
+    from multihead.tasks.ner import Ner
     from multihead.train.examples import windows_of
 
     task = subject.task
@@ -136,10 +140,29 @@ def first_rows(subject: Subject) -> list[Finding]:
         if single and single == count and name == "train":
             fix = 'have one label: several are a list, ["a", "b"]; if none has more, leave classify.multi_label out'
             found.append(Finding("warn", "one label", f"{of.format(single, 1)} {fix}"))
+        found += otherwise_in_raw_text(name, task, rows) if isinstance(task, Ner) else []
         for reason, times in left.items():
             what = f"{of.format(times, times / count)} are not learnt from: {reason}"
             found.append(Finding("warn", "left out", what))
     return found
+
+
+def otherwise_in_raw_text(name: str, task: Ner, rows: Callable[[], Iterable[Values]]) -> list[Finding]:
+    """Of the first rows, those that the model reads otherwise than it would read the same sentence as raw text."""
+    from multihead.data.check import Finding
+
+    count, differing = 0, []
+    for values in islice(rows(), LOOKED):
+        count += 1
+        if not task.reads_raw_text(values):
+            differing.append(f"{values['file']}:{values['line']}: {values.get('raw_text', '')}")
+    if not differing:
+        return []
+    share = len(differing) / count
+    what = f"{name}: {len(differing):,} of {'the first ' if count == LOOKED else ''}{count:,} inputs ({share:.1%})"
+    what += " are joined to another text than the raw text beside them, and scores say less of raw text"
+    fix = "; give SpaceAfter=No, or a # text that is made of the tokens"
+    return [Finding("warn" if share > LONG else "note", "raw text", what + fix, examples=tuple(differing[:SHOWN]))]
 
 
 def missing(run: RunFile) -> list[Finding]:

@@ -156,6 +156,15 @@ class Ner(Task):
         check_filled({"text": text}, where)
         return {"text": text, "document": None}
 
+    def reads_raw_text(self, values: Values) -> bool:
+        """Does the model read the tokens of a row as it reads the same sentence as raw text: as the file has it, or
+        else the text that the tokens are joined to?"""
+        raw = values.get("raw_text")
+        if not isinstance(raw, str):
+            raw = joined(values["tokens"], values.get("spaces"))[0]
+        texts = [apart(*laid_out(given)[1:])[0] for given in (values, {"text": raw})]
+        return texts[0] == texts[1] or self.tokenizer.encode(texts[0]).ids == self.tokenizer.encode(texts[1]).ids
+
     def encode(self, values: Values) -> list[Window]:
         """Sentences that are shown together share their windows, which know the words of all of them."""
         shown: Shown | None = values.get("shown")
