@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 import multihead as mh
 from multihead.build import create, save, with_readout
 from multihead.data.notation import TagNotation
+from multihead.data.read import records
 from multihead.data.tokenizer import Tokenizer
 from multihead.heads.judge import examples, score, spoken, work
 from multihead.models import Classes, Encoder, Model, ModelConfig
@@ -424,3 +426,15 @@ def test_answers_are_in_the_notation_of_the_inputs_tags(tmp_path: Path) -> None:
         assert model(given)["tags"] == right
         assert [answer["tags"] for answer in model([tokens, given])] == [right, right]
         assert [answer["tags"] for answer in model(iter([given, tokens]))] == [right, right]
+
+
+def test_columns_of_a_user_are_not_taken_for_ours(tmp_path: Path) -> None:
+    """`at` moved every tag of a row, and `shown` or `belief` ended in a traceback."""
+    odd = {"shown": 1, "at": 3, "of": 4, "belief": "x", "notation": "BMES", "raw_text": 5, "line": 7}
+    for name, more in (("plain", {}), ("odd", odd)):
+        rows = "".join(json.dumps({**row(i), **more}) + "\n" for i in range(60))
+        (tmp_path / f"{name}.jsonl").write_text(rows)
+    readings = [
+        [record.placed for record in records(tmp_path / f"{name}.jsonl", task="ner")] for name in ("plain", "odd")
+    ]
+    assert [{**values, "file": ""} for values in readings[0]] == [{**values, "file": ""} for values in readings[1]]

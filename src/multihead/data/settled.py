@@ -10,11 +10,14 @@ from multihead.data.columns import Fault, fault_of, kind_of, strings
 from multihead.data.record import Options, Record, Reject, Repair, Row
 from multihead.data.tags import to_bio
 
+# What is put beside a row's columns on its way to a model; a user's columns with these names are not taken for it.
+RESERVED = frozenset(("file", "line", "at", "of", "shown", "belief", "notation", "raw_text"))
 LISTS = "cells of tables hold no lists: give JSONL or Parquet, or the task's own format (CoNLL, SQuAD)"
 
 
 def settled(values: Mapping[str, Any], options: Options) -> dict[str, Any] | Fault:
     """A row as its task reads it, or what is wrong with it."""
+    values = {name: value for name, value in values.items() if name not in RESERVED}
     if fault := fault_of(values):
         return fault
     found: dict[str, Any] | Fault = dict(values)
