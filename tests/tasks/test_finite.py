@@ -10,6 +10,7 @@ import torch
 
 import multihead as mh
 from multihead.data.disk import read_json, sha256, write_json
+from multihead.data.seal import seal
 from multihead.models.files import read_safetensors, write_tensors
 from multihead.run import read
 from multihead.train import checkpoints
@@ -64,9 +65,10 @@ def changed(model, folder, change):
     for tensor in tensors.values():
         change(tensor)
     write_tensors(file, tensors)
-    told = read_json(folder / "multihead.json")
-    told["sha256"]["model.safetensors"] = sha256(file)
-    write_json(folder / "multihead.json", told)
+    manifest = read_json(folder / "multihead.json")
+    manifest["sha256"]["model.safetensors"] = sha256(file)
+    content = {name: value for name, value in manifest.items() if name not in ("format", "seal")}
+    write_json(folder / "multihead.json", seal(content))
     return folder
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from multihead.scores import plain
+from multihead.scores.spans import spans
 from multihead.tasks.classify import ClassScorer
 from multihead.tasks.ner import TagScorer
 from multihead.tasks.similarity import SimilarityScorer
@@ -31,7 +32,8 @@ def rows_of(kind: str, count: int) -> list[tuple[dict, dict]]:
     for _ in range(count):
         if kind == "tags":
             gold, said = (draw.choice(["O", "B-X", "I-X"], 5).tolist() for _ in range(2))
-            found.append(({"tags": gold}, {"tags": said}))
+            entities = [{"start": 2 * a, "end": 2 * b - 1, "label": x} for x, a, b in spans(said, "conlleval")]
+            found.append(({"tokens": list("vwxyz"), "tags": gold}, {"tags": said, "entities": entities}))
         elif kind == "score":
             found.append(({"label": draw.uniform(0, 5)}, {"score": draw.uniform(0, 5)}))
         elif kind == "many":

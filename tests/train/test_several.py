@@ -279,7 +279,7 @@ def test_a_damaged_or_strange_directory_is_told(several):
     readouts.write_bytes(good)
     for change, message in (
         ({"readout": {"kind": "classes", "over": "mean", "hidden": None, "bias": False}}, "has no place"),
-        ({"readout": {"kind": "odd"}}, "readout 'odd' is unknown"),
+        ({"readout": {"kind": "odd"}}, "readout: kind is 'odd'"),
         ({"task": "odd"}, "the task of 'mood' is 'odd'"),
         ({"labels": None}, "does not say what the task 'mood' is"),
     ):

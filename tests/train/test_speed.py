@@ -57,8 +57,9 @@ def test_fp32_asks_no_probe():
 
 def test_a_run_goes_on_in_the_precision_it_began_in(tmp_path):
     assert kept_precision(tmp_path) is None
-    checkpoints.save(tmp_path, 1, {}, {"precision": "fp32"})
-    checkpoints.save(tmp_path, 2, {}, {"precision": "bf16"})
+    tensors = {"model": {"weight": torch.zeros(1)}, "optimizer": {"step": torch.zeros(1)}}
+    checkpoints.save(tmp_path, 1, tensors, {"precision": "fp32"})
+    checkpoints.save(tmp_path, 2, tensors, {"precision": "bf16"})
     assert kept_precision(tmp_path) == "bf16"
     (tmp_path / "step-2" / "state.json").write_text("{")
     assert kept_precision(tmp_path) == "fp32"

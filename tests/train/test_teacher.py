@@ -9,6 +9,7 @@ import torch
 from multihead.build import load
 from multihead.run import read
 from multihead.tasks.predict import predictions
+from multihead.tasks.words import joined, laid_out, tags_of_tokens
 from multihead.train import teacher as room
 from multihead.train.training import Training
 
@@ -33,14 +34,19 @@ def chances(model, rows):
         yield prediction
 
 
+def by_token(tags, row):
+    """Tags of the words that a tagger finds in a row, as tags of its tokens."""
+    return tags_of_tokens(tags, laid_out(row)[2], joined(row["tokens"], row.get("spaces"))[1])
+
+
 def test_what_is_learnt_is_the_label_and_the_belief(taught):
     runs, model = taught
     for trust in (1.0, 0.25):
         run = runs.make(f"run-{trust}", f"data.teacher={model}", f"data.trust={trust}")
         plain = runs.make("plain")
         assert len(run.examples) == len(plain.examples)
-        said = list(chances(model, run.subjects[0].sides["train"]()))
-        for number, prediction in enumerate(said):
+        rows = list(run.subjects[0].sides["train"]())
+        for number, (row, prediction) in enumerate(zip(rows, chances(model, rows), strict=True)):
             learnt, gold = run.examples[number], plain.examples[number]
             assert learnt["tokens"].tolist() == gold["tokens"].tolist()
             if runs.task == "ner":
@@ -50,7 +56,7 @@ def test_what_is_learnt_is_the_label_and_the_belief(taught):
                 np.testing.assert_allclose(learnt["labels"][gold["labels"] >= 0].sum(1), 1, atol=1e-5)
                 assert not learnt["labels"][gold["labels"] < 0].any()
                 if trust == 1:
-                    best = [run.task.labels[i] for i in believed.argmax(1)]
+                    best = by_token([run.task.labels[i] for i in believed.argmax(1)], row)
                     assert sum(a == b for a, b in zip(best, prediction["tags"], strict=True)) >= len(best) - 1
             else:
                 tag = np.eye(len(run.task.labels))[gold["label"]].reshape(-1)
@@ -195,11 +201,11 @@ def test_of_inputs_without_labels_the_best_belief_stands_for_them(taught, files)
         runs.data.write_text(runs.data.read_text(encoding="utf-8").replace("text,", "said,"), encoding="utf-8")
         other = runs.make("other", *given, "data.text=said", f"data.unlabelled={more}")
         assert list(other.subjects[0].beside()) == asked[:3]
-    for number, prediction in enumerate(chances(model, asked), len(plain.examples)):
+    for number, (row, prediction) in enumerate(zip(asked, chances(model, asked), strict=True), len(plain.examples)):
         learnt = run.examples[number]
         if runs.task == "ner":
             first = learnt["word"] >= 0
-            best = [run.task.labels[i] for i in learnt["labels"][first].argmax(1)]
+            best = by_token([run.task.labels[i] for i in learnt["labels"][first].argmax(1)], row)
             assert best == prediction["tags"]
             assert (learnt["labels"][first].max(1) >= 1 - trust).all()
         else:
