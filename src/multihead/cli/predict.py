@@ -27,7 +27,8 @@ app = verb()
 JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 TABLES = (".csv", ".tsv", ".parquet")
 KNOWING = ("conll", "squad")  # formats that say themselves what their columns are
-OBJECT = re.compile(r"\s*\{\s*([\"'}]|$)")  # JSON, or meant to be; {so} a text may begin
+# JSON, or meant to be: an object, or an array of them, which is no input; {so} a text may begin, and [so] too.
+OBJECT = re.compile(r"[\s\ufeff]*(\[\s*)?\{\s*([\"'}]|$)")
 CHUNK = 1 << 16  # bytes
 GZIP = b"\x1f\x8b"
 MARK = 2  # bytes that tell packed data
@@ -250,6 +251,8 @@ class Pipe:
 
     def _take(self) -> bool:
         """Read what is there; False: nothing will come any more."""
+        from multihead.data.lines import BROKEN_GZIP
+
         more = os.read(self.number, CHUNK)
         while more and not self.begun and len(more) < MARK and (rest := os.read(self.number, CHUNK)):
             more += rest
@@ -257,10 +260,14 @@ class Pipe:
             self._begin(more)
         if self.gzip is None:
             self.held += more
-        elif more:
-            self.held += self.gzip.unpack(more)
-        else:
-            self.gzip.end()
+            return bool(more)
+        try:  # here, as `idle` reads too
+            if more:
+                self.held += self.gzip.unpack(more)
+            else:
+                self.gzip.end()
+        except BROKEN_GZIP as error:
+            raise ValueError(f"{self.file}: broken gzip data ({error}); fetch it again") from None
         return bool(more)
 
     def _begin(self, head: bytes) -> None:

@@ -71,6 +71,8 @@ def _json(path: Path, text: str) -> str:
     if '"paragraphs"' in text and '"data"' in text:
         return "squad"
     rows = [line for line in text.split("\n") if line.strip()]
+    if not rows:
+        raise ValueError(f"{path}:1: white space only, no JSON; write an object per line, or an array of objects")
     if rows[0].rstrip().endswith("}") or len(rows) == 1:
         return "jsonl"
     raise ValueError(

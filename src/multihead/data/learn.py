@@ -54,6 +54,10 @@ def learn(texts: Iterable[str], kind: str, vocab: int, lowercase: bool) -> tuple
     return inner, dict(named)
 
 
+class NoText(ValueError):
+    """Nothing to learn a tokenizer from; who knows the files can tell why."""
+
+
 def _clean(texts: Iterable[str]) -> Iterator[str]:
     """Without lone surrogates, which are no text; refuses what is not a text or nothing at all."""
     seen, characters, said = False, 0, time.monotonic()
@@ -66,7 +70,7 @@ def _clean(texts: Iterable[str]) -> Iterator[str]:
             log.info("learning a tokenizer: %s characters read", f"{characters:,}")
         yield from _cut_long_words(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
     if not seen:
-        raise ValueError("there is no text to learn a tokenizer from; check the data")
+        raise NoText("there is no text to learn a tokenizer from; check the data")
 
 
 def _cut_long_words(text: str) -> list[str]:

@@ -72,6 +72,10 @@ def head_of(path: Path, encoding: str = "utf-8") -> bytes:
             head = stream.read(HEAD)
     except BROKEN_GZIP as error:
         raise _broken_gzip(path, 1, error) from None
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise ValueError(f"{path}: cannot be read ({error.strerror}); check the disk, or copy it first") from None
     if not head.removeprefix(codecs.BOM_UTF8):
         raise ValueError(f"{path}:1: the file is empty; fetch or write it again")
     check_head(path, head, encoding)

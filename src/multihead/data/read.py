@@ -104,11 +104,17 @@ class Reading:
         """A loop left early leaves the counts of the rows it saw."""
         self.used, self.rejected, self.repaired = 0, Ledger(), Ledger()
         for file, _, rows in self.sources:
-            wanted = self.wanted
+            begun = False
             for row in rows(self.found[file]):
                 if isinstance(row, Record):
-                    refuse_other(row, wanted)
-                    wanted = ()  # all rows of a file are of one kind
+                    if not begun:
+                        refuse_other(row, self.wanted)
+                        begun = True
+                    # Later rows of JSON may lack what the first one has; no task looks again.
+                    elif lacking := next((role for role in self.wanted if role not in row.values), None):
+                        reason = f"no key {lacking!r}; the row has: {', '.join(row.values) or 'none'}"
+                        self.rejected.add(Reject(row.file, row.line, reason, "missing key"))
+                        continue
                     self.used += 1
                     yield row
                 elif isinstance(row, Reject):

@@ -49,7 +49,7 @@ def pin_paths(run: RunFile) -> RunFile:
 def check_place(path: Path, run: RunFile) -> None:
     """Raise if the copy in a run's directory names another `out`: the run was moved or copied, or an older version
     wrote a relative path. Which place is meant nobody can tell, and a wrong guess would start over without a word."""
-    folder = path.absolute().parent
+    folder = Path(os.path.abspath(path)).parent
     checkpoints = path.name == "run.toml" and any(folder.glob("checkpoints/step-*/manifest.json"))
     if checkpoints and os.path.realpath(run.out) != os.path.realpath(folder):
         here, there = (shlex.quote(f"out={out}") for out in (folder, run.out))

@@ -9,7 +9,7 @@ import numpy as np
 
 from multihead.data.tokenizer import Encoding
 from multihead.scores import Likelihood, Score, Summaries
-from multihead.tasks.task import Prediction, Scorer, Values, Window, part_of
+from multihead.tasks.task import Prediction, Scorer, Values, Window, parts_of
 from multihead.tasks.translate import Translate, plain, references
 
 SENTENCE = re.compile(r".*?(?:[.!?](?=\s|$)|[。！？]|\n|$)", re.DOTALL)
@@ -31,7 +31,7 @@ class Summarize(Translate):
         return [{"tokens": np.array(part.ids, dtype=np.int32), "cut": np.array(lost, dtype=np.int32)}]
 
     def parts(self, text: str, whole: Encoding) -> list[Encoding]:
-        return [part_of(whole, {0: (0, self.size - sum(whole.special))})]  # what ends a text still ends it
+        return parts_of(whole, [{0: (0, self.size - sum(whole.special))}])  # what ends a text still ends it
 
     def limit(self, length: int) -> int:
         return max(1, min(int(self.settings.get("max_length") or 128), self.size - 1))

@@ -224,14 +224,14 @@ class Task(ABC):
             return [whole]
         room = self.size - sum(whole.special)
         if pair is None:
-            return [
-                part_of(whole, {0: span}) for span in windows(len(whole) - sum(whole.special), room, self._shared(room))
-            ]
+            spans = windows(len(whole) - sum(whole.special), room, self._shared(room))
+            return parts_of(whole, ({0: span} for span in spans))
         lengths = [whole.sequences.count(side) for side in (0, 1)]
         half = max(room // 2, room - lengths[1])
         firsts = windows(lengths[0], half, self._shared(half))
         rest = room - min(lengths[0], half)
-        return [part_of(whole, {0: a, 1: b}) for a in firsts for b in windows(lengths[1], rest, self._shared(rest))]
+        seconds = windows(lengths[1], rest, self._shared(rest))
+        return parts_of(whole, ({0: a, 1: b} for a in firsts for b in seconds))
 
     def _shared(self, room: int) -> int:
         return min(self.overlap, room // 2)
@@ -256,16 +256,17 @@ def arrays(encoding: Encoding) -> Window:
     return window | {"types": np.array(encoding.types, dtype=np.int32)} if any(encoding.types) else window
 
 
-def part_of(whole: Encoding, spans: Mapping[int, tuple[int, int]]) -> Encoding:
-    """The tokens of each text that lie in its span, and every special token."""
-    counts, chosen = {0: 0, 1: 0}, []
+def parts_of(whole: Encoding, parts: Iterable[Mapping[int, tuple[int, int]]]) -> list[Encoding]:
+    """Return one encoding for each of `parts`, which maps the number of a text to a span of its tokens: those tokens,
+    all of the other text, and every special token. Linear: a text of 1 MB has 10,000 windows, and looking through all
+    of its tokens for each of them took minutes."""
+    places: dict[int | None, list[int]] = {None: [], 0: [], 1: []}
     for i, side in enumerate(whole.sequences):
-        if side is None:
-            chosen.append(i)
-            continue
-        start, stop = spans.get(side, (0, len(whole)))
-        if start <= counts[side] < stop:
-            chosen.append(i)
-        counts[side] += 1
+        places[side].append(i)
     columns = (whole.ids, whole.offsets, whole.types, whole.special, whole.sequences)
-    return Encoding(*([column[i] for i in chosen] for column in columns))  # type: ignore[arg-type]
+    found = []
+    for spans in parts:
+        inside = (i for side in (0, 1) for i in places[side][slice(*spans.get(side, (None, None)))])
+        chosen = sorted([*places[None], *inside])
+        found.append(Encoding(*([column[i] for i in chosen] for column in columns)))  # type: ignore[arg-type]
+    return found

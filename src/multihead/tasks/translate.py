@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, cast
@@ -28,7 +29,7 @@ from multihead.tasks.task import (
     Task,
     Values,
     Window,
-    part_of,
+    parts_of,
 )
 from multihead.tasks.vocabulary import vocabulary_loss, vocabulary_nats
 from multihead.tasks.words import HAN
@@ -85,11 +86,12 @@ class Translate(Task):
         spans, start = [], 0
         ends = _ends(text, whole) if inside > room else []
         while inside - start > room:
-            cut = max((i for i in ends if start < i <= start + room), default=start + room)
+            last = bisect_right(ends, start + room)
+            cut = ends[last - 1] if last and ends[last - 1] > start else start + room
             spans.append((start, cut))
             start = cut
         spans.append((start, inside))
-        return [part_of(whole, {0: span}) for span in spans]
+        return parts_of(whole, ({0: span} for span in spans))
 
     def target(self, text: str) -> list[int]:
         """start, text, stop. Special tokens of the tokenizer's own between them (BART's <s>) stay."""
@@ -269,7 +271,15 @@ def combined(windows: Sequence[Sequence[Hypothesis]], most: int) -> list[list[Hy
 def _ends(text: str, whole: Encoding) -> list[int]:
     """The tokens of the text, counted without special ones, before which a sentence ends."""
     starts = [offset[0] for offset, special in zip(whole.offsets, whole.special, strict=True) if not special]
-    return [i for i, start in enumerate(starts) if text[:start].rstrip(" ").endswith(ENDS)]
+    ends = []
+    seen = stop = 0  # characters looked at, and of these the ones up to the last that is no space
+    for i, start in enumerate(starts):
+        for place in range(seen, start):
+            stop = stop if text[place] == " " else place + 1
+        seen = max(seen, start)
+        if text.endswith(ENDS, 0, stop):
+            ends.append(i)
+    return ends
 
 
 def _rounded(texts: Sequence[Hypothesis]) -> float:

@@ -79,6 +79,8 @@ def read_one(run: RunFile, name: str = "", weight: float = 1.0, auxiliary: bool 
         refuse_cells(readings["train"])
     kind = TASKS[str(run.task)].variant(options)
     labels = kind.learn(Side(readings["train"])(), **options)  # of all rows: those held out have labels too
+    if not labels and next(iter(sides["train"]()), None) is None:
+        raise ValueError(f"{run.data.train}: no row is left to train on\n{readings['train']}")
     if labels:  # without them, the rows are read when the token cache is filled, and counted there
         raise_rejected("train", readings["train"])
     if run.task == "ner" and (notation := readings["train"].notation) not in ("", BIO):

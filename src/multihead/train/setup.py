@@ -14,6 +14,7 @@ from itertools import islice
 import torch
 
 from multihead.build import Loaded, load, reading, with_readout
+from multihead.data.learn import NoText
 from multihead.data.unspelt import unspelt
 from multihead.machine.device import device_of
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, Vocabulary
@@ -77,7 +78,11 @@ def set_up(run: RunFile) -> tuple[list[Subject], Model]:
     torch.manual_seed(run.train.seed)
     texts = every[0].sides["train"] if len(every) == 1 else lambda: by_turns([one.sides["train"]() for one in every])
     talks = any(one.options.get("chat") for one in every)
-    given = scratch(run, kind, texts, talks) if run.from_ is None else load(run.from_)
+    try:
+        given = scratch(run, kind, texts, talks) if run.from_ is None else load(run.from_)
+    except NoText:
+        told = "\n".join(f"{one.run.data.train}: no row is left to train on\n{one.readings['train']}" for one in every)
+        raise ValueError(told) from None
     loaded = reading(given) if kind.body == "encoder" else given
     wrote = given.architecture if loaded is not given else ""
     subjects: list[Subject] = []
