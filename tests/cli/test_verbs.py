@@ -278,7 +278,7 @@ def test_a_signal_saves_and_tells_how_to_go_on(place: Path) -> None:
         process.send_signal(signal.SIGTERM)
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 143
-    assert "multihead train runs/stopped/run.toml" in said
+    assert f"multihead train {place / 'runs/stopped/run.toml'}" in said
     assert list((place / "runs/stopped/checkpoints").glob("step-*"))
 
 

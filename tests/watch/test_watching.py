@@ -191,7 +191,7 @@ def test_watch_and_ablate_together_and_after_an_error():
     model, tokens = LanguageModel(SMALL), torch.randint(0, 37, (2, 6))
     with watch(model) as seen, ablate(model, [(0, 1)]):
         model(tokens)
-        with pytest.raises(IndexError):
+        with pytest.raises(ValueError, match="this model's tokens are 0 to 36"):
             model(tokens + 99)
     assert seen[0].weights((1, 1)).shape == (6, 6)
     assert not any(m.taps for m in model.modules() if isinstance(m, MultiHeadAttention))
