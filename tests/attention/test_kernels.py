@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from multihead.attention import Alibi, Mask, Sight, attend, explicit, fused, kernel, kernels
+from multihead.attention import Alibi, Mask, Sight, attend, explicit, flash_cpu, fused, kernel
 from multihead.attention import products as sharing
 from multihead.attention.short import suits
 
@@ -82,7 +82,7 @@ def test_the_public_function_stands_in_where_the_kernel_is_missing(monkeypatch):
     q, k, v = torch.randn(2, 4, 5, 6), torch.randn(2, 2, 5, 6), torch.randn(2, 2, 5, 3)
     cases = [None, Mask.causal(), Mask.causal() & Mask.lengths([3, 0]), Mask.window(2)]
     expected = [attend(q, k, v, mask)[0] for mask in cases]
-    monkeypatch.setattr(kernels, "_FLASH", None)
+    monkeypatch.setattr(flash_cpu, "_FLASH", None)
     for mask, want in zip(cases, expected, strict=True):
         mixed, lse = attend(q, k, v, mask)
         assert lse is None
@@ -126,16 +126,16 @@ def test_small_products_are_kept_from_onednn(monkeypatch, case, mask):
     dtype = torch.bfloat16 if case == "bf16" else torch.float32
     q, k, v = (torch.randn(2, h, 5, w).to(dtype).requires_grad_() for h, w in ((4, 6), (2, 6), (2, 7)))
     products, matmul = [], SimpleNamespace(fp32_precision="none" if case == "bf16" else "bf16")
-    for module in (kernels, sharing):
+    for module in (flash_cpu, sharing):
         monkeypatch.setattr(module, "MATMUL", matmul)
     for name in ("_FLASH", "_BACKWARD"):
-        op = getattr(kernels, name)
+        op = getattr(flash_cpu, name)
 
         def told(*given, op=op, **options):
             products.append((given[0].dtype, matmul.fp32_precision))
             return op(*given, **options)
 
-        monkeypatch.setattr(kernels, name, told)
+        monkeypatch.setattr(flash_cpu, name, told)
     mixed, lse = attend(q, k, v, mask)
     found = torch.autograd.grad(mixed.float().square().sum(), (q, k, v))
     assert matmul.fp32_precision == ("none" if case == "bf16" else "bf16")

@@ -42,7 +42,7 @@ def test_written_out_it_is_the_formula_both_ways(activation: str, gated: bool, b
     x = torch.randn(2, 3, D, requires_grad=True)
     learnt = [x, *part.parameters()]
     got, want = part(x), formula(part, x)
-    assert "_Fed" in type(got.grad_fn).__name__  # and not the formula again
+    assert "_FusedFeedForward" in type(got.grad_fn).__name__  # and not the formula again
     torch.testing.assert_close(got, want)
     torch.testing.assert_close(slopes(got, *learnt), slopes(want, *learnt))
 

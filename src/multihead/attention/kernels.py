@@ -6,24 +6,16 @@ row of scores [B,H,T], from which any weight is exp(score - lse). A row that see
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from multihead.attention.dropout import dropout as dropped
+from multihead.attention.flash_cpu import flash_attention
 from multihead.attention.mask import Mask
-from multihead.attention.products import MATMUL, transformed, usual_products
+from multihead.attention.products import transformed
 from multihead.attention.short import short, suits
 from multihead.attention.sight import LARGEST_TABLE, Sight
-
-# torch's own CPU flash kernel, called by name: the public function hides the log-sum-exp and refuses a causal
-# flag beside a mask.
-_FLASH = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
-_BACKWARD = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward", None)
-SMALL_TILES = 2**20  # queries times keys
 
 
 def kernel(sight: Sight, dropout: float = 0.0) -> str:
@@ -97,7 +89,7 @@ def fused(q: Tensor, k: Tensor, v: Tensor, sight: Sight, *, scale: float) -> tup
     elif value_width < key_width:
         v = F.pad(v, (0, key_width - value_width))
     if not sight.by_rows:
-        mixed, lse = _flash(q, k, v, sight.causal, sight.add, scale)
+        mixed, lse = flash_attention(q, k, v, sight.causal, sight.add, scale)
         return mixed[..., :value_width], lse
     mixes, lses = [], []
     step = _rows_at_a_time(q, sight)
@@ -105,67 +97,11 @@ def fused(q: Tensor, k: Tensor, v: Tensor, sight: Sight, *, scale: float) -> tup
         stop = min(start + step, sight.queries)
         low, high = sight.span(start, stop)
         add = sight.rows(start, stop, low, high)
-        mixed, lse = _flash(q[:, :, start:stop], k[:, :, low:high], v[:, :, low:high], False, add, scale)
+        mixed, lse = flash_attention(q[:, :, start:stop], k[:, :, low:high], v[:, :, low:high], False, add, scale)
         mixes.append(mixed)
         lses.append(lse)
     lse = None if lses[0] is None else torch.cat([part for part in lses if part is not None], dim=2)
     return torch.cat(mixes, dim=2)[..., :value_width], lse
-
-
-def _flash(
-    q: Tensor, k: Tensor, v: Tensor, causal: bool, add: Tensor | None, scale: float
-) -> tuple[Tensor, Tensor | None]:
-    if q.device.type == "cpu" and _FLASH is not None:
-        flash = _Tiles.apply if _slow_tiles(q, k, v) else _plain
-        mixed, lse = flash(q, k, v, causal, add, scale)
-        return mixed, lse
-    if causal and add is not None:  # the public function takes one or the other
-        ahead = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(1)
-        causal, add = False, add.masked_fill(ahead, float("-inf"))
-    grouped = q.shape[1] != k.shape[1]
-    return F.scaled_dot_product_attention(q, k, v, add, 0.0, causal, scale=scale, enable_gqa=grouped), None
-
-
-def _plain(q: Tensor, k: Tensor, v: Tensor, causal: bool, add: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
-    assert _FLASH is not None
-    mixed, lse = _FLASH(q, k, v, 0.0, causal, attn_mask=add, scale=scale)
-    return mixed, lse
-
-
-def _slow_tiles(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Would the kernel ask oneDNN for each of its many small products? In half precision its backward pass does, and
-    both do where oneDNN is to multiply fp32 matrices: every call then costs more than the product itself. Tiles of long
-    texts are large enough (2,048 tokens: 0.8 of the time in bf16)."""
-    if torch.compiler.is_compiling() or q.shape[2] * k.shape[2] > SMALL_TILES:
-        return False
-    if MATMUL is not None and q.dtype == torch.float32 and MATMUL.fp32_precision == "bf16":
-        return True
-    return q.dtype.itemsize < 4 and torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
-
-
-class _Tiles(torch.autograd.Function):
-    """The kernel in fp32 by torch's usual library, both ways. In a training step of 16 to 384 tokens it takes 0.23 to
-    0.90 of the time in bf16, and 0.07 to 0.64 where oneDNN multiplies fp32."""
-
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, causal: bool, add: Tensor | None, scale: float) -> Any:
-        with usual_products():
-            mixed, lse = _plain(q.float(), k.float(), v.float(), causal, None if add is None else add.float(), scale)
-        ctx.save_for_backward(q, k, v, mixed, lse, add)
-        ctx.causal, ctx.scale = causal, scale
-        ctx.mark_non_differentiable(lse)
-        return mixed.to(q.dtype), lse
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor, _: Any) -> Any:
-        q, k, v, mixed, lse, add = ctx.saved_tensors
-        assert _BACKWARD is not None
-        with usual_products():
-            whole = [x.float() for x in (gradient, q, k, v)]
-            add = None if add is None else add.float()
-            found = _BACKWARD(*whole, mixed, lse, 0.0, ctx.causal, attn_mask=add, scale=ctx.scale)
-        return *(x.to(q.dtype) for x in found), None, None, None
 
 
 def _rows_at_a_time(q: Tensor, sight: Sight) -> int:

@@ -64,29 +64,17 @@ class MultiHeadAttention(nn.Module):
         self.heads, self.kv_heads = heads, kv_heads or heads
         self.key_dims = head_widths("key_dim", key_dim, dim, heads, self.kv_heads)
         self.value_dims = head_widths("value_dim", value_dim or key_dim, dim, heads, self.kv_heads)
-        biased = bias if isinstance(bias, str) else "qkvo" * bias
-        if {*biased} - {*"qkvo"}:
-            raise ValueError(f"bias={bias!r}: True, False, or letters of 'qkvo'")
+        biased = bias_letters(bias)
         self.q = nn.Linear(dim, sum(self.key_dims), "q" in biased)
         self.k = nn.Linear(self.memory_dim, sum(self.key_dims[: self.kv_heads]), "k" in biased)
         self.v = nn.Linear(self.memory_dim, sum(self.value_dims[: self.kv_heads]), "v" in biased)
         self.out = nn.Linear(sum(self.value_dims), out_dim or dim, "o" in biased)
-        if qk_norm is not None and min(self.key_dims) != max(self.key_dims):
-            raise ValueError(f"qk_norm={qk_norm!r} wants heads of one key width, not {list(self.key_dims)}")
-        norm = {None: nn.Identity, "rms": nn.RMSNorm, "layer": nn.LayerNorm}[qk_norm]
-        self.q_norm, self.k_norm = norm(self.key_dims[0]), norm(self.key_dims[0])
+        init_projections(self.q, self.k, self.v, self.out)
+        self.q_norm, self.k_norm = head_norm(qk_norm, self.key_dims), head_norm(qk_norm, self.key_dims)
         self.scale = scale if isinstance(scale, float | int) else self.key_dims[0] ** -0.5
-        own = (torch.tensor(self.key_dims).view(-1, 1, 1) / self.key_dims[0]) ** -0.5
-        ragged = scale is None and min(self.key_dims) != max(self.key_dims)
         self.head_scale: Tensor | None  # on top of scale: learned, or what the width of each ragged head asks for
-        self.register_buffer("head_scale", own if ragged else None, persistent=False)
-        if scale == "learned":
-            self.head_scale = nn.Parameter(own)
+        register_head_scale(self, scale)
         self.taps: list[Callable[[Attended], Tensor]] = []  # the seam: `watch` reads here, `ablate` changes `mixed`
-        for linear in (self.q, self.k, self.v, self.out):
-            nn.init.xavier_uniform_(linear.weight)  # as in the paper's code
-            if linear.bias is not None:
-                nn.init.zeros_(linear.bias)
 
     def forward(
         self,
@@ -97,30 +85,21 @@ class MultiHeadAttention(nn.Module):
         position: Position | None = None,
         cache: KeyValues | None = None,
     ) -> Tensor:
-        """x [B, T, D] looks at itself, or at memory [B, S, D]; returns [B, T, D]."""
-        check("x", x, self.dim)
-        if memory is not None:
-            check("memory", memory, self.memory_dim, position)
-            if len(memory) != len(x):
-                raise ValueError(f"memory has {len(memory)} rows, x has {len(x)}: one for each; expand a single one")
+        """Attend from x [B, T, D] to itself, or to memory [B, S, D]; return [B, T, D]."""
+        check_inputs(x, self.dim, memory, self.memory_dim, position)
         q = self.q_norm(split(self.q(x), self.key_dims))  # [B, H, T, K]
-        if memory is not None:
-            k, v = self._keys_values(memory) if cache is None else cache.once(lambda: self._keys_values(memory))
-        else:
+        if memory is None:
             k, v = self._keys_values(x)  # [B, G, T, K], [B, G, T, W]
-            if position is not None:
-                first = 0 if cache is None else cache.length
-                q, k = position.turn(q, first), position.turn(k, first)
-            if cache is not None:
-                k, v = cache.grow(k, v)  # [B, G, S, K], [B, G, S, W]
-        if self.head_scale is not None:
-            q = q * self.head_scale
-        if not isinstance(mask, Sight):
-            mask = Sight(mask, q.shape[2], k.shape[2], q, position, crossing=memory is not None)
-        dropout = self.dropout if self.training else 0.0
-        mixed, lse = attend(q, k, v, mask, scale=self.scale, dropout=dropout, tell=bool(self.taps))  # [B, H, T, W]
+            q, k = rotate(position, q, k, cache)
+            k, v = extend(cache, k, v)  # [B, G, S, K], [B, G, S, W]
+        else:
+            k, v = self._keys_values(memory) if cache is None else cache.once(lambda: self._keys_values(memory))
+        q = q if self.head_scale is None else q * self.head_scale
+        sight = Sight.lower(mask, q, k, position, crossing=memory is not None)
+        dropout = self.dropout * self.training
+        mixed, lse = attend(q, k, v, sight, scale=self.scale, dropout=dropout, tell=bool(self.taps))  # [B, H, T, W]
         for tap in self.taps:
-            mixed = tap(Attended(q, k, v, mixed, lse, mask, self.scale))
+            mixed = tap(Attended(q, k, v, mixed, lse, sight, self.scale))
         return self.out(merge(mixed, self.value_dims))
 
     def _keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
@@ -128,11 +107,61 @@ class MultiHeadAttention(nn.Module):
         return self.k_norm(split(k, self.key_dims[: self.kv_heads])), split(v, self.value_dims[: self.kv_heads])
 
 
-def check(name: str, given: Tensor, width: int, position: Position | None = None) -> None:
-    if given.dim() != 3 or given.shape[-1] != width:
-        raise ValueError(f"{name} is {list(given.shape)}, this attention wants [batch, length, {width}]")
-    if position is not None:
-        raise ValueError("position speaks of one sequence: leave it out when memory is given")
+def check_inputs(x: Tensor, dim: int, memory: Tensor | None, memory_dim: int, position: Position | None) -> None:
+    """Raise ValueError for inputs whose shapes do not fit."""
+    for name, given, width in (("x", x, dim), ("memory", memory, memory_dim)):
+        if given is not None and (given.dim() != 3 or given.shape[-1] != width):
+            raise ValueError(f"{name} is {list(given.shape)}, this attention wants [batch, length, {width}]")
+    if memory is not None and position is not None:
+        raise ValueError("position applies to self-attention only; leave it out when memory is given")
+    if memory is not None and len(memory) != len(x):
+        raise ValueError(f"memory has {len(memory)} rows, x has {len(x)}: one for each; expand a single one")
+
+
+def rotate(position: Position | None, q: Tensor, k: Tensor, cache: KeyValues | None) -> tuple[Tensor, Tensor]:
+    """Apply the position encoding to q and k, which follow what the cache holds."""
+    if position is None:
+        return q, k
+    offset = 0 if cache is None else cache.length
+    return position.turn(q, offset), position.turn(k, offset)
+
+
+def extend(cache: KeyValues | None, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Append to the cache, if there is one, and return all its keys and values."""
+    return (k, v) if cache is None else cache.grow(k, v)
+
+
+def bias_letters(bias: bool | str) -> str:
+    """Return which of the projections q, k, v and o (out) have a bias."""
+    letters = bias if isinstance(bias, str) else "qkvo" * bias
+    if {*letters} - {*"qkvo"}:
+        raise ValueError(f"bias={bias!r}: True, False, or letters of 'qkvo'")
+    return letters
+
+
+def init_projections(*layers: nn.Linear) -> None:
+    """Xavier weights and zero biases, as in the paper's code."""
+    for linear in layers:
+        nn.init.xavier_uniform_(linear.weight)
+        if linear.bias is not None:
+            nn.init.zeros_(linear.bias)
+
+
+def head_norm(kind: Literal["rms", "layer"] | None, widths: Sequence[int]) -> nn.Module:
+    """Return a normalization over each head's q or k; one serves all heads."""
+    if kind is not None and min(widths) != max(widths):
+        raise ValueError(f"qk_norm={kind!r} wants heads of one key width, not {list(widths)}")
+    return {None: nn.Identity, "rms": nn.RMSNorm, "layer": nn.LayerNorm}[kind](widths[0])
+
+
+def register_head_scale(attention: MultiHeadAttention, scale: float | Literal["learned"] | None) -> None:
+    """Give an attention its `head_scale` [H, 1, 1]: a parameter, a constant of ragged heads, or None."""
+    widths = attention.key_dims
+    relative = (torch.tensor(widths).view(-1, 1, 1) / widths[0]) ** -0.5
+    ragged = scale is None and min(widths) != max(widths)
+    attention.register_buffer("head_scale", relative if ragged else None, persistent=False)
+    if scale == "learned":
+        attention.head_scale = nn.Parameter(relative)
 
 
 def split(x: Tensor, widths: Sequence[int]) -> Tensor:

@@ -66,6 +66,13 @@ class Sight:
         else:
             self.add = None if self.by_rows else self.rows(0, queries)
 
+    @classmethod
+    def lower(
+        cls, mask: Mask | Sight | None, q: Tensor, k: Tensor, position: Position | None, *, crossing: bool
+    ) -> Sight:
+        """Fit a mask and a position bias to q [B,H,T,K] and k [B,G,S,K], unless the body has, for all its layers."""
+        return mask if isinstance(mask, Sight) else cls(mask, q.shape[2], k.shape[2], q, position, crossing)
+
     def of(self, heads: tuple[int, ...]) -> Sight:
         """What some of the heads see: the same, where no head has a bias or a mask of its own."""
         if self.position is None and not any(_by_head(rule) for rule in self.rules):
