@@ -13,12 +13,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
-from multihead.run import COLUMNS, RunFile, difference, of_task, pin_paths, read, template, write
+from multihead.run import RunFile, difference, of_task, pin_paths, read, template, write
 from multihead.run.faults import suggestion
-from multihead.run.file import ONLY_PAIRS, PAIRS, SECTIONS, WRITERS
-from multihead.run.keys import ROLES, TAUGHT, TEACHABLE, Section, Train
+from multihead.run.file import ONLY_PAIRS, SECTIONS
+from multihead.run.keys import ROLES, TAUGHT, Train
 from multihead.run.text import FILES
 from multihead.run.toml import line_of, toml
+from multihead.tasks.sections import Section
+from multihead.tasks.spec import SPECS
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 PLACES = TEXTS.filter(lambda name: "\0" not in name and not name.startswith("~/"))
@@ -71,7 +73,7 @@ def tables(section: type[Section], without: tuple[str, ...] = ()) -> st.SearchSt
 
 @st.composite
 def datas(draw: st.DrawFn, task: str) -> dict[str, Any]:
-    others = tuple(role for role in ROLES if role not in COLUMNS[task])
+    others = tuple(role for role in ROLES if role not in SPECS[task].columns)
     files = st.one_of(TEXTS, st.lists(TEXTS, min_size=1, max_size=2))
     data = draw(tables(SECTIONS["data"], (*others, "train", "encoding", "weights"))) | {"train": draw(files)}
     assume("\0" not in "".join(name for side in (*FILES, "teacher") for name in data.get(side, "")))
@@ -80,12 +82,12 @@ def datas(draw: st.DrawFn, task: str) -> dict[str, Any]:
 
 @st.composite
 def runs(draw: st.DrawFn) -> RunFile:
-    task = draw(st.sampled_from(sorted(COLUMNS)))
+    task = draw(st.sampled_from(sorted(SPECS)))
     scratch = draw(st.booleans())
     sections: dict[str, Any] = {task: draw(tables(SECTIONS[task])), "data": draw(datas(task))}
     if scratch:
         heads, times = draw(st.integers(1, 8)), draw(st.integers(1, 8))
-        hidden = {} if task in PAIRS else ONLY_PAIRS
+        hidden = {} if SPECS[task].body == "encoder_decoder" else ONLY_PAIRS
         sections["tokenizer"] = draw(tables(SECTIONS["tokenizer"], hidden.get("tokenizer", ())))
         without = ("heads", "dim", "kv_heads", "max_length", *hidden.get("model", ()))
         sections["model"] = draw(tables(SECTIONS["model"], without))
@@ -93,7 +95,7 @@ def runs(draw: st.DrawFn) -> RunFile:
     else:
         sections["from_"] = draw(PLACES | st.fixed_dictionaries({"encoder": PLACES, "decoder": PLACES}))
         sections["window"] = {"size": 100, "overlap": draw(st.integers(0, 99))}
-    if task in WRITERS:
+    if SPECS[task].generates_text:
         sections["decode"] = draw(tables(SECTIONS["decode"], ("beam", "nbest", "sample", "min_length", "alignment")))
     train = draw(tables(Train, ("keep",)))
     if train.get("steps") is None and train.get("epochs", 3) is None:
@@ -487,7 +489,7 @@ def test_the_rooms_agree() -> None:
     def choices(table: type[Section], name: str) -> set[str]:
         return set(get_args(table.model_fields[name].annotation))
 
-    assert {name: task.columns() for name, task in TASKS.items()} == COLUMNS
+    assert {name: task.columns() for name, task in TASKS.items()} == {n: spec.columns for n, spec in SPECS.items()}
     assert choices(SECTIONS["tokenizer"], "kind") == set(KINDS)
     assert choices(SECTIONS["ner"], "scheme") == {"auto", *SCHEMES}
     assert choices(SECTIONS["model"], "positions") == set(get_args(get_type_hints(ModelConfig)["positions"]))
@@ -495,7 +497,7 @@ def test_the_rooms_agree() -> None:
     assert [name for name in RunFile.model_fields if name not in ("task", "from_", "out", "device")] == [*SECTIONS]
 
 
-@pytest.mark.parametrize("task", COLUMNS)
+@pytest.mark.parametrize("task", SPECS)
 @pytest.mark.parametrize("scratch", [False, True])
 def test_template(task: str, scratch: bool) -> None:
     text = template(task, from_scratch=scratch)
@@ -513,9 +515,9 @@ def test_template(task: str, scratch: bool) -> None:
     whole = read(opened)
     for part in run.parts:
         given = getattr(whole, part).model_fields_set
-        columns = set(ROLES) - set(COLUMNS[task]) if part == "data" else set()
-        columns |= set() if task in PAIRS else set(ONLY_PAIRS.get(part, ()))
-        columns |= set() if task in TEACHABLE else set(TAUGHT.get(part, ()))
+        columns = set(ROLES) - set(SPECS[task].columns) if part == "data" else set()
+        columns |= set() if SPECS[task].body == "encoder_decoder" else set(ONLY_PAIRS.get(part, ()))
+        columns |= set() if SPECS[task].soft_labels else set(TAUGHT.get(part, ()))
         assert set(SECTIONS[part].model_fields) - given - columns - {"steps"} == set(), part
     for part in run.parts:  # examples of what is unset
         unset = {name: value for name, value in getattr(run, part) if value is None or value == ""}

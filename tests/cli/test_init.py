@@ -6,10 +6,11 @@ import pytest
 from typer.testing import CliRunner
 
 from multihead.cli.init import app
-from multihead.run import COLUMNS, read
+from multihead.run import read
+from multihead.tasks.spec import SPECS
 
 
-@pytest.mark.parametrize("task", COLUMNS)
+@pytest.mark.parametrize("task", SPECS)
 def test_prints_a_file_that_reads(task: str) -> None:
     done = CliRunner().invoke(app, [task, "--from", "hub:a/b"])
     assert done.exit_code == 0

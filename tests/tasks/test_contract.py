@@ -97,7 +97,7 @@ def make(name: str, size: int = 48, **options):
         positions="learned", token_types=2 if kind.body == "encoder" else 0, pad=tokenizer.special["pad"],
     )  # fmt: skip
     if task.readout.over == "vocabulary":
-        body = {"encoder": Encoder, "decoder": Decoder, "pair": EncoderDecoder}[kind.body](config)
+        body = {"encoder": Encoder, "decoder": Decoder, "encoder_decoder": EncoderDecoder}[kind.body](config)
         return with_vocabulary(body, transform=kind.body == "encoder"), task, rows
     readout = Classes(48, task.classes(), task.readout.over, task.readout.hidden, dropout=0.0)
     model = Model(Encoder(config), readout)

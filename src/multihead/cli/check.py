@@ -60,14 +60,13 @@ def check(
             sides = (readings[name].get(side) for side in ("train", "valid", "test"))
             found[name] = missing(chosen)
             held_out = chosen.data.hold_out and name not in auxiliary
-            scores = chosen.task == "match" and chosen.match.target == "score"
             if (beside := beside_of(chosen)) is not None:
                 readings[name]["unlabelled"] = beside.reading
             found[name] += checks.check(
                 *sides,
-                task=str(chosen.task),
+                task=chosen.task,
                 hold_out=held_out,
-                scores=scores,
+                scores=chosen.section.numeric_labels,
                 unlabelled=readings[name].get("unlabelled"),
             )
     if not stops(found):
@@ -127,7 +126,7 @@ def first_rows(subject: Subject) -> list[Finding]:
         for values in islice(task.learnt(rows()) if name == "train" else task.prepare(rows()), LOOKED):
             windows, reason = windows_of(task, values)
             count, windowed = count + 1, windowed + (len(windows) > task.readings)
-            without += task.name == "answer" and not values["answers"]
+            without += "answers" in task.gold and not values["answers"]
             single += bool(task.options.get("multi_label")) and len(named(values["label"])) == 1
             left.update([reason] if reason and name == "train" else [])
         of = f"{name}: {{:,}} of {'the first ' if count == LOOKED else ''}{count:,} inputs ({{:.1%}})"

@@ -5,15 +5,15 @@ from typing import Annotated
 import typer
 
 from multihead.cli.verb import verb
+from multihead.tasks.spec import SPECS, check_task_name
 
 app = verb()
+*FIRST, LAST = SPECS
 
 
 @app.command()
 def init(
-    task: Annotated[
-        str, typer.Argument(help="ner, classify, match, answer, translate, summarize, generate, mask or denoise.")
-    ],
+    task: Annotated[str, typer.Argument(help=f"{', '.join(FIRST)} or {LAST}.")],
     from_: Annotated[str | None, typer.Option("--from", help="The model to start from: a path or hub:owner/name.")] = (
         None
     ),
@@ -28,10 +28,9 @@ def init(
     if scratch and from_ is not None:
         raise typer.BadParameter("--from and --scratch exclude each other")
     from multihead.run import template
-    from multihead.run.file import known
 
     try:
-        known(task)
+        check_task_name(task)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     print(template(task, from_scratch=scratch, **({} if from_ is None else {"from_": from_})), end="")

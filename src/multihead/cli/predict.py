@@ -21,7 +21,8 @@ from multihead.data.pipes import GzipStream, is_pipe, is_stdin, to_regular_file
 
 if TYPE_CHECKING:
     from multihead.models import Model
-    from multihead.tasks import Generate, Task, Values
+    from multihead.tasks import Task, Values
+    from multihead.tasks.generate import Generate
 
 app = verb()
 JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
@@ -65,7 +66,7 @@ def predict(
 
     from multihead.build import load
     from multihead.report.waiting import watched
-    from multihead.tasks import Generate
+    from multihead.tasks.generate import Generate
     from multihead.tasks.predict import WRITTEN, predictions
 
     if "=" in file and not Path(file).exists():  # no file: predict -i MODEL decode.beam=1
@@ -78,7 +79,7 @@ def predict(
         return
     named, settings = columns_of(task, columns)
     # Lines of a pipe are answered as they come; what has to be looked at as a whole is read to its end first.
-    whole = "format" in settings or (task.name == "ner" and file != "-")
+    whole = "format" in settings or (task.spec.tags_words and file != "-")
     source = Source(file, interactive, settings.get("encoding", "utf-8"), whole)
     rows = source.table or "format" in settings or (source.size > 0 and of_rows(Path(file), task, settings))
     ahead = 1 if interactive or (file == "-" and sys.stdin.isatty()) else None
@@ -294,10 +295,10 @@ def prompted() -> Iterator[bytes]:
 def columns_of(task: Task, columns: list[str]) -> tuple[dict[str, str], dict[str, str]]:
     """text=review -> {text: review}, for the columns that a prediction needs; and how the file is read."""
     named, settings = named_of(columns)
-    known = ("text", "tokens") if task.name == "ner" else task.inputs
+    known = ("text", "tokens") if task.spec.tags_words else task.inputs
     odd = next((column for column in columns if column.partition("=")[0] not in (*known, *SETTINGS)), None)
     if odd is not None:
-        wanted = (" or " if task.name == "ner" else " and ").join(known)
+        wanted = (" or " if task.spec.tags_words else " and ").join(known)
         raise typer.BadParameter(f"{odd!r}: {task.name} reads {wanted}; write {known[0]}=COLUMN")
     return named, settings
 
@@ -309,30 +310,30 @@ def of_rows(path: Path, task: Task, settings: dict[str, str]) -> bool:
     from multihead.data.record import Options
 
     json = path.name.removesuffix(".gz").endswith(".json")
-    if task.name != "ner" and not json:
+    if not task.spec.tags_words and not json:
         return False
     found = detect(path, Options(encoding=settings.get("encoding", "utf-8")))
     return found in KNOWING or (json and found == "json")
 
 
 def roles_in(path: Path, task: Task, named: dict[str, str], settings: dict[str, str]) -> dict[str, str] | None:
-    """What a table's columns are called; None: the format says it. Of ner, those with lists of words if there are some,
-    else those with text. A table that only reads with the columns of the training data is read with them."""
+    """What a table's columns are called; None: the format says it. For a tagger, those with lists of words if there are
+    some, else those with text. A table that only reads with the columns of the training data is read with them."""
     from multihead.data.detect import detect
     from multihead.data.read import records
     from multihead.data.record import Options
 
     if (settings.get("format") or detect(path, Options(encoding=settings.get("encoding", "utf-8")))) in KNOWING:
         return None
-    if task.name == "ner" and not named:
+    if task.spec.tags_words and not named:
         with suppress(ValueError):  # there is no such column
             roles = roles_of(task, [path], ("tokens",), {}, settings)
             first = next(iter(records(path, columns=roles, **settings)), None)
             if first is not None and isinstance(first.values["tokens"], list):
                 return roles
-    wanted = (tuple(named) or ("text",)) if task.name == "ner" else task.inputs
+    wanted = (tuple(named) or ("text",)) if task.spec.tags_words else task.inputs
     roles = roles_of(task, [path], wanted, named, settings)
-    if named or task.name == "ner":
+    if named or task.spec.tags_words:
         return roles
     try:
         next(iter(records(path, columns=roles, **settings)), None)

@@ -31,7 +31,8 @@ def writing_as(task: Task, given: list[str]) -> list[str]:
     from multihead.run import read
     from multihead.run.toml import toml
     from multihead.run.writing import Decode
-    from multihead.tasks import Generate, Translate
+    from multihead.tasks.generate import Generate
+    from multihead.tasks.translate import Translate
 
     mine = [one for one in given if one.startswith("decode.")]
     if mine:
@@ -52,7 +53,7 @@ def reading_of(task: Task, data: Path, columns: list[str]) -> Reading:
     from multihead.data.tags import SCHEMES
 
     files = [data, *(Path(column) for column in columns if "=" not in column)]
-    known = (*SETTINGS, "scheme") if task.name == "ner" else SETTINGS
+    known = (*SETTINGS, "scheme") if task.spec.tags_words else SETTINGS
     # What a mixed file is told to say is the run file's key, ner.scheme.
     named, settings = named_of([column.removeprefix("ner.") for column in columns], known)
     if wrong := next((file for file in files[1:] if not file.exists()), None):
@@ -63,7 +64,7 @@ def reading_of(task: Task, data: Path, columns: list[str]) -> Reading:
         raise typer.BadParameter(f"there is no scheme {settings['scheme']!r}; there are: {', '.join(SCHEMES)}")
     judges = [role for role in task.judges if role in named or has_column(files, role, **settings)]
     roles = roles_of(task, files, (*task.columns(), *judges), named, settings)
-    usual = task.name in ("ner", "answer") and all(role == name for role, name in roles.items())
+    usual = task.spec.self_describing and all(role == name for role, name in roles.items())
     return records(files, columns=None if usual else roles, task=task.name, **settings)
 
 
@@ -100,6 +101,7 @@ def roles_of(
 def rows_of(loaded: Loaded, data: Path, columns: list[str] | None, limit: int | None, gold: bool) -> Iterator[Values]:
     """Rows of a file, as many as wanted; gold: with the answers that the model's task learns from."""
     from multihead.data.read import records
+    from multihead.tasks import SPECS
 
     if gold or any("=" not in column for column in columns or []):  # a source and its target, as two files
         reading = reading_of(loaded.ready(), data, columns or [])
@@ -109,7 +111,7 @@ def rows_of(loaded: Loaded, data: Path, columns: list[str] | None, limit: int | 
             task = loaded.ready()
             named = roles_of(task, [data], task.inputs, named, settings)
         # As for training: plain text is one document, JSON may hold conversations.
-        kind = "generate" if loaded.task == "generate" else ""
+        kind = loaded.task if loaded.task and SPECS[loaded.task].documents else ""
         reading = records(data, columns=named or None, task=kind, **settings)
     return islice((record.values for record in reading), limit)
 

@@ -22,9 +22,10 @@ from multihead.models.several import READOUTS
 from multihead.report.facts import Confusion, Curve, Digest, Facts, Heads, Lengths, Mistake, Mistakes, Sample, Span
 from multihead.run import write
 from multihead.scores import spans
-from multihead.tasks import Generate, Prediction, Scorer, Values
+from multihead.tasks import Prediction, Scorer, Values
 from multihead.tasks.bi import Bi
 from multihead.tasks.classify import ClassScorer, named
+from multihead.tasks.generate import Generate
 from multihead.tasks.ner import is_bio
 from multihead.tasks.predict import predictions
 from multihead.tasks.words import joined

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from multihead.run.file import SECTIONS, RunFile
-from multihead.run.keys import Section
 from multihead.run.toml import KeyPath, toml
+from multihead.tasks.sections import Section
 
 FOREIGN = {  # what other tools call our keys
     "learning_rate": "train.lr",

@@ -3,95 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, create_model, model_validator
 
-from multihead.run.keys import (
-    COLUMNS,
-    Answer,
-    Classify,
-    Data,
-    Match,
-    Model,
-    Ner,
-    Section,
-    Tokenizer,
-    Train,
-    Window,
-    check_name,
-    expand_home,
-    key,
-)
-from multihead.run.writing import Decode, Denoise, Generate, Mask, Summarize, Translate
+from multihead.run.keys import Data, Model, Tokenizer, Train, Window, check_name, expand_home
+from multihead.run.writing import Decode
+from multihead.tasks.sections import Section, TaskSection, key
+from multihead.tasks.spec import SPECS, TaskSpec, check_task_name
 
-WRITERS = ("translate", "summarize", "generate", "denoise")  # tasks that write text, and so have [decode]
-PAIRS = ("translate", "summarize", "denoise")  # of these, the ones with an encoder and a decoder
-SOURCES = ("translate", "summarize")  # of these, the ones that write another text than they read
 SCRATCH_LR = 5e-4
-# Where a task's defaults differ. A model from scratch has a shape that learns well: mBART's for pairs, far faster than
-# Marian's (norm after, sinusoidal); for all others rotary positions and the norm first, which is Llama's shape for
-# generate, and for encoders far faster than BERT's (learned positions, norm after).
-PAIR: dict[str, dict[str, Any]] = {"model": {"positions": "learned"}}
-DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
-    "translate": {**PAIR, "train": {"smoothing": 0.1}},
-    "summarize": {**PAIR, "train": {"smoothing": 0.1}},
-    "denoise": PAIR,
-    "generate": {"decode": {"beam": 1, "sample": True, "temperature": 0.8, "top_p": 0.95}},
-}
 ONLY_PAIRS = {"tokenizer": ("shared",), "model": ("decoder_layers",)}  # keys that speak of two sides
+BODY_NAMES = {"encoder": "an encoder", "decoder": "a decoder", "encoder_decoder": "an encoder with a decoder"}
 
 
-def known(task: str) -> str:
-    """The name, if there is such a task."""
-    if task in COLUMNS:
-        return task
-    near = get_close_matches(task.lower(), COLUMNS, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(COLUMNS)}"
-    raise ValueError(f"task is {task!r}; {hint}")
-
-
-class Block(Section):
-    """One of several tasks on one trunk. A task's own section may stand here, instead of one for all such tasks."""
+class BlockKeys(Section):
+    """The keys of a block that no task's section has."""
 
     name: Annotated[str, Field(pattern=r"^[\w-]+$")]
-    task: Annotated[str, AfterValidator(known)]
+    task: Annotated[str, AfterValidator(check_task_name)]
     weight: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0  # how often an epoch goes through its data
     auxiliary: bool = False  # only trained on: neither scored while training nor kept
     data: Data
-    ner: Ner | None = None
-    classify: Classify | None = None
-    match: Match | None = None
-    answer: Answer | None = None
-    translate: Translate | None = None
-    summarize: Summarize | None = None
-    generate: Generate | None = None
-    mask: Mask | None = None
-    denoise: Denoise | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _filled(cls, given: Any) -> Any:
-        return _with_columns(given) if isinstance(given, Mapping) else given
-
-    @property
-    def own(self) -> str | None:
-        """The task's section, if it stands here."""
-        return None if getattr(self, self.task) is None else self.task
-
-    @model_validator(mode="after")
-    def _agrees(self) -> Self:
-        _check_data(self.task, self.data)
-        if wrong := next((name for name in COLUMNS if name != self.task and getattr(self, name) is not None), None):
-            raise ValueError(f"{wrong} is a section of task = {wrong!r}, not of {self.task!r}; remove it")
-        return self
 
 
-class RunFile(Section):
-    """A whole run file. Every section is there, with its defaults; `parts` names the ones that mean something."""
+class RunKeys(Section):
+    """The keys and sections of a run file that no task has for itself."""
 
-    task: Annotated[str, AfterValidator(known)] = key("", "what is learnt")
+    task: Annotated[str, AfterValidator(check_task_name)] = key("", "what is learnt")
     from_: Annotated[str | dict[str, str] | None, BeforeValidator(lambda v: v or None), AfterValidator(check_name)] = (
         Field(
             default=None,
@@ -110,20 +49,68 @@ class RunFile(Section):
     window: Window = Window()
     train: Train = Train()
     decode: Decode = Decode()
-    ner: Ner = Ner()
-    classify: Classify = Classify()
-    match: Match = Match()
-    answer: Answer = Answer()
-    translate: Translate = Translate()
-    summarize: Summarize = Summarize()
-    generate: Generate = Generate()
-    mask: Mask = Mask()
-    denoise: Denoise = Denoise()
+
+
+# Each task has a section of its name. mypy cannot see fields that are made from a table; the code reads them through
+# `RunFile.section` only.
+if TYPE_CHECKING:
+    BlockFields = BlockKeys
+    RunFields = RunKeys
+else:
+    BlockFields = create_model(
+        "BlockFields", __base__=BlockKeys, **{name: (spec.section | None, None) for name, spec in SPECS.items()}
+    )
+    RunFields = create_model(
+        "RunFields", __base__=RunKeys, **{name: (spec.section, spec.section()) for name, spec in SPECS.items()}
+    )
+
+
+class Block(BlockFields):
+    """One of several tasks on one trunk. A task's own section may stand here, instead of one for all such tasks."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _filled(cls, given: Any) -> Any:
+        return _with_columns(given) if isinstance(given, Mapping) else given
+
+    @property
+    def own(self) -> str | None:
+        """The task's section, if it stands here."""
+        return None if getattr(self, self.task) is None else self.task
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        _check_data(self.task, self.data)
+        if wrong := next((name for name in SPECS if name != self.task and getattr(self, name) is not None), None):
+            raise ValueError(f"{wrong} is a section of task = {wrong!r}, not of {self.task!r}; remove it")
+        return self
+
+
+class RunFile(RunFields):
+    """A whole run file. Every section is there, with its defaults; `parts` names the ones that mean something."""
+
     tasks: Annotated[tuple[Block, ...], Strict(False)] = ()
 
     @property
     def scratch(self) -> bool:
         return self.from_ is None
+
+    @property
+    def spec(self) -> TaskSpec:
+        """The only task's; of several, each has one of its own: `alone`."""
+        return SPECS[self.task]
+
+    @property
+    def section(self) -> TaskSection:
+        """The options of the only task."""
+        section = getattr(self, self.task)
+        assert isinstance(section, TaskSection)
+        return section
+
+    @property
+    def specs(self) -> list[TaskSpec]:
+        """Those of all tasks, each once."""
+        return [SPECS[name] for name in dict.fromkeys([self.task, *(block.task for block in self.tasks)]) if name]
 
     def alone(self, block: Block) -> RunFile:
         """The run of one of the tasks, as if there were no other."""
@@ -133,10 +120,9 @@ class RunFile(Section):
     @property
     def parts(self) -> tuple[str, ...]:
         """The sections that this run uses, in their order in the file."""
-        tasks = {self.task, *(block.task for block in self.tasks)}
-        without = {name for name in COLUMNS if name not in tasks}
+        without = {name for name in SPECS if SPECS[name] not in self.specs}
         without |= set() if self.scratch else {"tokenizer", "model"}
-        without |= set() if tasks & set(WRITERS) else {"decode"}
+        without |= set() if any(spec.generates_text for spec in self.specs) else {"decode"}
         without |= {"data"} if self.tasks else set()
         return tuple(name for name in SECTIONS if name not in without | {"tasks"})
 
@@ -166,7 +152,7 @@ class RunFile(Section):
     def _agrees(self) -> Self:
         if bool(self.task) == bool(self.tasks):
             fault = "tasks stands instead of task; give one of them"
-            raise ValueError(fault if self.task else f"task is missing; known: {', '.join(COLUMNS)}")
+            raise ValueError(fault if self.task else f"task is missing; known: {', '.join(SPECS)}")
         for name in SECTIONS:
             if name in self.model_fields_set and name not in (*self.parts, "tasks"):
                 raise ValueError(f"{name} {self._why_not(name)}")
@@ -174,20 +160,22 @@ class RunFile(Section):
             raise ValueError("from joins two models: {encoder = …, decoder = …}, both and nothing else")
         if self.task:
             _check_data(self.task, self.data)
-        for section, keys in ONLY_PAIRS.items():
+        paired = any(spec.body == "encoder_decoder" for spec in self.specs)
+        for section, keys in {} if paired else ONLY_PAIRS.items():
             part = getattr(self, section)
             for name in keys:
-                tasks = {self.task, *(block.task for block in self.tasks)}
-                if not tasks & set(PAIRS) and getattr(part, name) != type(part).model_fields[name].default:
-                    raise ValueError(f"{section}.{name} is for tasks with two sides ({', '.join(PAIRS)}); remove it")
-        if self.decode.alignment and not {self.task, *(block.task for block in self.tasks)} & set(SOURCES):
-            raise ValueError(f"decode.alignment is for tasks with a source ({', '.join(SOURCES)}); remove it")
+                if getattr(part, name) != type(part).model_fields[name].default:
+                    pairs = ", ".join(name for name, spec in SPECS.items() if spec.body == "encoder_decoder")
+                    raise ValueError(f"{section}.{name} is for tasks with two sides ({pairs}); remove it")
+        if self.decode.alignment and not any(spec.has_source for spec in self.specs):
+            sources = ", ".join(name for name, spec in SPECS.items() if spec.has_source)
+            raise ValueError(f"decode.alignment is for tasks with a source ({sources}); remove it")
         names = [block.name for block in self.tasks]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"tasks has two blocks named {twice!r}; rename one")
         if self.tasks and all(block.auxiliary for block in self.tasks):
             raise ValueError("tasks has auxiliary ones only; one must be what the model is for")
-        trunks = {_trunk(block.task): block for block in reversed(self.tasks)}
+        trunks = {BODY_NAMES[SPECS[block.task].body]: block for block in reversed(self.tasks)}
         if len(trunks) > 1:
             told = (f"{block.name!r} ({block.task}) wants {trunk}" for trunk, block in reversed(trunks.items()))
             raise ValueError(f"tasks cannot share one trunk: {', '.join(told)}")
@@ -197,7 +185,7 @@ class RunFile(Section):
         return self
 
     def _why_not(self, name: str) -> str:
-        if name in COLUMNS:
+        if name in SPECS:
             return f"is a section of task = {name!r}, not of {self.task or 'these tasks'!r}; remove it"
         if name == "decode":
             return "is for tasks that write text; remove it"
@@ -213,22 +201,9 @@ SECTIONS: dict[str, type[Section]] = {
     "window": Window,
     "train": Train,
     "decode": Decode,
-    "ner": Ner,
-    "classify": Classify,
-    "match": Match,
-    "answer": Answer,
-    "translate": Translate,
-    "summarize": Summarize,
-    "generate": Generate,
-    "mask": Mask,
-    "denoise": Denoise,
+    **{name: spec.section for name, spec in SPECS.items()},
     "tasks": Block,
 }
-
-
-def _trunk(task: str) -> str:
-    """What a task sits on."""
-    return "an encoder with a decoder" if task in PAIRS else "a decoder" if task in WRITERS else "an encoder"
 
 
 def _tables(blocks: Any) -> list[Mapping[str, Any]]:
@@ -240,8 +215,9 @@ def _tables(blocks: Any) -> list[Mapping[str, Any]]:
 
 def _defaults(tasks: Sequence[Any]) -> dict[str, dict[str, Any]]:
     """Sections whose defaults differ; of several tasks, those in which all of them agree."""
-    first, *others = [DEFAULTS.get(task, {}) if isinstance(task, str) else {} for task in tasks or [""]]
-    return {name: values for name, values in first.items() if all(other.get(name) == values for other in others)}
+    known = [SPECS.get(task) if isinstance(task, str) else None for task in tasks or [""]]
+    first, *others = [{} if spec is None else spec.defaults for spec in known]
+    return {name: dict(values) for name, values in first.items() if all(one.get(name) == values for one in others)}
 
 
 def _instead(name: str, section: Mapping[str, Any]) -> dict[str, Any]:
@@ -256,16 +232,18 @@ def _with_columns(given: Mapping[str, Any]) -> dict[str, Any]:
     data = data.model_dump(exclude_unset=True) if isinstance(data, Data) else data
     if not isinstance(data, Mapping):
         return dict(given)
-    columns = {role: role for role in (COLUMNS.get(task, ()) if isinstance(task, str) else ())}
+    spec = SPECS.get(task) if isinstance(task, str) else None
+    columns = {role: role for role in (() if spec is None else spec.columns)}
     return {**given, "data": columns | {name: value for name, value in data.items() if value is not None}}
 
 
 def _check_data(task: str, data: Data) -> None:
-    if wrong := next((role for role in data.columns if role not in COLUMNS[task]), None):
-        raise ValueError(f"data.{wrong} is no column of task = {task!r}, which has: {', '.join(COLUMNS[task])}")
+    columns = SPECS[task].columns
+    if wrong := next((role for role in data.columns if role not in columns), None):
+        raise ValueError(f"data.{wrong} is no column of task = {task!r}, which has: {', '.join(columns)}")
     if not data.train:
         raise ValueError("data.train is missing; name the training file")
     files = 1 if isinstance(data.train, str) else len(data.train) // (2 if data.format == "parallel" else 1)
-    pairs = [files // 2] if data.format is None and "target" in COLUMNS[task] else []  # parallel or not: seen later
+    pairs = [files // 2] if data.format is None and "target" in columns else []  # parallel or not: seen later
     if data.weights is not None and len(data.weights) not in (files, *pairs):
         raise ValueError(f"data.weights has {len(data.weights)} numbers for {files} training files; give one for each")

@@ -10,21 +10,11 @@ import os
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
-COLUMNS = {  # task -> the columns that its training data has
-    "ner": ("tokens", "tags"),
-    "classify": ("text", "label"),
-    "match": ("text_a", "text_b", "label"),
-    "answer": ("question", "context", "answers"),
-    "translate": ("source", "target"),
-    "summarize": ("source", "target"),
-    "generate": ("text",),
-    "mask": ("text",),
-    "denoise": ("text",),
-}
-TAUGHT = {"data": ("teacher", "trust", "unlabelled")}  # section -> keys for the tasks whose labels have chances:
-TEACHABLE = ("ner", "classify", "match")
+from multihead.tasks.sections import Count, Layers, Name, Names, Positive, Section, Share, Whole, Width, key
+
+TAUGHT = {"data": ("teacher", "trust", "unlabelled")}  # section -> keys for tasks with soft labels
 HOME = "~/"  # only this: "~name" is a file
 
 
@@ -56,28 +46,8 @@ def _encoding(name: str) -> str:
     return name
 
 
-# Every number has a range: beyond it are only mistakes, which would end in an overflow or without memory.
-Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
-Whole = Annotated[int, Field(ge=0, le=1_000_000_000)]
-Width = Annotated[int, Field(ge=1, le=65_536)]  # of a layer
-Layers = Annotated[int, Field(ge=1, le=1_000)]
-Share = Annotated[float, Field(ge=0, lt=1)]
-Positive = Annotated[float, Field(ge=1e-6, le=1e6)]
-Names = Annotated[tuple[str, ...], Strict(False)]  # TOML has lists only
 Files = Annotated[str | Names, AfterValidator(_absolute)]
-Name = Annotated[str, Field(min_length=1)]
 Column = Annotated[Name, BeforeValidator(lambda v: str(v) if type(v) is int else v)]  # or a number from 1
-
-
-def key(default: Any, note: str, example: Any = None) -> Any:
-    """A key with the comment that `template` writes behind it; `example` is shown where the default is unset."""
-    return Field(default, description=note, examples=[example])
-
-
-class Section(BaseModel):
-    """A table of the file. A validator's message starts with the key it is about ("it": the validated one)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, populate_by_name=True)
 
 
 class Data(Section):
@@ -214,37 +184,3 @@ class Train(Section):
         if self.average == "last" and self.keep < 2:
             raise ValueError('keep is 1; at least 2 is wanted for average = "last"')
         return self
-
-
-class Ner(Section):
-    crf: bool = key(False, "learn which tag may follow which")
-    context: Whole = key(0, "words of the document that are shown on either side")
-    case: bool = key(False, "tell an uncased model how words are written")
-    scheme: Literal["auto", "IOB1", "BIO", "BILOU", "BMES", "plain"] = key(
-        "auto", "of the tags: auto, IOB1, BIO, BILOU, BMES or plain"
-    )
-
-
-Pool = Literal["auto", "first", "mean"]
-
-
-class Classify(Section):
-    multi_label: bool = key(False, "a text may have several labels, or none")
-    class_weights: Literal["none", "balanced"] | dict[str, Positive] = key(
-        "none", "none, balanced, or a table such as {rare = 5.0}"
-    )
-    pool: Pool = key("auto", "first (token) or mean; auto: as it was trained to pool, its family's way, else mean")
-
-
-class Match(Section):
-    kind: Literal["cross", "bi"] = key("cross", "cross (reads both texts together) or bi (a vector each)")
-    target: Literal["classes", "score"] = key("classes", "the label is one of some classes, or a score (a number)")
-    positive: Name | None = key(None, "the label of texts that belong together; unset: 1, yes, same …", "same")
-    temperature: Annotated[float, Field(ge=1e-4, le=1)] = key(0.05, "bi: lower = the nearest wrong text counts more")
-    pool: Pool = key("auto", "first (token) or mean; auto: its family's way (bi: as it was trained), else mean")
-    symmetric: bool = key(False, "cross: which text comes first means nothing: learnt and judged both ways")
-
-
-class Answer(Section):
-    no_answer: bool = key(False, "the text may hold no answer")
-    max_answer_tokens: Count = key(30, "the longest answer")

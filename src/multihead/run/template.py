@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from multihead.run.file import ONLY_PAIRS, PAIRS, known
-from multihead.run.keys import ROLES, TAUGHT, TEACHABLE, Section
+from multihead.run.file import ONLY_PAIRS
+from multihead.run.keys import ROLES, TAUGHT
 from multihead.run.text import of_task
 from multihead.run.toml import toml
+from multihead.tasks.sections import Section
+from multihead.tasks.spec import SPECS, check_task_name
 
-EXAMPLES = {  # task -> a training file and its format
-    "ner": ("train.conll", "conll"),
-    "classify": ("train.csv", "csv"),
-    "match": ("train.tsv", "tsv"),
-    "answer": ("train.json", "squad"),
-    "translate": ("train.tsv", "pairs"),
-    "summarize": ("train.jsonl", "jsonl"),
-    "generate": ("train.txt", "document"),
-    "mask": ("train.txt", "text"),
-    "denoise": ("train.txt", "text"),
-}
-# What a person must look at; all other keys stand there as comments.
+# What a person must look at, beside the keys of tasks that are `shown`; all other keys stand there as comments.
 LOOK = {
     "task", "from", "out", "data.train", *(f"data.{role}" for role in ROLES), "tokenizer.kind", "tokenizer.vocab",
-    "model.dim", "model.layers", "model.heads", "train.epochs", "train.batch_tokens", "train.lr", "match.kind",
-    "match.target", "decode.beam", "translate.language", "summarize.by",
+    "model.dim", "model.layers", "model.heads", "train.epochs", "train.batch_tokens", "train.lr", "decode.beam",
 }  # fmt: skip
 TITLES = {
     "tokenizer": "learnt from the training data",
@@ -37,7 +27,8 @@ WIDTH = 34  # where the notes begin
 
 def template(task: str, *, from_: str = "path/to/model", from_scratch: bool = False) -> str:
     """Every key of a task with its default and a note; it reads as it is, once its paths are right."""
-    file, format = EXAMPLES[known(task)]
+    spec = SPECS[check_task_name(task)]
+    file, format = spec.example
     run = of_task(task, from_=None if from_scratch else from_, data={"train": file})
     examples = {"data.train": file, "data.format": format}
     examples |= {f"data.{name}": file.replace("train", name) for name in ("valid", "test")}
@@ -50,8 +41,8 @@ def template(task: str, *, from_: str = "path/to/model", from_scratch: bool = Fa
     ]
     for part in run.parts:
         title = f"  # {TITLES[part]}" if part in TITLES else ""
-        hidden = () if task in PAIRS else ONLY_PAIRS.get(part, ())
-        hidden = hidden if task in TEACHABLE else (*hidden, *TAUGHT.get(part, ()))
+        hidden = () if spec.body == "encoder_decoder" else ONLY_PAIRS.get(part, ())
+        hidden = hidden if spec.soft_labels else (*hidden, *TAUGHT.get(part, ()))
         lines += ["", f"[{part}]{title}", *_lines(f"{part}.", getattr(run, part), examples, hidden)]
     return "\n".join(lines) + "\n"
 
@@ -67,5 +58,5 @@ def _lines(table: str, part: Section, examples: dict[str, str], hidden: Sequence
         key = field.alias or name
         if unset or table + key in examples:
             value = examples.get(table + key, (field.examples or [None])[0])
-        mark = "" if table + key in LOOK and not unset else "# "
+        mark = "" if (table + key in LOOK or field.json_schema_extra) and not unset else "# "
         yield f"{mark}{key} = {toml(value)}".ljust(WIDTH) + f" # {field.description}"

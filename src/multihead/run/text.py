@@ -18,9 +18,9 @@ from pydantic import ValidationError
 
 from multihead.run.faults import explain
 from multihead.run.file import SECTIONS, Block, RunFile
-from multihead.run.keys import Section
 from multihead.run.paths import FILES, beside, check_place, follow_links, model_beside, names_path
 from multihead.run.toml import KeyPath, line_of, toml
+from multihead.tasks.sections import Section
 
 GROW = ("train.epochs", "train.steps")  # the only keys that may change when a run goes on, and only upwards
 

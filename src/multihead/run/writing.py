@@ -1,12 +1,12 @@
-"""The sections of tasks that write text, and of pre-training."""
+"""The section of tasks that generate text."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from multihead.run.keys import Section, key
+from multihead.tasks.sections import Section, key
 
 Length = Annotated[int, Field(ge=1, le=10**6)]
 
@@ -42,30 +42,3 @@ class Decode(Section):
         if self.max_length is not None and self.min_length > self.max_length:
             raise ValueError(f"min_length is {self.min_length}; at most max_length = {self.max_length} is wanted")
         return self
-
-
-class Translate(Section):
-    language: str = key("", "of the target (de, zh, ja …): decides how BLEU splits words; unset: by its script", "de")
-    tokenize: str = key("", "how BLEU splits words, in sacreBLEU's names; none = at spaces; unset: by language", "13a")
-
-
-class Summarize(Section):
-    by: Literal["auto", "words", "characters"] = key(
-        "auto", "what ROUGE counts: words of a-z, or characters (Chinese); auto: by the script"
-    )
-    stem: bool = key(False, "ROUGE cuts English endings off first")
-
-
-class Generate(Section):
-    system: str = key("", "what a chat model is told before a conversation", "You are a kind teacher.")
-    turns: Literal["assistant", "all"] = key("assistant", "of conversations, whose turns are learnt: assistant or all")
-
-
-class Mask(Section):
-    share: Annotated[float, Field(gt=0, lt=1)] = key(0.15, "of the words is hidden")
-    whole_words: bool = key(True, "hide all pieces of a word together")
-
-
-class Denoise(Section):
-    share: Annotated[float, Field(gt=0, lt=1)] = key(0.3, "of the tokens is hidden")
-    span: Annotated[float, Field(ge=1, le=10_000)] = key(3.0, "tokens that one mask hides, on average")

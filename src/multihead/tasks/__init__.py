@@ -1,45 +1,57 @@
-"""Tasks: one file each, one contract."""
+"""Tasks: one file each, one contract, and one entry in `spec.SPECS`.
 
-from multihead.tasks.answer import Answer
-from multihead.tasks.classify import Classify
-from multihead.tasks.denoise import Denoise
-from multihead.tasks.generate import Generate
-from multihead.tasks.mask import Mask
-from multihead.tasks.match import Match
-from multihead.tasks.ner import Ner
-from multihead.tasks.summarize import Summarize
-from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window
-from multihead.tasks.translate import Translate
+What needs torch is imported on first use: the configuration and the readers know tasks by their specs alone.
+"""
 
-TASKS: dict[str, type[Task]] = {
-    "ner": Ner,
-    "classify": Classify,
-    "match": Match,
-    "answer": Answer,
-    "translate": Translate,
-    "summarize": Summarize,
-    "generate": Generate,
-    "mask": Mask,
-    "denoise": Denoise,
-}
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from multihead.tasks.spec import SPECS
+
+if TYPE_CHECKING:
+    from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window
+
+
+class TaskClasses(Mapping[str, "type[Task]"]):
+    """The class that does a task, by the task's name; its module is imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> type[Task]:
+        module, _, title = SPECS[name].implementation.partition(":")
+        found: type[Task] = getattr(import_module(module), title)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(SPECS)
+
+    def __len__(self) -> int:
+        return len(SPECS)
+
+
+TASKS = TaskClasses()
 
 __all__ = [
     "IGNORE",
+    "SPECS",
     "TASKS",
-    "Answer",
     "Batch",
-    "Classify",
-    "Denoise",
-    "Generate",
-    "Mask",
-    "Match",
-    "Ner",
     "Prediction",
     "ReadoutKind",
     "Scorer",
-    "Summarize",
     "Task",
-    "Translate",
     "Values",
     "Window",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Names of the contract, and the classes of tasks (`multihead.tasks.Ner`)."""
+    modules = dict(spec.implementation.split(":")[::-1] for spec in SPECS.values())
+    module = "multihead.tasks.task" if name in __all__ else modules.get(name)
+    if module is None:
+        raise AttributeError(f"module 'multihead.tasks' has no attribute {name!r}")
+    value: object = getattr(import_module(module), name)
+    globals()[name] = value  # the next access is a plain lookup
+    return value

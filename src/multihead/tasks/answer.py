@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from torch import Tensor
 from multihead.data.windows import windows
 from multihead.models import Model
 from multihead.scores import Answers, Score, exact_and_f1
+from multihead.tasks.sections import TaskSection
+from multihead.tasks.spec import SPECS
 from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window
 
 NONE = 0  # the first token stands for "no answer here"
@@ -23,10 +25,14 @@ LEAST = 16  # tokens of the context that must fit beside a question
 class Answer(Task):
     """options: no_answer: a question may have none; longest: tokens of an answer at most."""
 
-    name = "answer"
-    inputs = ("question", "context")
-    gold = ("answers",)
+    spec = SPECS["answer"]
     readout = ReadoutKind("ForQuestionAnswering", "tokens")
+
+    @classmethod
+    def resolve_options(cls, section: TaskSection, rows: Callable[[], Iterator[Values]]) -> dict[str, Any]:
+        options = super().resolve_options(section, rows)
+        options["longest"] = options.pop("max_answer_tokens")
+        return options
 
     @classmethod
     def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:

@@ -10,7 +10,7 @@ on which rows share a batch (a pure function of seed and step), and accumulating
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -24,6 +24,7 @@ from multihead.scores import Score
 from multihead.scores.retrieval import Retrieval, ranks_of
 from multihead.tasks.classify import named
 from multihead.tasks.similarity import SimilarityScorer, share_of
+from multihead.tasks.spec import SPECS, TaskSpec
 from multihead.tasks.task import Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window
 
 TEMPERATURE = 0.05
@@ -41,9 +42,7 @@ class Embed(Task):
     options: pool: "first" takes the first token's vector, else it is the mean.
     """
 
-    name = "embed"
-    inputs: ClassVar[tuple[str, ...]] = ("text",)
-    gold: ClassVar[tuple[str, ...]] = ()
+    spec = TaskSpec(name="embed", implementation="multihead.tasks.bi:Embed", inputs=("text",))  # no task of run files
     readout = ReadoutKind("Model", "none")
 
     @classmethod
@@ -84,9 +83,7 @@ class Bi(Embed):
     good ones where the same text stands in a right pair too.
     """
 
-    name = "match"
-    inputs = ("text_a", "text_b")
-    gold: ClassVar[tuple[str, ...]] = ("label",)
+    spec = SPECS["match"]
 
     @classmethod
     def variant(cls, options: Mapping[str, Any]) -> type[Task]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +14,8 @@ from torch import Tensor
 from multihead.models import Model
 from multihead.scores import Classes, MultiLabel, Score, Table
 from multihead.tasks.losses import class_loss, label_loss
+from multihead.tasks.sections import TaskSection
+from multihead.tasks.spec import SPECS
 from multihead.tasks.task import Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window, arrays
 from multihead.tasks.together import Together
 
@@ -22,10 +25,16 @@ SEVERAL = "set classify.multi_label = true, or mend it"
 class Classify(Task):
     """options: multi_label; class_weights: {label: weight}. A long text is judged by its windows' mean."""
 
-    name = "classify"
-    inputs: ClassVar[tuple[str, ...]] = ("text",)
-    gold = ("label",)
+    spec = SPECS["classify"]
     readout = ReadoutKind("ForSequenceClassification", "first", "tanh")
+
+    @classmethod
+    def resolve_options(cls, section: TaskSection, rows: Callable[[], Iterator[Values]]) -> dict[str, Any]:
+        options = super().resolve_options(section, rows)
+        if options.get("class_weights") == "balanced":
+            counts = Counter(label for values in rows() for label in named(values["label"]))
+            options["class_weights"] = {k: counts.total() / (len(counts) * n) for k, n in counts.items()}
+        return options
 
     @classmethod
     def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:

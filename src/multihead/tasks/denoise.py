@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from multihead.models import Model, Vocabulary
 from multihead.tasks.generate import TextScorer
 from multihead.tasks.noise import Ids, draws, infilled, with_masks
+from multihead.tasks.spec import SPECS
 from multihead.tasks.task import IGNORE, Batch, Prediction, Scorer, Task, Values, Window
 from multihead.tasks.translate import Translate
 from multihead.tasks.vocabulary import vocabulary_loss, vocabulary_nats
@@ -28,9 +29,7 @@ class Denoise(Translate):
     Validation hides the same tokens every time. A long text gives several windows, which do not overlap.
     """
 
-    name = "denoise"
-    inputs = ("text",)
-    gold: ClassVar[tuple[str, ...]] = ()
+    spec = SPECS["denoise"]
 
     def checked(self, given: Any, where: str) -> Values:
         return {**super().checked(given, where), "fill": True}

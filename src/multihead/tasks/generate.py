@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import chain, islice
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 from zlib import crc32
 
 import numpy as np
@@ -23,6 +23,8 @@ from multihead.decode import Decoding, Hypothesis, decode, stream
 from multihead.models import Decoder, Model, Vocabulary
 from multihead.scores import Likelihood, Score
 from multihead.tasks.conversation import message_of, spoken
+from multihead.tasks.sections import GenerateSection, TaskSection
+from multihead.tasks.spec import SPECS
 from multihead.tasks.stretch import Stretch, stretched
 from multihead.tasks.task import (
     IGNORE,
@@ -47,10 +49,7 @@ class Generate(Task):
     """options: start, stop: the token before an empty prompt, and those that end a text; decode: how it is written;
     system: what a conversation begins with; chat: it was trained on conversations; turns: whose were learnt."""
 
-    name = "generate"
-    inputs = ("prompt",)
-    gold = ("text",)
-    body: ClassVar[Any] = "decoder"
+    spec = SPECS["generate"]
     readout = ReadoutKind("ForCausalLM", "vocabulary", other="LMHeadModel")
 
     def __init__(self, *given: Any, **options: Any) -> None:
@@ -58,8 +57,15 @@ class Generate(Task):
         self.running = not self.options.get("chat")
 
     @classmethod
-    def columns(cls) -> tuple[str, ...]:
-        return ("text",)
+    def options_of_files(cls, section: TaskSection, formats: Iterable[tuple[str, str]]) -> dict[str, Any]:
+        """chat: the files hold conversations; all of them do, or none."""
+        kinds = {format == "chat": file for file, format in formats}
+        if len(kinds) > 1:
+            raise ValueError(f"{kinds[True]} holds conversations, {kinds[False]} texts; make a task of each: [[tasks]]")
+        assert isinstance(section, GenerateSection)
+        if section.turns != "assistant" and True not in kinds:
+            raise ValueError("generate.turns is about conversations, and the data are texts; leave it out")
+        return {"chat": True} if True in kinds else {}
 
     @classmethod
     def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:

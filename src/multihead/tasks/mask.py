@@ -15,6 +15,7 @@ from torch import Tensor
 from multihead.models import Model, Vocabulary
 from multihead.scores import Bootstrap, Likelihood, Score, percentile
 from multihead.tasks.noise import draws, hidden, masked, with_masks
+from multihead.tasks.spec import SPECS
 from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window
 from multihead.tasks.vocabulary import vocabulary_loss, vocabulary_nats
 from multihead.tasks.words import WORDS, word_of
@@ -29,9 +30,7 @@ class Mask(Task):
     Validation hides the same words every time. A long text gives several windows, which do not overlap.
     """
 
-    name = "mask"
-    inputs = ("text",)
-    gold = ()
+    spec = SPECS["mask"]
     readout = ReadoutKind("ForMaskedLM", "vocabulary")
 
     @classmethod

@@ -4,7 +4,7 @@ Here both are read together; tasks/bi.py makes a vector of each (kind = "bi").""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,10 @@ from torch import Tensor
 
 from multihead.models import Model
 from multihead.tasks.bi import Bi, positive_of
-from multihead.tasks.classify import Classify, ClassScorer
-from multihead.tasks.similarity import SimilarityScorer, share_of
+from multihead.tasks.classify import Classify, ClassScorer, named
+from multihead.tasks.sections import TaskSection
+from multihead.tasks.similarity import SimilarityScorer, number, share_of
+from multihead.tasks.spec import SPECS
 from multihead.tasks.task import Batch, Prediction, Scorer, Task, Values, Window
 
 
@@ -27,13 +29,26 @@ class Match(Classify):
     texts that belong together. symmetric: each pair is read both ways round, and what is said of the two is averaged.
     """
 
-    name = "match"
-    inputs = ("text_a", "text_b")
-    gold = ("label",)
+    spec = SPECS["match"]
 
     @classmethod
     def variant(cls, options: Mapping[str, Any]) -> type[Task]:
         return Bi.variant(options) if options.get("kind") == "bi" else cls
+
+    @classmethod
+    def resolve_options(cls, section: TaskSection, rows: Callable[[], Iterator[Values]]) -> dict[str, Any]:
+        options = super().resolve_options(section, rows)
+        if options.pop("target", None) == "score":
+            numbers = [number(values) for values in rows()]
+            options["score"] = (min(numbers), max(numbers))
+        if options.get("kind") != "bi":
+            return {name: value for name, value in options.items() if name not in ("kind", "temperature")}
+        if options.pop("symmetric", None) is not None:
+            raise ValueError('match.symmetric is for kind = "cross"; vectors know no first and second; leave it out')
+        if "score" not in options and "label" in next(rows(), {}):
+            labels = (label for values in rows() for label in named(values["label"]))
+            options["positive"] = positive_of(labels, options.get("positive"))
+        return options
 
     @classmethod
     def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:

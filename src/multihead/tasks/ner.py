@@ -10,7 +10,7 @@ only sequences that BIO allows exist, in training as in prediction; the other pi
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +29,8 @@ from multihead.models.crf import Chain, surprise
 from multihead.scores import Score, Spans, Table, Tags, spans
 from multihead.tasks.losses import class_loss, counted
 from multihead.tasks.paths import Chances, Moves, best_legal, best_path, legal
+from multihead.tasks.sections import TaskSection
+from multihead.tasks.spec import SPECS
 from multihead.tasks.task import (
     IGNORE,
     Batch,
@@ -63,9 +65,7 @@ class Ner(Task):
     written (through its token types); crf: learn which tag follows which; notation: the letters of the training data's
     tags, where these were not BIO."""
 
-    name = "ner"
-    inputs = ("tokens",)
-    gold = ("tags",)
+    spec = SPECS["ner"]
     readout = ReadoutKind("ForTokenClassification", "tokens")
 
     def __init__(self, tokenizer: Tokenizer, labels: Sequence[str], size: int = 512, overlap: int = 64, **options: Any):
@@ -92,6 +92,12 @@ class Ner(Task):
     def golden(cls, values: Values, **options: Any) -> Iterable[str]:
         tags: Iterable[str] = values["tags"]
         return tags
+
+    @classmethod
+    def resolve_options(cls, section: TaskSection, rows: Callable[[], Iterator[Values]]) -> dict[str, Any]:
+        options = super().resolve_options(section, rows)
+        options.pop("scheme", None)  # of the files; what is read is BIO
+        return options
 
     def prepare(self, rows: Iterable[Values]) -> Iterable[Values]:
         return neighbours(rows, self.options["context"]) if self.options.get("context") else rows

@@ -10,12 +10,13 @@ from multihead.data.tokenizer import Tokenizer
 from multihead.data.typed import Range, check_value
 from multihead.decode.settings import RANGES, check_settings
 from multihead.models import Decoder, Encoder, EncoderDecoder, Model, TokenStem, Vocabulary
+from multihead.tasks.spec import SPECS
 
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 Body = Encoder | Decoder | EncoderDecoder
-NATURAL: dict[type, str] = {Decoder: "generate", EncoderDecoder: "translate", Encoder: "mask"}
+BODIES: dict[str, type] = {"encoder": Encoder, "decoder": Decoder, "encoder_decoder": EncoderDecoder}
 OWN_SETTINGS = ("early", "forbidden", "end", "with_prompt")  # in our words only: no run file has them
 DECODING = {  # of generation_config.json
     "do_sample": "sample", "num_beams": "beam", "temperature": "temperature", "top_k": "top_k", "top_p": "top_p",
@@ -50,7 +51,9 @@ UNCHOSEN = 20  # the max_length that transformers once wrote where nobody had ch
 
 def natural(model: Model) -> str | None:
     """The task of a model that scores tokens."""
-    return NATURAL[type(model.body)] if isinstance(model.readout, Vocabulary) else None
+    if not isinstance(model.readout, Vocabulary):
+        return None
+    return next(name for name, spec in SPECS.items() if spec.default_for_body and type(model.body) is BODIES[spec.body])
 
 
 def longest(body: Body) -> int:

@@ -23,6 +23,14 @@ def share_of(label: Any, low: float, high: float) -> float:
     raise ValueError(f"the score {label!r} is no number")
 
 
+def number(values: Values) -> float:
+    """The label of a row, where it is a score."""
+    with suppress(ValueError, TypeError):
+        if math.isfinite(score := float(values["label"])):
+            return score
+    raise ValueError(f"{values['file']}:{values['line']}: the score is {values['label']!r}, which is no number")
+
+
 class SimilarityScorer(Scorer):
     """Correlations of label and score. ends: of the labels; scale: from a score to a label. A row is right that is less
     than a tenth of the way between the ends off."""

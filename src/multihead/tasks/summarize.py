@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from multihead.data.tokenizer import Encoding
 from multihead.scores import Likelihood, Score, Summaries
+from multihead.tasks.sections import TaskSection
+from multihead.tasks.spec import SPECS
 from multihead.tasks.task import Prediction, Scorer, Values, Window, parts_of
-from multihead.tasks.translate import Translate, plain, references
+from multihead.tasks.translate import Translate, first_targets, plain, references
 
 SENTENCE = re.compile(r".*?(?:[.!?](?=\s|$)|[。！？]|\n|$)", re.DOTALL)
 
@@ -22,7 +25,16 @@ class Summarize(Translate):
     says how many tokens were left out.
     """
 
-    name = "summarize"
+    spec = SPECS["summarize"]
+
+    @classmethod
+    def resolve_options(cls, section: TaskSection, rows: Callable[[], Iterator[Values]]) -> dict[str, Any]:
+        options = super().resolve_options(section, rows)
+        if options["by"] == "auto":
+            options["by"] = counted_of(first_targets(rows))
+        if options["stem"] and options["by"] == "characters":
+            raise ValueError("summarize.stem cuts English endings, and ROUGE counts characters here; leave it out")
+        return options
 
     def pieces(self, text: str) -> list[Window]:
         whole = self.tokenizer.encode(text)
@@ -67,6 +79,12 @@ class SummaryScorer(Scorer):
         leads = {"lead": self.lead, "lead_short": self.short}
         beside = {f"{name}.{key}": score for name, metric in leads.items() for key, score in metric.result().items()}
         return {**self.texts.result(), **beside, **self.gold.result()}
+
+
+def counted_of(text: str) -> str:
+    """What ROUGE counts: words of a-z, which it finds none of in Chinese, Thai or Russian targets: characters there."""
+    letters = [sign for sign in text if sign.isalpha()]
+    return "words" if 2 * sum(sign.isascii() for sign in letters) >= len(letters) else "characters"
 
 
 def sentence(text: str) -> str:

@@ -8,7 +8,7 @@ model said of each.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -21,6 +21,8 @@ from multihead.data.tokenizer import Encoding, Tokenizer
 from multihead.data.windows import windows
 from multihead.models import Model
 from multihead.scores import Score, Table
+from multihead.tasks.sections import TaskSection
+from multihead.tasks.spec import Body, TaskSpec
 
 IGNORE = -100  # a label that does not count
 WHOLE = ("label", "span", "ends", "cut")  # fields of the whole window: stacked in a batch, where others are padded
@@ -70,18 +72,24 @@ class Scorer(ABC):
 class Task(ABC):
     """One way of using a model; made with a tokenizer, the labels and the longest input the model takes."""
 
+    spec: ClassVar[TaskSpec]  # from which come:
     name: ClassVar[str]
     inputs: ClassVar[tuple[str, ...]]  # columns that a prediction needs
     gold: ClassVar[tuple[str, ...]]  # columns that training needs on top
+    body: ClassVar[Body]  # what it sits on
     judges: ClassVar[tuple[str, ...]] = ()  # columns that training does without, and scores heed where they are there
     readout: ReadoutKind
-    body: ClassVar[Literal["encoder", "decoder", "pair"]] = "encoder"  # what it sits on; pair: encoder and decoder
     running: bool = False  # trained on running text: all rows one after the other, cut into equal windows
     readings: int = 1  # windows that an input gives which fits: 2 where it is read both ways round
     smoothing: float = 0.0  # of labels, while training
     agree: float = 0.0  # while training, rows are read twice, and so much counts how far the two readings are apart
     trust: float = 0.0  # of what is learnt, so much is what a teacher believes (`belief` of a row), the rest its labels
     device = torch.device("cpu")  # where the model is, and batches are made for it
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if (spec := cls.__dict__.get("spec")) is not None:
+            cls.name, cls.inputs, cls.gold, cls.body = spec.name, spec.inputs, spec.gold, spec.body
 
     def __init__(self, tokenizer: Tokenizer, labels: Sequence[str], size: int = 512, overlap: int = 64, **options: Any):
         self.tokenizer, self.labels, self.size, self.overlap = tokenizer, list(labels), size, overlap
@@ -97,7 +105,20 @@ class Task(ABC):
     @classmethod
     def columns(cls) -> tuple[str, ...]:
         """The columns that training data has."""
-        return (*cls.inputs, *cls.gold)
+        return cls.gold if cls.spec.documents else (*cls.inputs, *cls.gold)
+
+    @classmethod
+    def resolve_options(cls, section: TaskSection, rows: Callable[[], Iterator[Values]]) -> dict[str, Any]:
+        """Return the task's options: its section of the run file, with what the training data decides."""
+        options = section.model_dump()
+        if cls.readout.over == "vocabulary":
+            return options
+        return {name: value for name, value in options.items() if value not in (None, False, 0, "none", "auto")}
+
+    @classmethod
+    def options_of_files(cls, section: TaskSection, formats: Iterable[tuple[str, str]]) -> dict[str, Any]:
+        """Return the options that the files of a run (name, format) decide."""
+        return {}
 
     @classmethod
     @abstractmethod

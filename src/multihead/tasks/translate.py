@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, cast
+from itertools import islice
+from typing import Any, cast
 from zlib import crc32
 
 import numpy as np
@@ -20,6 +21,8 @@ from multihead.decode import Decoding, Hypothesis, alignment, decode
 from multihead.models import EncoderDecoder, Model, Vocabulary
 from multihead.scores import Likelihood, Score, Translations
 from multihead.tasks.aligned import links, places
+from multihead.tasks.sections import TaskSection
+from multihead.tasks.spec import SPECS
 from multihead.tasks.task import (
     IGNORE,
     Batch,
@@ -57,11 +60,15 @@ class Translate(Task):
     combinations of best mean score; for training such a pair is of no use.
     """
 
-    name = "translate"
-    inputs: ClassVar[tuple[str, ...]] = ("source",)
-    gold: ClassVar[tuple[str, ...]] = ("target",)
-    body: ClassVar[Any] = "pair"
+    spec = SPECS["translate"]
     readout = ReadoutKind("ForConditionalGeneration", "vocabulary", other="MTModel")
+
+    @classmethod
+    def resolve_options(cls, section: TaskSection, rows: Callable[[], Iterator[Values]]) -> dict[str, Any]:
+        options = super().resolve_options(section, rows)
+        if options.get("language") == options.get("tokenize") == "":
+            options["language"] = script_of(first_targets(rows))
+        return options
 
     @classmethod
     def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
@@ -244,6 +251,25 @@ class TranslationScorer(Scorer):
 def plain(text: str | Sequence[str]) -> str:
     """A source may come as a list of sentences."""
     return text if isinstance(text, str) else " ".join(text)
+
+
+def first_targets(rows: Callable[[], Iterator[Values]]) -> str:
+    """The targets of the first rows."""
+    return "".join(plain(values["target"]) for values in islice(rows(), 100))
+
+
+def script_of(text: str) -> str:
+    """zh, ja, ko or th where a text is written so, without spaces that BLEU could split words at; else ""."""
+    count = max(sum(not sign.isspace() for sign in text), 1)
+    for language, signs in (
+        ("ja", "\u3040-\u30ff"),
+        ("ko", "\uac00-\ud7a3"),
+        ("th", "\u0e00-\u0e7f"),
+        ("zh", "\u4e00-\u9fff"),
+    ):
+        if len(re.findall(f"[{signs}]", text)) > count / (5 if language == "ja" else 2):
+            return language
+    return ""
 
 
 def references(values: Values) -> list[str]:

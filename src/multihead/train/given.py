@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import Any
 
 from multihead.data.check import raise_rejected
@@ -17,13 +13,9 @@ from multihead.data.notation import BIO
 from multihead.data.passages import glanced
 from multihead.data.read import Reading, has_column, records
 from multihead.data.record import Found, Record, Row
-from multihead.data.sides import ROLES, text_of
+from multihead.data.sides import text_of
 from multihead.run import RunFile
-from multihead.run.keys import TEACHABLE
 from multihead.tasks import TASKS, Task, Values
-from multihead.tasks.bi import positive_of
-from multihead.tasks.classify import named
-from multihead.tasks.translate import plain
 from multihead.tasks.words import readable_words
 from multihead.train.examples import Side
 
@@ -45,7 +37,7 @@ class Read:
 
     def flattered(self) -> list[str]:
         """Sides whose texts are pieces of train's, as far as a glance tells: their scores will flatter."""
-        inputs = ROLES[self.kind.name][0]
+        inputs = self.run.spec.text_columns
         seen = {
             name: glanced(text_of(values, inputs) for values in takewhile(_whole, side()))
             for name, side in self.sides.items()
@@ -73,17 +65,16 @@ def read_one(run: RunFile, name: str = "", weight: float = 1.0, auxiliary: bool 
     readings, sides = data_of(run, held_out=not auxiliary)
     renamed = {role: name for role, name in run.data.columns.items() if name != role and not name.isdecimal()}
     options = options_of(run, sides["train"]) | ({"columns": renamed} if renamed else {})
-    if run.task == "generate":
-        options |= {"chat": True} if talking(run, readings.values()) else {}
+    options |= TASKS[run.task].options_of_files(run.section, formats_of(readings))
     if options.get("multi_label"):
         refuse_cells(readings["train"])
-    kind = TASKS[str(run.task)].variant(options)
+    kind = TASKS[run.task].variant(options)
     labels = kind.learn(Side(readings["train"])(), **options)  # of all rows: those held out have labels too
     if not labels and next(iter(sides["train"]()), None) is None:
         raise ValueError(f"{run.data.train}: no row is left to train on\n{readings['train']}")
     if labels:  # without them, the rows are read when the token cache is filled, and counted there
         raise_rejected("train", readings["train"])
-    if run.task == "ner" and (notation := readings["train"].notation) not in ("", BIO):
+    if run.spec.tags_words and (notation := readings["train"].notation) not in ("", BIO):
         options["notation"] = notation  # answers are given in it
     if labels and len(labels) < 2 and not options.get("score"):
         raise ValueError(f"{run.data.train}: every row has the label {labels[0]!r}; a classifier needs at least two")
@@ -140,54 +131,29 @@ def listed(labels: Sequence[str]) -> str:
     return ", ".join(labels[:20]) + (f" … ({len(labels):,} in all)" if len(labels) > 20 else "")
 
 
-def talking(run: RunFile, readings: Iterable[Reading]) -> bool:
-    """Do the files hold conversations? All of them, or none."""
-    kinds = {found["format"] == "chat": file for reading in readings for file, found in reading.found.items()}
-    if len(kinds) > 1:
-        raise ValueError(f"{kinds[True]} holds conversations, {kinds[False]} texts; make a task of each: [[tasks]]")
-    if run.generate.turns != "assistant" and True not in kinds:
-        raise ValueError("generate.turns is about conversations, and the data are texts; leave it out")
-    return True in kinds
+def formats_of(readings: Mapping[str, Reading]) -> Iterator[tuple[str, str]]:
+    """The files of a run with their formats."""
+    for reading in readings.values():
+        yield from ((file, found["format"]) for file, found in reading.found.items())
 
 
 def refuse_useless(run: RunFile) -> None:
     """Keys that would change nothing, or nothing good, beside others."""
     if run.train.lora and run.from_ is None:
         raise ValueError("train.lora changes a trained model a little; from scratch, everything has to learn: leave it")
-    if run.task == "classify" and run.classify.multi_label and run.classify.class_weights != "none":
-        raise ValueError("classify.class_weights weighs one label a text, multi_label allows several; leave one out")
-    usual = type(run.match).model_fields["temperature"].default if run.task == "match" else None
-    if run.task == "match" and run.match.kind == "cross" and run.match.temperature != usual:
-        raise ValueError('match.temperature is for kind = "bi"; leave it out')
-    if run.data.teacher and (other := unteachable(run)):
+    run.section.check()
+    conflicts = run.spec.conflicts(run.section)
+    if run.data.teacher and (why := conflicts.get("data.teacher")):
         wanted = "ner without a crf, classify and match of pairs"
-        raise ValueError(f"data.teacher is for {wanted}, and this is {other}; leave it out")
+        raise ValueError(f"data.teacher is for {wanted}, and this is {why}; leave it out")
     if run.data.unlabelled and not run.data.teacher:
         raise ValueError(
             "data.unlabelled: a teacher says what its labels are; name one in data.teacher, or leave it out"
         )
-    if run.task == "generate" and run.decode.alignment:
-        raise ValueError("decode.alignment is of a source's words, and generate reads none; leave it out")
-    unsmoothed = {
-        "task = answer": run.task == "answer",
-        "match.target = score": run.task == "match" and run.match.target == "score",
-        "match.kind = bi": run.task == "match" and run.match.kind == "bi",
-        "ner.crf": run.task == "ner" and run.ner.crf,
-    }
-    if run.train.smoothing and (why := next((name for name, true in unsmoothed.items() if true), None)):
+    if run.train.smoothing and (why := conflicts.get("train.smoothing")):
         raise ValueError(f"train.smoothing is of classes, and {why} learns something else; leave one out")
-    drawn = {f"task = {name}": run.task == name for name in ("mask", "denoise", "generate")}
-    if run.train.agree and (why := next((name for name, true in (unsmoothed | drawn).items() if true), None)):
+    if run.train.agree and (why := conflicts.get("train.agree")):
         raise ValueError(f"train.agree is for tagging, classes and translation, and this is {why}; leave one out")
-
-
-def unteachable(run: RunFile) -> str:
-    """Why a task learns no chances of labels, which are what a teacher has; "": it does."""
-    if run.task == "match" and run.match.kind == "bi":
-        return "vectors (match.kind = bi)"
-    if run.task == "ner" and run.ner.crf:
-        return "a crf"
-    return "" if run.task in TEACHABLE else str(run.task)
 
 
 def refuse_unscored(run: RunFile) -> None:
@@ -208,17 +174,17 @@ def data_of(run: RunFile, held_out: bool = True) -> tuple[dict[str, Reading], di
     columns = run.data.columns
     names = {"train": run.data.train, "valid": run.data.valid, "test": run.data.test}
     of_side = {side: columns for side, files in names.items() if files}
-    bi = run.task == "match" and run.match.kind == "bi" and run.match.target == "classes"
-    if bi and columns["label"] == "label" and not has_column(run.data.train, "label", **settings):
-        # Pairs without labels: all of them belong together. Data to score on may have some.
-        alone = {role: name for role, name in columns.items() if role != "label"}
-        of_side = {s: columns if has_column(names[s], "label", **settings) else alone for s in of_side}
+    label = run.spec.label if run.section.label_optional else None
+    if label and columns[label] == label and not has_column(run.data.train, label, **settings):
+        # Data to score on may have labels all the same.
+        alone = {role: name for role, name in columns.items() if role != label}
+        of_side = {s: columns if has_column(names[s], label, **settings) else alone for s in of_side}
     readings = {
-        side: records(names[side], columns=_columns(run, mine), task=str(run.task), **settings)
+        side: records(names[side], columns=_columns(run, mine), task=run.task, **settings)
         for side, mine in of_side.items()
     }
     sides = {side: Side(reading, "all") for side, reading in readings.items()}
-    whole = run.task == "ner" and run.ner.context > 0
+    whole = run.section.whole_documents
     if "valid" not in sides and held_out and run.data.hold_out:
         sides |= {side: Side(readings["train"], side, documents=whole) for side in ("train", "valid")}
     if run.data.limit is not None:
@@ -230,16 +196,16 @@ def beside_of(run: RunFile) -> Side | None:
     """Further inputs, of which only the columns that are asked about are read."""
     if not run.data.unlabelled:
         return None
-    asked = ROLES[str(run.task)][0]
+    asked = run.spec.text_columns
     settings = settings_of(run) | {"format": None, "gold": False}  # the format may be another than train's
     columns = {
         role: role if name != role and has_column(run.data.unlabelled, role, **settings) else name
         for role, name in run.data.columns.items()
         if role in asked
     }
-    reading = records(run.data.unlabelled, columns=_columns(run, columns), task=str(run.task), **settings)
+    reading = records(run.data.unlabelled, columns=_columns(run, columns), task=run.task, **settings)
     reading.wanted = tuple(asked)
-    if run.task == "ner":
+    if run.spec.tags_words:
         reading.sources = [(file, format, partial(_in_words, rows)) for file, format, rows in reading.sources]
     if next(iter(reading), None) is None:
         files = ", ".join(file for file, _, _ in reading.sources)
@@ -257,82 +223,15 @@ def _in_words(rows: Callable[[Found], Iterator[Row]], found: Found) -> Iterator[
 
 def settings_of(run: RunFile) -> dict[str, Any]:
     """How the files of a run are read."""
-    settings: dict[str, Any] = {"format": run.data.format, "encoding": run.data.encoding}
-    if run.task == "ner" and run.ner is not None and run.ner.scheme != "auto":
-        settings["scheme"] = run.ner.scheme
-    return settings
+    return {"format": run.data.format, "encoding": run.data.encoding, **run.section.reader_options()}
 
 
 def _columns(run: RunFile, columns: dict[str, str]) -> dict[str, str] | None:
     """SQuAD files and CoNLL files know their columns."""
-    return (
-        None if run.task in ("answer", "ner") and all(role == column for role, column in columns.items()) else columns
-    )
+    return None if run.spec.self_describing and all(role == column for role, column in columns.items()) else columns
 
 
 def options_of(run: RunFile, train: Side) -> dict[str, Any]:
-    """The task's own section of the run file, with what the data decides."""
-    section = getattr(run, str(run.task), None)
-    if run.task == "translate" and not run.translate.language and not run.translate.tokenize:
-        section = run.translate.model_copy(update={"language": script_of(train)})
-    if run.task == "summarize":
-        by = counted_of(train) if run.summarize.by == "auto" else run.summarize.by
-        if run.summarize.stem and by == "characters":
-            raise ValueError("summarize.stem cuts English endings, and ROUGE counts characters here; leave it out")
-        section = run.summarize.model_copy(update={"by": by})
-    if TASKS[str(run.task)].readout.over == "vocabulary" and section is not None:
-        written = {"decode": run.decode.model_dump(exclude_none=True)} if "decode" in run.parts else {}
-        return {**section.model_dump(), **written}
-    given = {} if section is None else section.model_dump()
-    options = {name: value for name, value in given.items() if value not in (None, False, 0, "none", "auto")}
-    options.pop("scheme", None)
-    if options.pop("target", None) == "score":
-        numbers = [number(values) for values in train()]
-        options["score"] = (min(numbers), max(numbers))
-    if options.get("kind") != "bi":
-        options = {name: value for name, value in options.items() if name not in ("kind", "temperature")}
-    elif options.pop("symmetric", None) is not None:
-        raise ValueError('match.symmetric is for kind = "cross"; vectors know no first and second; leave it out')
-    elif "score" not in options and "label" in next(train(), {}):
-        seen = (label for values in train() for label in named(values["label"]))
-        options["positive"] = positive_of(seen, options.get("positive"))
-    if options.get("class_weights") == "balanced":
-        counts = Counter(label for values in train() for label in named(values["label"]))
-        options["class_weights"] = {k: counts.total() / (len(counts) * n) for k, n in counts.items()}
-    if "max_answer_tokens" in options:
-        options["longest"] = options.pop("max_answer_tokens")
-    return options
-
-
-def number(values: Values) -> float:
-    """The label of a row, where it is a score."""
-    with suppress(ValueError, TypeError):
-        if math.isfinite(score := float(values["label"])):
-            return score
-    raise ValueError(f"{values['file']}:{values['line']}: the score is {values['label']!r}, which is no number")
-
-
-def script_of(train: Side) -> str:
-    """zh, ja, ko or th where the targets are written so, without spaces that BLEU could split words at; else ""."""
-    said = targets_of(train)
-    count = max(sum(not sign.isspace() for sign in said), 1)
-    for language, signs in (
-        ("ja", "\u3040-\u30ff"),
-        ("ko", "\uac00-\ud7a3"),
-        ("th", "\u0e00-\u0e7f"),
-        ("zh", "\u4e00-\u9fff"),
-    ):
-        if len(re.findall(f"[{signs}]", said)) > count / (5 if language == "ja" else 2):
-            return language
-    return ""
-
-
-def counted_of(train: Side) -> str:
-    """What ROUGE counts: words of a-z, which it finds none of in Chinese, Thai or Russian targets: characters there."""
-    letters = [sign for sign in targets_of(train) if sign.isalpha()]
-    return "words" if 2 * sum(sign.isascii() for sign in letters) >= len(letters) else "characters"
-
-
-def targets_of(train: Side) -> str:
-    """The targets of the first rows."""
-    return "".join(plain(values["target"]) for values in islice(train(), 100))
+    """The task's own options, with what the data decides; and how it writes."""
+    options = TASKS[run.task].resolve_options(run.section, train)
+    return options | ({"decode": run.decode.model_dump(exclude_none=True)} if run.spec.generates_text else {})

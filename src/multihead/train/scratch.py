@@ -40,7 +40,7 @@ def scratch(run: RunFile, kind: type[Task], train: Callable[[], Iterable[Values]
     """The model of a run file without `from`, with the vocabulary readout of a task that wants one; talks: with a chat
     template."""
     check_memory(run, kind)
-    if kind.body == "pair" and not run.tokenizer.shared:
+    if kind.body == "encoder_decoder" and not run.tokenizer.shared:
         reads, writes = _learnt(run, train, ("source", "text")), _learnt(run, train, ("target", "text"))
         reads.target = writes
     else:
@@ -62,7 +62,7 @@ def scratch(run: RunFile, kind: type[Task], train: Callable[[], Iterable[Values]
 def check_memory(run: RunFile, kind: type[Task]) -> None:
     """Raise if the layers cannot be trained here: weights, gradients and AdamW's two moments, 4 bytes each."""
     model = run.model
-    layers = model.layers + ((model.decoder_layers or model.layers) if kind.body == "pair" else 0)
+    layers = model.layers + ((model.decoder_layers or model.layers) if kind.body == "encoder_decoder" else 0)
     count = layers * (4 * model.dim**2 + 2 * model.dim * (model.inner or 4 * model.dim))
     count += model.max_length * model.dim if model.positions in ("learned", "sinusoidal") else 0
     needed, there = 16 * count, limit()

@@ -22,18 +22,20 @@ from multihead.models.families import FAMILIES, own_config
 from multihead.run import RunFile
 from multihead.tasks import Task, Values
 from multihead.tasks.conversation import give_template
-from multihead.tasks.ready import borders, longest
+from multihead.tasks.ready import BODIES, borders, longest
+from multihead.tasks.similarity import number
 from multihead.train.frozen import limit
-from multihead.train.given import Read, number, read_all
+from multihead.train.given import Read, read_all
 from multihead.train.scratch import scratch, texts_of, with_vocabulary
 from multihead.train.teacher import Teachers
 
 UNSPELT = 0.05  # of the characters, for a warning; BERT's Chinese vocabulary has no curly quotes, which are 2 %
-BODIES = {"encoder": Encoder, "decoder": Decoder, "pair": EncoderDecoder}
 WANTED = {
     "encoder": "sees pictures or sound; {task} wants a model that reads text, such as BERT",
     "decoder": "is no language model; {task} wants one that only writes, such as GPT-2 or Llama",
-    "pair": "has one side; {task} wants two, such as Marian, BART or T5, or from = {{encoder = …, decoder = …}}",
+    "encoder_decoder": (
+        "has one side; {task} wants two, such as Marian, BART or T5, or from = {{encoder = …, decoder = …}}"
+    ),
 }
 
 
