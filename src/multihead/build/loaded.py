@@ -177,7 +177,7 @@ class Loaded:
         """A vector of length 1 for each text [n, dim], by a bi-encoder or the bare body of one; a product of two is
         their cosine."""
         body, tokenizer = self.model.body, self.tokenizer
-        bare = self.task is None or (self.task == "match" and self.options.get("kind") == "bi")
+        bare = self.task is None or issubclass(TASKS[self.task].variant(self.options), Embed)
         if not bare or not isinstance(body, Encoder) or tokenizer is None or isinstance(self.model.readout, Classes):
             raise ValueError(f"this {self.architecture} gives no vectors; train one: match with kind = bi")
         size = int(self.options.get("size", body.config.max_length))
@@ -207,7 +207,7 @@ class Loaded:
 def scorable(task: Task, rows: Iterable[Json]) -> Iterator[Json]:
     """Rows with what is asked and what is right, as files are read: tags of any scheme become BIO."""
     options, named = Options(), _named(task, rows)
-    if task.name == "ner":  # all rows together tell the scheme
+    if task.spec.tags_words:  # all rows together tell the scheme
         every = list(named)
         survey = Survey()
         for number, row in enumerate(every):
@@ -217,7 +217,8 @@ def scorable(task: Task, rows: Iterable[Json]) -> Iterator[Json]:
         found = settled(row, options)
         if not isinstance(found, dict):
             raise ValueError(f"row {number}: {found[1]}")
-        wanted = () if task.name == "generate" and found.keys() & {"conversation", "messages"} else task.columns()
+        chat = task.spec.documents and found.keys() & {"conversation", "messages"}
+        wanted = () if chat else task.columns()
         if any(name not in found for name in wanted):
             has = ", ".join(row) or "nothing"
             raise ValueError(f"row {number}: {task.name} wants {' and '.join(wanted)} to score on; this has: {has}")

@@ -30,8 +30,9 @@ from numpy.typing import NDArray
 from multihead.data.passages import Passages
 from multihead.data.read import Reading
 from multihead.data.record import Ledger, Record
-from multihead.data.sides import ROLES, Side, survey, text_of
+from multihead.data.sides import Side, survey, text_of
 from multihead.data.split import folded
+from multihead.tasks.spec import SPECS
 
 REJECTED, OVERLAP, DUPLICATES = 0.1, 0.2, 0.1
 FEW, RARE = 10, 50
@@ -69,8 +70,8 @@ def check(
 
     scores: labels are numbers on a scale, or classes; None: as they look. unlabelled: inputs that a teacher labels.
     """
-    if task not in ROLES:
-        raise ValueError(f"there is no task {task!r} to check; there are: {', '.join(ROLES)}")
+    if task not in SPECS:
+        raise ValueError(f"there is no task {task!r} to check; there are: {', '.join(SPECS)}")
     every = {"train": train, "valid": valid, "test": test, "unlabelled": unlabelled}
     given = {name: rows for name, rows in every.items() if rows is not None}
     sides, findings = {}, []
@@ -187,8 +188,8 @@ def _alike(side: Side) -> list[Finding]:
 
 def _missing(side: Side) -> list[Finding]:
     """Labels that may stand for none; a class can truly be called so, and the rows are used."""
-    named = {label: n for label, n in side.labels.items() if MISSING.fullmatch(label)} if side.task != "ner" else {}
-    if not named:
+    named = {label: n for label, n in side.labels.items() if MISSING.fullmatch(label)}
+    if not named or SPECS[side.task].tags_words:
         return []
     file, line = side.first[next(iter(named))]
     shown = ", ".join(f"{label!r} ({count:,} rows)" for label, count in named.items())
@@ -199,7 +200,7 @@ def _missing(side: Side) -> list[Finding]:
 def _imbalance(side: Side) -> list[Finding]:
     most, least = side.labels.most_common(1)[0], min(side.labels.items(), key=lambda item: item[1])
     rare = [label for label, count in side.labels.items() if count < FEW or count * RARE < most[1]]
-    if len(side.labels) == 1 and side.task != "ner":  # one entity type is a task of its own
+    if len(side.labels) == 1 and not SPECS[side.task].tags_words:  # one entity type is a task of its own
         return [Finding("warn", "imbalance", f"train: every row has the label {most[0]!r}")]
     if not rare:
         return []
@@ -267,7 +268,7 @@ def _with_examples(findings: list[Finding], given: dict[str, Iterable[Record]], 
 def _shown(finding: Finding, records: list[Record], task: str) -> Finding:
     if not records:  # none wanted, or a bare iterator that cannot be read again
         return replace(finding, rows=())
-    inputs, label = ROLES[task]
+    inputs, label = SPECS[task].text_columns, SPECS[task].label
     examples = []
     for record in records:
         answer = f" -> {record.values.get(label)}"[:60] if label else ""

@@ -45,6 +45,7 @@ from multihead.data.plain import label_first, labelled, pairs, parallel, plain
 from multihead.data.record import Found, Ledger, Options, Record, Reject, Row
 from multihead.data.squad import squad
 from multihead.data.tags import Survey, is_span_tag, named_scheme, scheme_of
+from multihead.tasks.spec import SPECS
 
 Reader = Callable[[Path, Options, Found], Iterator[Row]]
 FORMATS: dict[str, Reader] = {
@@ -62,7 +63,6 @@ FORMATS: dict[str, Reader] = {
     "labelled": labelled,
     "label-first": label_first,
 }  # and "parallel", which reads two files
-HELD = {"ner": ("tokens", "tags"), "answer": ("question", "context", "answers")}  # by files that know their columns
 LISTS = ("jsonl", "json", "parquet")  # formats in which a value can be a list: of words, of tags
 Paths = str | Path | Sequence[str | Path]
 
@@ -165,9 +165,9 @@ def records(
 ) -> Reading:
     """The records of a file or of several. `columns`: role -> the file's column by name, or by number from 1.
 
-    task: what plain text is for, where no format is given: one document for "generate" (and JSON without such a
-    column may hold conversations); for tasks with a source and a target, several plain files are parallel; else a row a
-    line.
+    task: what plain text is for, where no format is given: one document for a task of documents (and JSON without such
+    a column may hold conversations); for tasks with a source and a target, several plain files are parallel; else a row
+    a line.
     Options: `encoding`, `delimiter`, `header`, `quoting`, `scheme`; what is not given is seen in the file and told
     in `reading.found`. Faults of the whole file are raised here or when the first row is asked for.
     """
@@ -188,20 +188,23 @@ def records(
         near = get_close_matches(format, [*FORMATS, "parallel"], n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"there is no format {format!r}{hint}; there are: {', '.join(FORMATS)}, parallel")
+    spec = SPECS.get(task)
     sources = []
     for file in files:
         found = format or detect(file, settings)
-        if task == "generate" and format is None:
+        if spec is not None and spec.documents and format is None:
             talk = found in ("jsonl", "json") and converses(file, settings)
             found = "chat" if talk else "document" if found == "text" else found
         if (head_of(file, settings.encoding)[:4] == b"PAR1") != (found == "parquet"):
             what = "Parquet data" if found != "parquet" else "no Parquet data"
             raise ValueError(f"{file}:1: this is {what}, but format is {found!r}; leave the format out")
-        reader = partial(schemed, FORMATS[found]) if task == "ner" and found in LISTS else FORMATS[found]
+        tagged = spec is not None and spec.tags_words and found in LISTS
+        reader = partial(schemed, FORMATS[found]) if tagged else FORMATS[found]
         sources.append((str(file), found, partial(reader, file, settings)))
     reading = Reading(sources, settings)
     if all(format != "chat" for _, format, _ in sources):  # conversations have no columns
-        reading.wanted = tuple(columns) if columns else HELD.get(task, ())
+        named = spec.columns if spec is not None and spec.self_describing else ()
+        reading.wanted = tuple(columns) if columns else named
     return reading
 
 

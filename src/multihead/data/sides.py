@@ -21,19 +21,8 @@ from multihead.data.passages import Passages
 from multihead.data.record import Record
 from multihead.data.split import folded, is_valid
 from multihead.data.tags import cut
+from multihead.tasks.spec import SPECS
 
-# task -> the roles that are its input, and the role that is its label (None: the output is a text of its own)
-ROLES: dict[str, tuple[tuple[str, ...], str | None]] = {
-    "ner": (("tokens",), "tags"),
-    "classify": (("text",), "label"),
-    "match": (("text_a", "text_b"), "label"),
-    "answer": (("question", "context"), None),
-    "translate": (("source",), None),
-    "summarize": (("source",), None),
-    "generate": (("text",), None),
-    "mask": (("text",), None),
-    "denoise": (("text",), None),
-}
 TOGETHER = (("tokens",), ("source",), ("context",), ("text",), ("text_a", "text_b"), ("conversation",))
 MOST_LABELS = 10_000  # distinct ones that are counted
 # UTF-8 read as latin-1 or cp1252 ("Ã©", "â€™", "ä¸­"), and what GBK makes of U+FFFD
@@ -58,7 +47,7 @@ def kept_together(values: Mapping[str, Any]) -> str:
 
 def labels_of(value: Any, task: str) -> list[str]:
     """The label names of one row: entity types for tags, the members of a multi-label list, else the label."""
-    if task == "ner":
+    if SPECS[task].tags_words:
         return sorted({cut(tag)[1] or tag for tag in value if tag != "O"})
     return [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
 
@@ -91,16 +80,16 @@ class Side:
 
     @property
     def continuous(self) -> bool:
-        """Are the labels numbers on a scale rather than classes? Only of pairs can they be."""
+        """Are the labels numbers on a scale rather than classes? Only of some tasks can they be."""
         if self.scores is not None:
             return self.scores
-        numbers = self.task == "match" and all(NUMBER.fullmatch(label) for label in self.labels)
+        numbers = SPECS[self.task].numeric_labels and all(NUMBER.fullmatch(label) for label in self.labels)
         return numbers and (self.many or len(self.labels) > 20 or any("." in label for label in self.labels))
 
 
 def survey(name: str, rows: Iterable[Record], task: str, scores: bool | None = None) -> Side:
     """Read one side once."""
-    inputs, label_role = ROLES[task]
+    inputs, label_role = SPECS[task].text_columns, SPECS[task].label
     side = Side(name, task, scores)
     for record in rows:
         values = record.values

@@ -13,7 +13,7 @@ from torch import Tensor
 from multihead.build import Loaded
 from multihead.data.batches import plan
 from multihead.models import Encoder, EncoderDecoder, Model, TokenStem, Vocabulary
-from multihead.tasks import TASKS, Batch, Task, Values, Window
+from multihead.tasks import SPECS, TASKS, Batch, Task, Values, Window
 from multihead.tasks.classify import Classify
 from multihead.tasks.denoise import Denoise
 from multihead.tasks.generate import Generate
@@ -77,7 +77,8 @@ class Feed:
         # Tasks that translate, or fill masks, are fed plain text: what they train on is not what is asked about here.
         reads = isinstance(loaded.model.body, Encoder) and not isinstance(loaded.model.readout, Vocabulary)
         self.task = loaded.ready() if loaded.task in TASKS and reads else None
-        self.writer = loaded.ready() if loaded.task in ("generate", "denoise") else None
+        spec = SPECS.get(loaded.task or "")
+        self.writer = loaded.ready() if spec and spec.generates_text and not spec.has_source else None
         if self.task is None and loaded.tokenizer is None:
             raise ValueError("this model has no tokenizer; its heads are seen with mh.watch, in Python")
         self.pad = 0 if loaded.tokenizer is None else loaded.tokenizer.special.get("pad", 0)

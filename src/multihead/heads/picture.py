@@ -205,7 +205,7 @@ def _written(loaded: Loaded, text: str) -> str:
     """What the model itself makes of the text."""
     try:
         (prediction,) = loaded.predict([text])
-        return str(prediction["text" if loaded.task == "denoise" else "target"])
+        return str(prediction["text" if "text" in prediction else "target"])
     except (ValueError, KeyError) as error:
         raise ValueError(f"give the text that the decoder shall read, too: --second ({error})") from None
 
