@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from multihead.run.file import BlockKeys, RunKeys
 from multihead.tasks import TASKS
 from multihead.tasks.spec import SPECS
 
@@ -84,6 +85,7 @@ def test_a_task_is_what_its_spec_says(name: str) -> None:
     assert (task.inputs, task.gold, task.body, task.columns()) == (spec.inputs, spec.gold, spec.body, spec.columns)
     assert spec.label is None or spec.label in spec.gold
     assert spec.generates_text or not spec.has_source
+    assert name not in {*RunKeys.model_fields, *BlockKeys.model_fields, "tasks"}
 
 
 def test_every_body_has_one_default_task() -> None:

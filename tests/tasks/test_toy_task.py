@@ -69,6 +69,7 @@ ENTRY = """\
             gold=("label",),
             label="label",
             numeric_labels=True,
+            unsupported=("train.smoothing", "train.agree"),
         ),
 """
 RUN = """
@@ -145,7 +146,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def multihead(source: Path, place: Path, *words: str, given: str = "") -> str:
+def multihead(source: Path, place: Path, *words: str, given: str = "", code: int = 0) -> str:
     environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
     done = subprocess.run(
         [sys.executable, "-m", "multihead", *words],
@@ -156,8 +157,8 @@ def multihead(source: Path, place: Path, *words: str, given: str = "") -> str:
         env=environment,
         input=given,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout if code == 0 else done.stderr
 
 
 def test_init(source: Path, place: Path) -> None:
@@ -171,6 +172,8 @@ def test_init(source: Path, place: Path) -> None:
 
 def test_check_train_evaluate_predict(source: Path, place: Path) -> None:
     assert "unknown" not in multihead(source, place, "check", "run.toml", "data.test=''")
+    told = multihead(source, place, "train", "run.toml", "train.smoothing=0.1", code=1)
+    assert "train.smoothing is of classes, and task = rate learns something else; leave one out" in told
     multihead(source, place, "train", "run.toml")
     assert (place / "runs/rate/run.toml").read_text().startswith('task = "rate"')
     assert "spearman" in (place / "runs/rate/report.html").read_text(encoding="utf-8")

@@ -57,7 +57,7 @@ class TaskSection(Section):
         """Raise ValueError for options that do not go together."""
 
     def conflicts(self) -> Mapping[str, str]:
-        """Return keys of other sections that the task with these options does not support -> why."""
+        """Return keys of other sections that these options do not support -> why."""
         return {}
 
     def reader_options(self) -> dict[str, Any]:
@@ -139,9 +139,6 @@ class AnswerSection(TaskSection):
     no_answer: bool = key(False, "the text may hold no answer")
     max_answer_tokens: Count = key(30, "the longest answer")
 
-    def conflicts(self) -> Mapping[str, str]:
-        return {"train.smoothing": "task = answer", "train.agree": "task = answer"}
-
 
 class TranslateSection(TaskSection):
     language: str = key(
@@ -161,21 +158,12 @@ class GenerateSection(TaskSection):
     system: str = key("", "what a chat model is told before a conversation", "You are a kind teacher.")
     turns: Literal["assistant", "all"] = key("assistant", "of conversations, whose turns are learnt: assistant or all")
 
-    def conflicts(self) -> Mapping[str, str]:
-        return {"train.agree": "task = generate"}
-
 
 class MaskSection(TaskSection):
     share: Annotated[float, Field(gt=0, lt=1)] = key(0.15, "of the words is hidden")
     whole_words: bool = key(True, "hide all pieces of a word together")
 
-    def conflicts(self) -> Mapping[str, str]:
-        return {"train.agree": "task = mask"}
-
 
 class DenoiseSection(TaskSection):
     share: Annotated[float, Field(gt=0, lt=1)] = key(0.3, "of the tokens is hidden")
     span: Annotated[float, Field(ge=1, le=10_000)] = key(3.0, "tokens that one mask hides, on average")
-
-    def conflicts(self) -> Mapping[str, str]:
-        return {"train.agree": "task = denoise"}

@@ -49,6 +49,7 @@ class TaskSpec:
     has_source: it writes another text than it reads, whose words can be aligned.
     soft_labels: it can learn a teacher's probabilities.
     numeric_labels: its labels may be numbers on a scale.
+    unsupported: keys of other sections that would change nothing, such as train.smoothing.
     self_describing: formats that name their own columns (CoNLL, SQuAD) are its usual ones.
     documents: a plain file is one text that a model goes on with, and JSON may hold conversations.
     default_for_body: what a language model with such a body is used for that was not trained here.
@@ -67,6 +68,7 @@ class TaskSpec:
     has_source: bool = False
     soft_labels: bool = False
     numeric_labels: bool = False
+    unsupported: tuple[str, ...] = ()
     self_describing: bool = False
     documents: bool = False
     default_for_body: bool = False
@@ -88,8 +90,8 @@ class TaskSpec:
 
     def conflicts(self, section: TaskSection) -> Mapping[str, str]:
         """Return keys of other sections that the task does not support with these options -> why."""
-        unteachable = {} if self.soft_labels else {"data.teacher": self.name}
-        return {**unteachable, **section.conflicts()}
+        reasons = {} if self.soft_labels else {"data.teacher": self.name}
+        return {**reasons, **dict.fromkeys(self.unsupported, f"task = {self.name}"), **section.conflicts()}
 
 
 SPECS: dict[str, TaskSpec] = {
@@ -134,6 +136,7 @@ SPECS: dict[str, TaskSpec] = {
             gold=("answers",),
             section=AnswerSection,
             example=("train.json", "squad"),
+            unsupported=("train.smoothing", "train.agree"),
             self_describing=True,
         ),
         TaskSpec(
@@ -171,6 +174,7 @@ SPECS: dict[str, TaskSpec] = {
             example=("train.txt", "document"),
             defaults=SAMPLED,
             generates_text=True,
+            unsupported=("train.agree",),
             documents=True,
             default_for_body=True,
         ),
@@ -180,6 +184,7 @@ SPECS: dict[str, TaskSpec] = {
             inputs=("text",),
             section=MaskSection,
             example=("train.txt", "text"),
+            unsupported=("train.agree",),
             default_for_body=True,
         ),
         TaskSpec(
@@ -191,6 +196,7 @@ SPECS: dict[str, TaskSpec] = {
             example=("train.txt", "text"),
             defaults=LEARNED_POSITIONS,
             generates_text=True,
+            unsupported=("train.agree",),
         ),
     )
 }
