@@ -37,6 +37,13 @@ def test_wrong_usage_is_2(arguments: list[str], message: str) -> None:
     assert done.stdout == "", "nothing that would land in run.toml"
 
 
+def test_help_names_every_task() -> None:
+    """They are written out in the help, which shall not load the specs."""
+    done = subprocess.run([sys.executable, "-m", "multihead", "init", "--help"], capture_output=True, text=True)
+    *first, last = SPECS
+    assert f"{', '.join(first)} or {last}." in " ".join(done.stdout.split())
+
+
 def test_help_is_fast_and_the_file_needs_no_torch() -> None:
     program = (
         "import sys\nfrom multihead.cli.main import main\n"

@@ -5,15 +5,15 @@ from typing import Annotated
 import typer
 
 from multihead.cli.verb import verb
-from multihead.tasks.spec import SPECS, check_task_name
 
 app = verb()
-*FIRST, LAST = SPECS
 
 
 @app.command()
 def init(
-    task: Annotated[str, typer.Argument(help=f"{', '.join(FIRST)} or {LAST}.")],
+    task: Annotated[
+        str, typer.Argument(help="ner, classify, match, answer, translate, summarize, generate, mask or denoise.")
+    ],
     from_: Annotated[str | None, typer.Option("--from", help="The model to start from: a path or hub:owner/name.")] = (
         None
     ),
@@ -28,6 +28,7 @@ def init(
     if scratch and from_ is not None:
         raise typer.BadParameter("--from and --scratch exclude each other")
     from multihead.run import template
+    from multihead.tasks.spec import check_task_name
 
     try:
         check_task_name(task)
