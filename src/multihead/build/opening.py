@@ -34,6 +34,7 @@ from multihead.models.finite import first_not_finite
 from multihead.models.gguf import Gguf
 from multihead.models.hub import resolve
 from multihead.tasks import TASKS
+from multihead.tasks.bi import Embed
 from multihead.tasks.ready import DECODING, UNKNOWN
 
 log = logging.getLogger(__name__)
@@ -238,7 +239,8 @@ def _generation(config: Json, model: Model) -> Json:
 def _pooling(told: Json, path: Path) -> Pooling:
     """Of a bi-encoder that was trained here, as it was trained; else what the directory says."""
     options = told.get("options", {})
-    if told.get("task") != "match" or options.get("kind") != "bi":
+    name = told.get("task")
+    if name is None or not issubclass(TASKS[name].variant(options), Embed):
         return read_pooling(path)
     return "first" if options.get("pool") == "first" else "mean"
 
