@@ -10,6 +10,7 @@ if TYPE_CHECKING:  # what editors and mypy see; LAZY below is what runs, and a t
     from multihead.attention import Cache, Mask, MultiHeadAttention, attend
     from multihead.build import load, save
     from multihead.models import Decoder, Encoder, EncoderDecoder, LanguageModel, ModelConfig
+    from multihead.serve import serve
     from multihead.train import train
     from multihead.watch import ablate, watch
 
@@ -30,6 +31,7 @@ LAZY = {
     "load": "multihead.build",
     "save": "multihead.build",
     "train": "multihead.train",
+    "serve": "multihead.serve",
 }
 
 __all__ = [  # noqa: RUF022 - in the order of LAZY: by room
@@ -47,6 +49,7 @@ __all__ = [  # noqa: RUF022 - in the order of LAZY: by room
     "load",
     "save",
     "train",
+    "serve",
     "__version__",
 ]
 

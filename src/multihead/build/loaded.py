@@ -173,25 +173,31 @@ class Loaded:
         labels = f", {len(self.labels)} labels" if self.labels else ""
         return f"<{self.task or self.architecture}: {stacks}, {size / 1e6:.1f} M parameters{labels}>"
 
-    def embed(self, texts: Iterable[str]) -> NDArray[np.float32]:
-        """A vector of length 1 for each text [n, dim], by a bi-encoder or the bare body of one; a product of two is
-        their cosine."""
+    def embedder(self) -> Embed:
+        """Return the task that makes a vector of a text, for a bi-encoder or the bare body of one."""
         body, tokenizer = self.model.body, self.tokenizer
         bare = self.task is None or issubclass(TASKS[self.task].variant(self.options), Embed)
         if not bare or not isinstance(body, Encoder) or tokenizer is None or isinstance(self.model.readout, Classes):
             raise ValueError(f"this {self.architecture} gives no vectors; train one: match with kind = bi")
         size = int(self.options.get("size", body.config.max_length))
         overlap = min(int(self.options.get("overlap", 64)), size // 2)
-        task = self._here(Embed(tokenizer, [], size, overlap, pool=self.options.get("pool") or self.pooling))
+        task = Embed(tokenizer, [], size, overlap, pool=self.options.get("pool") or self.pooling)
+        self._here(task)
+        return task
+
+    def embed(self, texts: Iterable[str]) -> NDArray[np.float32]:
+        """A vector of length 1 for each text [n, dim], by a bi-encoder or the bare body of one; a product of two is
+        their cosine."""
+        task = self.embedder()
         if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):
             raise ValueError(f"embed takes a list of texts, not {type(texts).__name__}; for one text: embed([text])[0]")
         rows = (task.checked(text, f"input {number}") for number, text in enumerate(texts))
         # Without the scores of a vocabulary, which are no vector.
-        model = Model(body, nn.Identity()).eval() if isinstance(self.model.readout, Vocabulary) else self.model
+        model = Model(self.model.body, nn.Identity()).eval() if isinstance(self.model.readout, Vocabulary) else self.model
         model.source = self.model.source
         told = predictions(model, task, rows, precision=self.precision)
         found = [prediction["vector"] for _, prediction in told]
-        return np.stack(found) if found else np.zeros((0, body.config.dim), dtype=np.float32)
+        return np.stack(found) if found else np.zeros((0, _width(self.model)), dtype=np.float32)
 
     def evaluate(self, rows: Iterable[Json]) -> dict[str, Score]:
         """Scores, with intervals, on rows that hold the task's gold columns too."""
@@ -202,6 +208,12 @@ class Loaded:
             )
         task = self.ready()
         return evaluate(self.model, task, scorable(task, rows), precision=self.precision).result()
+
+
+def _width(model: Model) -> int:
+    """Columns of the vectors that an encoder gives."""
+    assert isinstance(model.body, Encoder)
+    return model.body.config.dim
 
 
 def scorable(task: Task, rows: Iterable[Json]) -> Iterator[Json]:

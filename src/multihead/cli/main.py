@@ -24,6 +24,7 @@ VERBS = {
     "compare": ("multihead.cli.compare", "two models on the same data: what flipped, is it chance"),
     "predict": ("multihead.cli.predict", "JSONL or text in, JSONL out, streaming"),
     "heads": ("multihead.cli.heads", "look into heads, rank them, cut them out, undo it"),
+    "serve": ("multihead.cli.serve", "answer requests over HTTP: predictions, heads, text, vectors"),
     "export": ("multihead.cli.export", "write a model so that another library opens it"),
     "bench": ("multihead.cli.bench", "our speed beside the peers', as ratios"),
     "doctor": ("multihead.cli.doctor", "what this machine can do, and what is missing"),

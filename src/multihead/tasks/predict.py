@@ -61,10 +61,15 @@ def predictions(
             if isinstance(several, Refused):
                 yield values, several
             else:
-                prediction = _answer(task, values, several, list(islice(said, len(several))))
-                if not _is_finite(prediction):
-                    raise ValueError(f"{model.source}: its answer is not finite (NaN or infinite); train it again")
-                yield values, prediction
+                yield values, answer_row(model, task, values, several, list(islice(said, len(several))))
+
+
+def answer_row(model: Model, task: Task, values: Values, windows: list[Window], outputs: list[Any]) -> Prediction:
+    """Make the prediction for a row out of what the model gave for each of its windows."""
+    prediction = _answer(task, values, windows, outputs)
+    if not _is_finite(prediction):
+        raise ValueError(f"{model.source}: its answer is not finite (NaN or infinite); train it again")
+    return prediction
 
 
 def _is_finite(prediction: Any) -> bool:

@@ -1,0 +1,67 @@
+"""`multihead serve`: an HTTP API for models of any task."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import webbrowser
+from typing import Annotated
+
+import typer
+
+from multihead.cli.verb import DEVICE, PRECISION, verb
+
+app = verb()
+
+
+@app.command()
+def serve(
+    models: Annotated[list[str], typer.Argument(help="Model directories or hub:owner/name; NAME=PATH gives a name.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    host: Annotated[str, typer.Option(help="Another address than loopback wants a --key.")] = "127.0.0.1",
+    key: Annotated[str, typer.Option(envvar="MULTIHEAD_KEY", help="Clients send it: Authorization: Bearer KEY.")] = "",
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Batches of a model that are read at a time.")] = 1,
+    max_queue: Annotated[int, typer.Option(min=1, help="Inputs of a model that may wait; more get 429.")] = 256,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="A name that clients call this server by, besides loopback's.")
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None, typer.Option(help="A web page elsewhere that may ask: https://example.org.")
+    ] = None,
+    device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
+    precision: Annotated[str, typer.Option(help=PRECISION)] = "fp32",
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No access log.")] = False,
+) -> None:
+    """Answer requests over HTTP until Ctrl-C or SIGTERM; what was begun is finished. One line per request goes to
+    stderr.
+
+    \b
+    Example:
+      multihead serve runs/ner/model
+      multihead serve names=runs/ner/model mood=runs/sst2/model --port 9000
+      curl localhost:8000/v1/predict/ner -H 'Content-Type: application/json' -d '{"input": "Ada visited Rome."}'
+    """
+    from multihead.serve import Access, Limits, make_server
+
+    access = Access(host, key, tuple(name.lower() for name in allow_host or ()), tuple(allow_origin or ()))
+    limits = Limits(queue=max_queue, inputs=min(max_queue, Limits.inputs))
+    server = make_server(
+        models,
+        access=access,
+        port=port,
+        limits=limits,
+        workers=workers,
+        device=device,
+        precision=precision,
+        write=(lambda line: None) if quiet else _log,
+    )
+    names = ", ".join(f"{name} ({served.describe()['task']})" for name, served in server.table.models.items())
+    print(f"multihead: serving {names} at {server.address} (Ctrl-C stops)", flush=True)
+    if open_page:
+        threading.Timer(0.5, webbrowser.open, [server.address]).start()
+    server.run()
+
+
+def _log(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,166 @@
+"""The HTTP interface: routes, their documentation and what they answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from fastapi import FastAPI
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from multihead import __version__
+from multihead.serve.bodies import answer_error, answer_json, check_inputs, read_form, refuse_single, without_echo
+from multihead.serve.limits import Limits, RequestError, too_late
+from multihead.serve.metrics import Metrics
+from multihead.serve.models import ModelTable
+from multihead.serve.schemas import PredictForm
+from multihead.tasks.predict import Refused
+
+GRACE = 2.0  # seconds beyond a deadline: the worker itself tells of it, but may be amid a batch
+STATUSES = {
+    400: "Not JSON, or nested too deep.",
+    401: "The server wants a key.",
+    403: "A Host or an Origin that is not allowed.",
+    404: "No such model, or no such path.",
+    405: "The path knows other methods.",
+    408: "The body came too slowly.",
+    413: "Too many bytes, inputs or tokens.",
+    415: "Not application/json.",
+    422: "JSON, but not what is wanted here.",
+    429: "The queue is full, or there was no time; Retry-After says when to come again.",
+}
+Result = TypeVar("Result")
+
+
+class Api:
+    """What all routes share: the models, the limits and how a request waits for its answer."""
+
+    def __init__(self, table: ModelTable, limits: Limits, metrics: Metrics) -> None:
+        self.table, self.limits, self.metrics = table, limits, metrics
+        self.ready = False
+
+    def add_routes(self, app: FastAPI) -> None:
+        app.add_api_route("/health", self.health, methods=["GET"], summary="Is the process alive?")
+        app.add_api_route("/ready", self.is_ready, methods=["GET"], summary="Are the models loaded and warm?")
+        app.add_api_route("/metrics", self.write_metrics, methods=["GET"], summary="Counters for Prometheus.")
+        app.add_api_route("/v1/models", self.list_models, methods=["GET"], summary="The models and what they can do.")
+        app.add_api_route("/v1/models/{model}", self.show_model, methods=["GET"], summary="One model.")
+        add_post(
+            app, "/v1/predict/{model}", self.predict, PredictForm, "Predictions, as `multihead predict` makes them."
+        )
+
+    async def health(self) -> Response:
+        return answer_json({"status": "alive"})
+
+    async def is_ready(self) -> Response:
+        if not self.ready:
+            raise RequestError(503, "not_ready", "the models are being loaded, or the server stops", retry_after=5)
+        return answer_json({"status": "ready"})
+
+    async def write_metrics(self) -> Response:
+        return Response(self.metrics.write(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def list_models(self) -> Response:
+        return answer_json({"object": "list", "data": [served.describe() for served in self.table.models.values()]})
+
+    async def show_model(self, model: str) -> Response:
+        return answer_json(self.table.find(model).describe())
+
+    async def predict(self, request: Request, model: str) -> Response:
+        served = self.table.find(model)
+        task = served.need_task()
+        served.scheduler.check_room()
+        form = await read_form(request, PredictForm, self.limits)
+        single = form.inputs is None
+        rows = check_inputs(task, [form.input] if form.inputs is None else form.inputs, single=single)
+        predictions = await self.wait(request, served.scheduler.submit(task, rows, interactive=form.interactive))
+        given = [form.input] if form.inputs is None else form.inputs
+        found = [conceal(prediction, item) for prediction, item in zip(predictions, given, strict=True)]
+        if single:
+            refuse_single(found[0])
+            return answer_json({"model": served.name, "prediction": found[0]})
+        return answer_json({"model": served.name, "predictions": found})
+
+    async def wait(self, request: Request, future: Future[Result]) -> Result:
+        """Wait for an answer, or until the client leaves, or until its time is over."""
+        answer = asyncio.wrap_future(future)
+        gone = asyncio.ensure_future(wait_for_disconnect(request))
+        try:
+            waiting: set[asyncio.Future[Any]] = {answer, gone}
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED, timeout=self.limits.seconds + GRACE)
+            if answer.done():
+                return answer.result()
+            if gone.done():
+                raise ClientDisconnect
+            raise too_late()
+        except ValueError as error:  # of a model whose answer is not finite, or a row that it cannot read
+            raise RequestError(422, "bad_input", without_echo(str(error), None, "the model cannot read this")) from None
+        finally:
+            gone.cancel()
+            answer.cancel()  # cancels the work too, where it is not done
+
+
+async def wait_for_disconnect(request: Request) -> None:
+    """Return once the client has left; its body was read before."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def conceal(prediction: Any, given: Any) -> Any:
+    """A prediction as it is; of an error, its message without what the client sent."""
+    if not isinstance(prediction, Refused):
+        return prediction
+    found = prediction["error"]
+    return Refused(found["code"], without_echo(found["message"], given, "the model cannot read this input"))
+
+
+def add_post(
+    app: FastAPI, path: str, handler: Callable[..., Any], form: type[BaseModel], summary: str, **more: Any
+) -> None:
+    """Add a route that takes JSON. The body is read by `read_form` and not by FastAPI, whose errors repeat the input
+    and whose parser takes NaN and duplicate keys; the documentation is the same."""
+    schema = form.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema.pop("$defs", None)
+    body = {"required": True, "content": {"application/json": {"schema": schema}}}
+    app.add_api_route(path, handler, methods=["POST"], summary=summary, openapi_extra={"requestBody": body}, **more)
+
+
+def make_app(api: Api) -> FastAPI:
+    """Return the application with all routes; pages of documentation would fetch scripts from elsewhere: none."""
+    error = {"type": "object", "properties": {"error": {"type": "object"}}}
+    responses: dict[int | str, dict[str, Any]] = {
+        status: {"description": text, "content": {"application/json": {"schema": error}}}
+        for status, text in STATUSES.items()
+    }
+    app = FastAPI(
+        title="multihead", version=__version__, docs_url=None, redoc_url=None, responses=responses,
+        redirect_slashes=False,
+    )  # fmt: skip
+    app.add_exception_handler(RequestError, _answer_request_error)
+    app.add_exception_handler(HTTPException, _answer_http_error)
+    app.add_exception_handler(ClientDisconnect, _answer_nobody)
+    api.add_routes(app)
+    return app
+
+
+async def _answer_request_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    return answer_error(error)
+
+
+async def _answer_http_error(request: Request, error: Exception) -> Response:
+    """Of a path or a method that no route has."""
+    assert isinstance(error, HTTPException)
+    known = {404: ("not_found", "there is no such path; /openapi.json lists them"),
+             405: ("wrong_method", "this path knows other methods; /openapi.json lists them")}  # fmt: skip
+    code, message = known.get(error.status_code, ("bad_request", "this request cannot be answered"))
+    return answer_error(RequestError(error.status_code, code, message))
+
+
+async def _answer_nobody(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # as nginx calls it in logs: the client left

@@ -1,0 +1,167 @@
+"""`mh.serve`: models, threads, socket and server, from start to stop."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import uvicorn
+
+from multihead.build import Loaded
+from multihead.machine.threads import processors
+from multihead.serve.api import Api, make_app
+from multihead.serve.limits import Limits
+from multihead.serve.metrics import Metrics
+from multihead.serve.models import ModelTable, load_models
+from multihead.serve.security import Access, Guard, guarded_protocol
+
+Models = str | Path | Loaded | Sequence[str | Path] | Mapping[str, Loaded]
+SWITCH = 0.001  # seconds until a thread that computes lets another one run: requests are read by one, models by another
+
+
+@dataclass(eq=False)
+class ModelServer:
+    """A server with its models loaded, before and while it runs."""
+
+    table: ModelTable
+    api: Api
+    server: Any  # uvicorn.Server
+    socket: socket.socket
+    address: str
+
+    def run(self) -> None:
+        """Answer requests until a signal comes, or `stop`; then finish what was begun."""
+        try:
+            self.server.run(sockets=[self.socket])
+        finally:
+            self.api.ready = False
+            self.table.close()
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+
+
+def make_server(
+    models: Models,
+    *,
+    access: Access | None = None,
+    port: int = 8000,
+    limits: Limits | None = None,
+    workers: int = 1,
+    device: str = "auto",
+    precision: str = "fp32",
+    write: Callable[[str], None] = lambda line: None,
+) -> ModelServer:
+    """Load models, warm them up and bind a socket. The server answers once `run` is called."""
+    access, limits = access or Access(), limits or Limits()
+    listening = bind(access.host, port)  # before the models: a port that is taken is told at once
+    metrics = Metrics()
+    table = ModelTable(limits, metrics, workers)
+    try:
+        torch.set_num_threads(max(1, min(torch.get_num_threads(), processors()) // workers))
+        sys.setswitchinterval(SWITCH)
+        load_models(table, _named(models), device, precision)
+        for served in table.models.values():
+            served.warm_up()
+    except BaseException:
+        listening.close()
+        table.close()
+        raise
+    api = Api(table, limits, metrics)
+    app = Guard(make_app(api), access, limits, metrics, write)
+    config = uvicorn.Config(
+        app,
+        http=guarded_protocol(limits),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        timeout_keep_alive=int(limits.slow),
+        timeout_graceful_shutdown=int(limits.seconds),
+        backlog=min(2048, 2 * limits.connections),
+    )
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # its start-up lines; ours says more
+    api.ready = True
+    listening.listen(config.backlog)  # whoever reads the address may connect at once
+    return ModelServer(table, api, uvicorn.Server(config), listening, _address(listening, access.host))
+
+
+def serve(
+    models: Models,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    key: str = "",
+    max_queue: int = Limits.queue,
+    workers: int = 1,
+    device: str = "auto",
+    precision: str = "fp32",
+) -> None:
+    """Serve models over HTTP until Ctrl-C or SIGTERM.
+
+    models: what `mh.load` gave, or a path, or several paths, or {name: loaded model}.
+    Raises ValueError for a host that can be reached from elsewhere without a key.
+
+    Example:
+        mh.serve(mh.load("runs/ner/model"), port=8000)
+    """
+    limits = Limits(queue=max_queue, inputs=min(max_queue, Limits.inputs))
+    make_server(
+        models, access=Access(host, key), port=port, limits=limits, workers=workers, device=device, precision=precision
+    ).run()
+
+
+@contextmanager
+def serving(models: Models, **options: Any) -> Iterator[ModelServer]:
+    """Serve in a thread while the block runs: for tests, notebooks and benchmarks."""
+    running = make_server(models, **{"port": 0, **options})
+    thread = threading.Thread(target=running.run, name="multihead-http", daemon=True)
+    thread.start()
+    try:
+        while not running.server.started and thread.is_alive():
+            time.sleep(0.005)
+        yield running
+    finally:
+        running.stop()
+        thread.join(timeout=60)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there; the errors name the way out."""
+    bare = host.strip("[]")
+    family = socket.AF_INET6 if ":" in bare else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((bare, port))
+    except (OSError, OverflowError) as error:
+        listening.close()
+        if getattr(error, "errno", None) == errno.EADDRINUSE:
+            raise ValueError(f"port {port} is taken; choose another: --port {min(port + 1, 65535)}") from None
+        raise ValueError(f"cannot listen on {host}, port {port}: {error}; see --host and --port") from None
+    return listening
+
+
+def _address(listening: socket.socket, host: str) -> str:
+    shown = f"[{host.strip('[]')}]" if ":" in host else host
+    return f"http://{shown}:{listening.getsockname()[1]}"
+
+
+def _named(models: Models) -> Sequence[str] | Mapping[str, Loaded]:
+    if isinstance(models, Loaded):
+        return {models.name or models.task or "model": models}
+    if isinstance(models, str | Path):
+        return [str(models)]
+    return models if isinstance(models, Mapping) else [str(path) for path in models]

@@ -1,0 +1,319 @@
+"""Dynamic batching for one model: what waits at a moment is read together, and nothing waits for company.
+
+A request's rows are encoded in one thread, so that tokenizing a long text does not hold up the model, and their
+windows are read in another. The rules are those of `multihead predict`: the same windows, the same way of joining what
+the model gave for them. Only which windows share a batch differs, and that changes the last bits of float32.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+import torch
+
+from multihead.models import Model
+from multihead.models.packed import packed
+from multihead.serve.batching import choose_batch
+from multihead.serve.exclusion import ModelLock
+from multihead.serve.limits import Limits, RequestError, overloaded, stopping, too_late
+from multihead.tasks import Prediction, Task, Values, Window
+from multihead.tasks.predict import Refused, answer_row, check_tokens, encoded
+
+BUDGET = 1024  # tokens of a batch: beyond, a CPU reads no faster, and whoever comes next waits longer
+
+
+class Observer(Protocol):
+    """Who counts what a model does."""
+
+    def saw_batch(self, rows: int, tokens: int, padding: int, seconds: float) -> None: ...
+
+
+@dataclass(eq=False)
+class Job:
+    """The rows of one request. Either each of them has its prediction at the end, or all have one error."""
+
+    task: Task
+    rows: Sequence[Values]
+    deadline: float
+    interactive: bool
+    future: Future[list[Prediction]] = field(default_factory=Future)
+    encodings: list[list[Window] | Refused] = field(default_factory=list)
+    outputs: dict[tuple[int, int], Any] = field(default_factory=dict)  # by row and window
+    missing: int = 0  # windows that were not read yet
+
+    def fail(self, error: BaseException) -> None:
+        """Tell whoever waits; nobody may, if the client left."""
+        with suppress(Exception):  # concurrent.futures.InvalidStateError: it is settled
+            self.future.set_exception(error)
+
+
+@dataclass(eq=False)
+class Part:
+    """One window that waits to be read."""
+
+    job: Job
+    place: tuple[int, int]
+    window: Window
+
+    @property
+    def length(self) -> int:
+        return len(self.window["tokens"])
+
+
+@dataclass(eq=False)
+class Alone:
+    """A function that needs the model for itself."""
+
+    function: Callable[[], Any]
+    deadline: float
+    future: Future[Any] = field(default_factory=Future)
+
+
+class Scheduler:
+    """The queue of one model and the threads that empty it.
+
+    workers: batches that are read at the same time.  lock: shared with whoever else uses the model.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        limits: Limits,
+        observer: Observer,
+        *,
+        lock: ModelLock | None = None,
+        precision: str = "fp32",
+        workers: int = 1,
+        budget: int = BUDGET,
+    ) -> None:
+        self.model, self.limits, self.observer = model, limits, observer
+        self.precision, self.budget, self.lock = precision, budget, lock or ModelLock()
+        self.pace = 0.05  # seconds that an input takes, lately: what a client that is turned away is told to wait
+        self._admitted = 0
+        self._condition = threading.Condition()
+        self._urgent: list[Part | Alone] = []
+        self._waiting: list[Part] = []
+        self._incoming: SimpleQueue[Job | None] = SimpleQueue()
+        self._closed = False
+        targets = [self._encode_jobs, *[self._read_batches] * workers]
+        self._threads = [threading.Thread(target=run, name="multihead-serve", daemon=True) for run in targets]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def depth(self) -> int:
+        """Inputs that were admitted and are not answered yet."""
+        return self._admitted
+
+    def check_room(self, inputs: int = 1) -> None:
+        """Raise if so many more inputs have no room: cheaply, before anything of a request is read."""
+        if self._closed:
+            raise stopping()
+        if self._admitted + inputs > self.limits.queue:
+            raise overloaded(self._admitted * self.pace)
+
+    def submit(
+        self, task: Task, rows: Sequence[Values], seconds: float | None = None, *, interactive: bool = False
+    ) -> Future[list[Prediction]]:
+        """Admit the rows of a request, which `task.checked` has seen, or `Refused` ones; a prediction for each comes.
+
+        Cancel the future if the client leaves. Raises RequestError where there is no room.
+        """
+        if len(rows) > self.limits.inputs:
+            raise RequestError(413, "too_many_inputs", f"a request may hold {self.limits.inputs} inputs; send fewer")
+        job = Job(task, rows, self._deadline(seconds), interactive)
+        self._admit(job.future, len(rows))
+        self._incoming.put(job)
+        return job.future
+
+    def submit_alone(self, function: Callable[[], Any], seconds: float | None = None) -> Future[Any]:
+        """Run a function while nobody else uses the model, before all that waits."""
+        work = Alone(function, self._deadline(seconds))
+        self._admit(work.future, 1)
+        with self._condition:
+            self._urgent.append(work)
+            self._condition.notify()
+        return work.future
+
+    def close(self) -> None:
+        """Refuse what comes and what waits, and end the threads after what they are doing."""
+        with self._condition:
+            self._closed = True
+            waiting = [*self._urgent, *self._waiting]
+            self._urgent, self._waiting = [], []
+            self._condition.notify_all()
+        self._incoming.put(None)
+        for work in waiting:
+            _fail(work, stopping())
+        for thread in self._threads:
+            thread.join(timeout=self.limits.seconds)
+
+    def _deadline(self, seconds: float | None) -> float:
+        return time.monotonic() + min(self.limits.seconds, self.limits.seconds if seconds is None else seconds)
+
+    def _admit(self, future: Future[Any], inputs: int) -> None:
+        with self._condition:
+            self.check_room(inputs)
+            self._admitted += inputs
+        future.add_done_callback(lambda _: self._release(inputs))
+
+    def _release(self, inputs: int) -> None:
+        with self._condition:
+            self._admitted -= inputs
+
+    def _encode_jobs(self) -> None:
+        while (job := self._incoming.get()) is not None:
+            if job.future.done():
+                continue
+            try:
+                parts = self._encode(job)
+            except BaseException as error:  # the tokenizers' panics are no Exception; one request is lost, no thread
+                job.fail(error)
+                continue
+            if not parts:  # nothing to read: all refused, or no rows
+                self._finish(job)
+                continue
+            with self._condition:
+                if self._closed:
+                    job.fail(stopping())
+                (self._urgent if job.interactive else self._waiting).extend(parts)
+                self._condition.notify_all()
+
+    def _encode(self, job: Job) -> list[Part]:
+        parts, tokens = [], 0
+        job.rows = list(job.task.prepare(job.rows))
+        for row, values in enumerate(job.rows):
+            encoding = values if isinstance(values, Refused) else self._encode_row(job.task, values)
+            job.encodings.append(encoding)
+            for place, window in enumerate(() if isinstance(encoding, Refused) else encoding):
+                parts.append(Part(job, (row, place), window))
+                tokens += len(window["tokens"])
+            if tokens > self.limits.tokens:
+                raise RequestError(
+                    413, "too_many_tokens", f"a request may hold {self.limits.tokens:,} tokens; send less text"
+                )
+        job.missing = len(parts)
+        return parts
+
+    def _encode_row(self, task: Task, values: Values) -> list[Window] | Refused:
+        try:
+            windows = encoded(task, values)
+            check_tokens(self.model, windows)
+            return windows
+        except ValueError as error:
+            return Refused("bad_input", str(error))
+
+    @torch.inference_mode()
+    def _read_batches(self) -> None:
+        with packed(self.model):  # packs the weights once, for as long as the model is served
+            while (work := self._take()) is not None:
+                if isinstance(work, Alone):
+                    with self.lock.alone():
+                        _run(work)
+                else:
+                    with self.lock.shared():
+                        self._read(work)
+
+    def _take(self) -> Alone | list[Part] | None:
+        """Wait for work: something urgent, or the window that waited longest, with those that suit it."""
+        with self._condition:
+            while True:
+                self._drop_settled()
+                if self._urgent and isinstance(self._urgent[0], Alone):
+                    return self._urgent.pop(0)  # type: ignore[return-value]
+                if self._urgent or self._waiting:
+                    return self._take_batch()
+                if self._closed:
+                    return None
+                self._condition.wait()
+
+    def _drop_settled(self) -> None:
+        """Forget what nobody waits for any more: clients that left, and deadlines that passed."""
+        now = time.monotonic()
+        late = [work for work in (*self._urgent, *self._waiting) if _deadline_of(work) < now]
+        for work in late:
+            _fail(work, too_late())
+        self._urgent = [work for work in self._urgent if not _future_of(work).done()]
+        self._waiting = [part for part in self._waiting if not part.job.future.done()]
+
+    def _take_batch(self) -> list[Part]:
+        every = [part for part in self._urgent if isinstance(part, Part)] + self._waiting
+        fitting = [part for part in every if part.job.task is every[0].job.task]
+        chosen = [fitting[i] for i in choose_batch([part.length for part in fitting], 0, self.budget)]
+        taken = set(map(id, chosen))
+        self._urgent = [work for work in self._urgent if id(work) not in taken]
+        self._waiting = [part for part in self._waiting if id(part) not in taken]
+        return chosen
+
+    def _read(self, parts: list[Part]) -> None:
+        task, start = parts[0].job.task, time.monotonic()
+        try:
+            with torch.autocast(task.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+                outputs = task.read(self.model, task.collate([part.window for part in parts]))
+        except Exception as error:
+            self._blame(parts, error)
+            return
+        seconds = time.monotonic() - start
+        self.pace += 0.1 * (seconds / len(parts) - self.pace)
+        tokens = sum(part.length for part in parts)
+        self.observer.saw_batch(len(parts), tokens, len(parts) * max(part.length for part in parts) - tokens, seconds)
+        for part, output in zip(parts, outputs, strict=True):
+            part.job.outputs[part.place] = output
+            part.job.missing -= 1
+            if not part.job.missing:
+                self._finish(part.job)
+
+    def _blame(self, parts: list[Part], error: Exception) -> None:
+        """Find out whose fault it was: a batch that failed is read again window by window."""
+        if len(parts) == 1:
+            parts[0].job.fail(error)
+            return
+        for part in parts:
+            if not part.job.future.done():
+                self._read([part])
+
+    def _finish(self, job: Job) -> None:
+        predictions: list[Prediction] = []
+        try:
+            for row, (values, windows) in enumerate(zip(job.rows, job.encodings, strict=True)):
+                if isinstance(windows, Refused):
+                    predictions.append(windows)
+                    continue
+                outputs = [job.outputs[row, place] for place in range(len(windows))]
+                predictions.append(answer_row(self.model, job.task, values, windows, outputs))
+        except Exception as error:
+            job.fail(error)
+            return
+        with suppress(Exception):  # the client left while this was read
+            job.future.set_result(predictions)
+
+
+def _run(work: Alone) -> None:
+    if not work.future.set_running_or_notify_cancel():
+        return
+    try:
+        work.future.set_result(work.function())
+    except BaseException as error:
+        work.future.set_exception(error)
+
+
+def _future_of(work: Part | Alone) -> Future[Any]:
+    return work.job.future if isinstance(work, Part) else work.future
+
+
+def _deadline_of(work: Part | Alone) -> float:
+    return work.job.deadline if isinstance(work, Part) else work.deadline
+
+
+def _fail(work: Part | Alone, error: RequestError) -> None:
+    if isinstance(work, Part):
+        work.job.fail(error)
+    elif work.future.set_running_or_notify_cancel():
+        work.future.set_exception(error)
