@@ -21,6 +21,7 @@ from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, M
 from multihead.models.families import own_config
 from multihead.serve import Limits, ModelServer, serving
 from multihead.tasks import TASKS
+from multihead.tasks.conversation import give_template
 from multihead.train.examples import Text
 from multihead.train.loop import Plan, fit
 from multihead.train.optimizer import adamw
@@ -159,6 +160,10 @@ def models() -> dict[str, Loaded]:
     torch.set_num_threads(1)
     found = {name: make_model(name) for name in TASKS}
     found["vectors"] = make_model("match", kind="bi")
+    found["chat"] = make_model("generate", steps=30)
+    tokenizer = found["chat"].tokenizer
+    assert tokenizer is not None
+    give_template(tokenizer, tokenizer.special["cls"], tokenizer.special["sep"])
     return found
 
 

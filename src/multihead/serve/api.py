@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import FastAPI
@@ -15,11 +17,14 @@ from starlette.responses import Response
 
 from multihead import __version__
 from multihead.serve.bodies import answer_error, answer_json, check_inputs, read_form, refuse_single, without_echo
+from multihead.serve.inspection import compare_without, see_heads
 from multihead.serve.limits import Limits, RequestError, too_late
 from multihead.serve.metrics import Metrics
 from multihead.serve.models import ModelTable
-from multihead.serve.schemas import PredictForm
+from multihead.serve.schemas import HeadsForm, PredictForm, WhatIfForm
 from multihead.tasks.predict import Refused
+
+log = logging.getLogger(__name__)
 
 GRACE = 2.0  # seconds beyond a deadline: the worker itself tells of it, but may be amid a batch
 STATUSES = {
@@ -53,6 +58,8 @@ class Api:
         add_post(
             app, "/v1/predict/{model}", self.predict, PredictForm, "Predictions, as `multihead predict` makes them."
         )
+        add_post(app, "/v1/heads/{model}", self.heads, HeadsForm, "What heads attend to in one input.")
+        add_post(app, "/v1/whatif/{model}", self.whatif, WhatIfForm, "A prediction without some heads or tokens.")
 
     async def health(self) -> Response:
         return answer_json({"status": "alive"})
@@ -86,23 +93,59 @@ class Api:
             return answer_json({"model": served.name, "prediction": found[0]})
         return answer_json({"model": served.name, "predictions": found})
 
-    async def wait(self, request: Request, future: Future[Result]) -> Result:
+    async def heads(self, request: Request, model: str) -> Response:
+        served = self.table.find(model)
+        form = await read_form(request, HeadsForm, self.limits)
+        task = served.task or served.need_embedder()
+        (values,) = check_inputs(task, [form.input], single=True)
+        look = partial(see_heads, served.loaded, task, values, form, self.limits)
+        answer = await self.wait(request, served.scheduler.submit_alone(look))
+        return answer_json({"model": served.name, **answer})
+
+    async def whatif(self, request: Request, model: str) -> Response:
+        served = self.table.find(model)
+        form = await read_form(request, WhatIfForm, self.limits)
+        task = served.need_task()
+        (values,) = check_inputs(task, [form.input], single=True)
+        compare = partial(compare_without, served.loaded, task, values, form.heads_off, form.tokens_off, self.limits)
+        answer = await self.wait(request, served.scheduler.submit_alone(compare))
+        return answer_json({"model": served.name, **answer})
+
+    async def wait(self, request: Request, future: Future[Result], *, writes: bool = False) -> Result:
         """Wait for an answer, or until the client leaves, or until its time is over."""
-        answer = asyncio.wrap_future(future)
+        seconds = self.limits.seconds + (self.limits.writing if writes else 0)
+        return await self._wait(request, asyncio.wrap_future(future), future, seconds)
+
+    async def wait_task(self, request: Request, task: Coroutine[Any, Any, Result], work: Future[Any]) -> Result:
+        """Wait for something on the way to an answer, as for the answer itself."""
+        return await self._wait(request, asyncio.ensure_future(task), work, self.limits.seconds, settle=False)
+
+    async def _wait(
+        self,
+        request: Request,
+        answer: asyncio.Future[Result],
+        work: Future[Any],
+        seconds: float,
+        *,
+        settle: bool = True,
+    ) -> Result:
         gone = asyncio.ensure_future(wait_for_disconnect(request))
+        waiting: set[asyncio.Future[Any]] = {answer, gone}
+        done = False
         try:
-            waiting: set[asyncio.Future[Any]] = {answer, gone}
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED, timeout=self.limits.seconds + GRACE)
-            if answer.done():
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED, timeout=seconds + GRACE)
+            if done := answer.done():
                 return answer.result()
-            if gone.done():
-                raise ClientDisconnect
-            raise too_late()
-        except ValueError as error:  # of a model whose answer is not finite, or a row that it cannot read
-            raise RequestError(422, "bad_input", without_echo(str(error), None, "the model cannot read this")) from None
+            raise ClientDisconnect if gone.done() else too_late()
+        except (ValueError, RuntimeError, MemoryError) as error:
+            # Of a row that the model cannot read, or whose answer is not finite, or for which memory did not suffice.
+            log.warning("a request was refused: %s: %s", type(error).__name__, error)
+            raise RequestError(422, "bad_input", "the model cannot read this input") from None
         finally:
             gone.cancel()
-            answer.cancel()  # cancels the work too, where it is not done
+            if settle or not done:
+                answer.cancel()
+                work.cancel()  # nobody waits for it any more
 
 
 async def wait_for_disconnect(request: Request) -> None:
@@ -124,10 +167,18 @@ def add_post(
 ) -> None:
     """Add a route that takes JSON. The body is read by `read_form` and not by FastAPI, whose errors repeat the input
     and whose parser takes NaN and duplicate keys; the documentation is the same."""
-    schema = form.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema.pop("$defs", None)
-    body = {"required": True, "content": {"application/json": {"schema": schema}}}
+    schema = form.model_json_schema()
+    body = {"required": True, "content": {"application/json": {"schema": _inline(schema, schema.pop("$defs", {}))}}}
     app.add_api_route(path, handler, methods=["POST"], summary=summary, openapi_extra={"requestBody": body}, **more)
+
+
+def _inline(schema: Any, parts: dict[str, Any]) -> Any:
+    """A schema with the parts that it refers to in their places."""
+    if isinstance(schema, dict) and "$ref" in schema:
+        return _inline(parts[schema["$ref"].rpartition("/")[2]], parts)
+    if isinstance(schema, dict):
+        return {name: _inline(value, parts) for name, value in schema.items()}
+    return [_inline(value, parts) for value in schema] if isinstance(schema, list) else schema
 
 
 def make_app(api: Api) -> FastAPI:
@@ -144,7 +195,6 @@ def make_app(api: Api) -> FastAPI:
     app.add_exception_handler(RequestError, _answer_request_error)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(ClientDisconnect, _answer_nobody)
-    api.add_routes(app)
     return app
 
 

@@ -16,6 +16,7 @@ class Limits:
         body: bytes of a request's body.
         depth: levels of nesting in its JSON.
         seconds: from admission to the answer; what waits longer is refused with 429.
+        writing: seconds that one text may take from its first token to its last.
         slow: seconds that a client may take to send its headers, or its body, or to take a piece of the answer.
         connections: open connections, at most; further ones are closed at once.
         weights: attention weights in one answer.
@@ -28,6 +29,7 @@ class Limits:
     body: int = 2**21
     depth: int = 32
     seconds: float = 60.0
+    writing: float = 600.0
     slow: float = 8.0
     connections: int = 1000
     weights: int = 2_000_000

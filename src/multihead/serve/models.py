@@ -15,10 +15,11 @@ import torch
 from multihead.build import Loaded, load
 from multihead.models import Model
 from multihead.serve.exclusion import ModelLock
+from multihead.serve.generation import Generator
 from multihead.serve.limits import Limits, RequestError
 from multihead.serve.metrics import Metrics, ModelMetrics
 from multihead.serve.scheduler import Scheduler
-from multihead.tasks import Prediction, Task
+from multihead.tasks import Generate, Prediction, Task
 from multihead.tasks.bi import Embed
 from multihead.watch.address import numbers
 
@@ -36,6 +37,7 @@ class ServedModel:
     embedder: Embed | None
     scheduler: Scheduler
     metrics: ModelMetrics
+    generator: Generator | None = None
     created: int = 0  # when its directory was written, in seconds since 1970
 
     def need_task(self) -> Task:
@@ -48,6 +50,11 @@ class ServedModel:
         if self.embedder is None:
             raise RequestError(422, "wrong_model", "this model makes no vectors; train one: match with kind = bi")
         return self.embedder
+
+    def need_writer(self) -> Generate:
+        if not isinstance(self.task, Generate):
+            raise RequestError(422, "wrong_model", "this model does not go on with a text; use /v1/predict")
+        return self.task
 
     def describe(self) -> dict[str, Any]:
         """Return what GET /v1/models tells of it."""
@@ -81,6 +88,8 @@ class ServedModel:
 
     def close(self) -> None:
         self.scheduler.close()
+        if self.generator is not None:
+            self.generator.close()
 
 
 class ModelTable:
@@ -103,10 +112,17 @@ class ModelTable:
         loaded.kept = {}  # tensors that nobody needs would hold their file open
         lock = ModelLock()
         counters = self.metrics.model(name, lambda: self.models[name].scheduler.depth if name in self.models else 0)
+        generator = Generator(loaded.model, counters, lock) if isinstance(task, Generate) else None
         scheduler = Scheduler(
-            loaded.model, self.limits, counters, lock=lock, precision=loaded.precision, workers=self.workers
+            loaded.model,
+            self.limits,
+            counters,
+            lock=lock,
+            generator=generator,
+            precision=loaded.precision,
+            workers=self.workers,
         )
-        self.models[name] = ServedModel(name, loaded, task, embedder, scheduler, counters, created)
+        self.models[name] = ServedModel(name, loaded, task, embedder, scheduler, counters, generator, created)
         return self.models[name]
 
     def find(self, name: str) -> ServedModel:

@@ -20,9 +20,11 @@ import uvicorn
 from multihead.build import Loaded
 from multihead.machine.threads import processors
 from multihead.serve.api import Api, make_app
+from multihead.serve.compat import CompatRoutes
 from multihead.serve.limits import Limits
 from multihead.serve.metrics import Metrics
 from multihead.serve.models import ModelTable, load_models
+from multihead.serve.openai import OpenAIRoutes
 from multihead.serve.security import Access, Guard, guarded_protocol
 
 Models = str | Path | Loaded | Sequence[str | Path] | Mapping[str, Loaded]
@@ -78,7 +80,10 @@ def make_server(
         table.close()
         raise
     api = Api(table, limits, metrics)
-    app = Guard(make_app(api), access, limits, metrics, write)
+    routes = make_app(api)
+    for part in (api, OpenAIRoutes(api), CompatRoutes(api)):
+        part.add_routes(routes)
+    app = Guard(routes, access, limits, metrics, write)
     config = uvicorn.Config(
         app,
         http=guarded_protocol(limits),

@@ -13,17 +13,21 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol
 
 import torch
 
+from multihead.decode import Hypothesis
 from multihead.models import Model
 from multihead.models.packed import packed
 from multihead.serve.batching import choose_batch
 from multihead.serve.exclusion import ModelLock
+from multihead.serve.generation import Generator
 from multihead.serve.limits import Limits, RequestError, overloaded, stopping, too_late
-from multihead.tasks import Prediction, Task, Values, Window
+from multihead.serve.style import Style, is_streamed, make_writing
+from multihead.tasks import Generate, Prediction, Task, Values, Window
 from multihead.tasks.predict import Refused, answer_row, check_tokens, encoded
 
 BUDGET = 1024  # tokens of a batch: beyond, a CPU reads no faster, and whoever comes next waits longer
@@ -43,10 +47,18 @@ class Job:
     rows: Sequence[Values]
     deadline: float
     interactive: bool
+    style: Style | None = None  # how a text is written, where the request says it
     future: Future[list[Prediction]] = field(default_factory=Future)
     encodings: list[list[Window] | Refused] = field(default_factory=list)
     outputs: dict[tuple[int, int], Any] = field(default_factory=dict)  # by row and window
     missing: int = 0  # windows that were not read yet
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all windows."""
+        return sum(
+            len(window["tokens"]) for windows in self.encodings if isinstance(windows, list) for window in windows
+        )
 
     def fail(self, error: BaseException) -> None:
         """Tell whoever waits; nobody may, if the client left."""
@@ -79,7 +91,8 @@ class Alone:
 class Scheduler:
     """The queue of one model and the threads that empty it.
 
-    workers: batches that are read at the same time.  lock: shared with whoever else uses the model.
+    workers: batches that are read at the same time.  lock: shared with whoever else uses the model.  generator: who
+    writes texts, token by token; without one, they are written batch by batch.
     """
 
     def __init__(
@@ -89,11 +102,12 @@ class Scheduler:
         observer: Observer,
         *,
         lock: ModelLock | None = None,
+        generator: Generator | None = None,
         precision: str = "fp32",
         workers: int = 1,
         budget: int = BUDGET,
     ) -> None:
-        self.model, self.limits, self.observer = model, limits, observer
+        self.model, self.limits, self.observer, self.generator = model, limits, observer, generator
         self.precision, self.budget, self.lock = precision, budget, lock or ModelLock()
         self.pace = 0.05  # seconds that an input takes, lately: what a client that is turned away is told to wait
         self._admitted = 0
@@ -126,12 +140,24 @@ class Scheduler:
 
         Cancel the future if the client leaves. Raises RequestError where there is no room.
         """
-        if len(rows) > self.limits.inputs:
+        return self.admit_rows(task, rows, seconds, interactive=interactive).future
+
+    def admit_rows(
+        self, task: Task, rows: Sequence[Values], seconds: float | None = None, *, interactive: bool = False
+    ) -> Job:
+        """As `submit`; the job knows how many tokens its rows had, too."""
+        return self.admit(Job(task, rows, self._deadline(seconds), interactive))
+
+    def write(self, task: Generate, rows: Sequence[Values], style: Style) -> Job:
+        """Admit prompts whose texts are written in a style of the request's own."""
+        return self.admit(Job(task, rows, self._deadline(None), interactive=False, style=style))
+
+    def admit(self, job: Job) -> Job:
+        if len(job.rows) > self.limits.inputs:
             raise RequestError(413, "too_many_inputs", f"a request may hold {self.limits.inputs} inputs; send fewer")
-        job = Job(task, rows, self._deadline(seconds), interactive)
-        self._admit(job.future, len(rows))
+        self._admit(job.future, len(job.rows))
         self._incoming.put(job)
-        return job.future
+        return job
 
     def submit_alone(self, function: Callable[[], Any], seconds: float | None = None) -> Future[Any]:
         """Run a function while nobody else uses the model, before all that waits."""
@@ -173,13 +199,18 @@ class Scheduler:
             if job.future.done():
                 continue
             try:
-                parts = self._encode(job)
+                self._start(job)
             except BaseException as error:  # the tokenizers' panics are no Exception; one request is lost, no thread
                 job.fail(error)
-                continue
-            if not parts:  # nothing to read: all refused, or no rows
-                self._finish(job)
-                continue
+
+    def _start(self, job: Job) -> None:
+        """Encode a job's rows and have them read, or gone on with."""
+        parts = self._encode(job)
+        if not parts:  # all refused, or no rows
+            self._finish(job)
+        elif self.generator is not None and isinstance(job.task, Generate) and is_streamed(job.task, job.style):
+            self._write_texts(job, parts, self.generator)
+        else:
             with self._condition:
                 if self._closed:
                     job.fail(stopping())
@@ -201,6 +232,31 @@ class Scheduler:
                 )
         job.missing = len(parts)
         return parts
+
+    def _write_texts(self, job: Job, parts: list[Part], generator: Generator) -> None:
+        """Have every prompt of a job gone on with, all at the same time."""
+        assert isinstance(job.task, Generate)
+        for part in parts:
+            writing = make_writing(job.task, self.model, part.window, job.style, part.place[0])
+            writing.deadline, writing.latest = job.deadline, job.deadline + self.limits.writing
+            writing.future.add_done_callback(partial(self._collect_text, part, writing.prompt))
+            job.future.add_done_callback(partial(_cancel, writing.future))
+            generator.submit(writing)
+
+    def _collect_text(self, part: Part, prompt: list[int], text: Future[list[int]]) -> None:
+        if text.cancelled():
+            return
+        if (error := text.exception()) is not None:
+            part.job.fail(error)
+            return
+        self._put(part, (prompt, [Hypothesis(text.result(), 0.0)]))
+
+    def _put(self, part: Part, output: Any) -> None:
+        """Take what the model gave for a window; the last one of a job finishes it."""
+        part.job.outputs[part.place] = output
+        part.job.missing -= 1
+        if not part.job.missing:
+            self._finish(part.job)
 
     def _encode_row(self, task: Task, values: Values) -> list[Window] | Refused:
         try:
@@ -265,10 +321,7 @@ class Scheduler:
         tokens = sum(part.length for part in parts)
         self.observer.saw_batch(len(parts), tokens, len(parts) * max(part.length for part in parts) - tokens, seconds)
         for part, output in zip(parts, outputs, strict=True):
-            part.job.outputs[part.place] = output
-            part.job.missing -= 1
-            if not part.job.missing:
-                self._finish(part.job)
+            self._put(part, output)
 
     def _blame(self, parts: list[Part], error: Exception) -> None:
         """Find out whose fault it was: a batch that failed is read again window by window."""
@@ -293,6 +346,11 @@ class Scheduler:
             return
         with suppress(Exception):  # the client left while this was read
             job.future.set_result(predictions)
+
+
+def _cancel(text: Future[Any], job: Future[Any]) -> None:
+    """Stop writing a text whose job is settled: the client left, or another text of it failed."""
+    text.cancel()
 
 
 def _run(work: Alone) -> None:

@@ -1,0 +1,163 @@
+"""What a model's heads do with one input, and what changes without some of them. The model is needed alone."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from multihead.build import Loaded
+from multihead.heads.feed import rectangle, run
+from multihead.models import EncoderDecoder, Model
+from multihead.serve.limits import Limits, RequestError
+from multihead.serve.schemas import HeadsForm
+from multihead.tasks import Generate, Prediction, Task, Values, Window
+from multihead.tasks.predict import answer_row, check_tokens, encoded, read
+from multihead.watch import Input, Seen, ablate, locate, numbers, watch
+from multihead.watch.seen import own
+
+
+def see_heads(loaded: Loaded, task: Task, values: Values, form: HeadsForm, limits: Limits) -> dict[str, Any]:
+    """Return the tokens of an input, the weights of the chosen heads and, if wanted, what every head did."""
+    check_heads(loaded.model, form.heads)
+    windows = encode_windows(loaded.model, task, values, limits)
+    if form.window >= len(windows):
+        raise RequestError(422, "no_window", f"this input has {len(windows)} windows; they count from 0")
+    read_window = _make_pass(loaded.model, task, windows[form.window])
+    with watch(loaded.model) as seen:
+        read_window()
+        if form.side >= len(seen):
+            raise RequestError(422, "no_side", "this model reads its input as one text; leave side out")
+        record = seen[form.side]
+        answer: dict[str, Any] = {"windows": len(windows), "tokens": spell_tokens(loaded, record)}
+        answer["weights"] = _weights(record, form.heads, form.rows, limits)
+        if form.statistics:
+            separator = task.tokenizer.special.get("sep")
+            answer["statistics"] = _statistics(seen, [] if separator is None else [separator])
+    return answer
+
+
+def compare_without(
+    loaded: Loaded, task: Task, values: Values, heads_off: Sequence[str], tokens_off: Sequence[int], limits: Limits
+) -> dict[str, Any]:
+    """Return the prediction as it is and as it is with heads or tokens switched off.
+
+    A token that is off is read as the mask token; tokens count through all windows of the input.
+    """
+    check_heads(loaded.model, heads_off)
+    if isinstance(task, Generate):
+        task = without_chance(task)
+    windows = encode_windows(loaded.model, task, values, limits)
+    changed = _hide_tokens(task, windows, tokens_off)
+    before = _predict(loaded, task, values, windows)
+    with ablate(loaded.model, list(heads_off)):
+        after = _predict(loaded, task, values, changed)
+    ids = [int(token) for window in windows for token in window["tokens"]]
+    return {"tokens": task.tokenizer.tokens(ids), "before": before, "after": after}
+
+
+def check_heads(model: Model, addresses: Sequence[str]) -> None:
+    known = numbers(model)
+    for address in addresses:
+        try:
+            locate(address, known)
+        except ValueError:
+            raise RequestError(
+                422, "no_head", "there is no such head; GET /v1/models/NAME lists them, as stack.layer.kind.head"
+            ) from None
+
+
+def encode_windows(model: Model, task: Task, values: Values, limits: Limits) -> list[Window]:
+    (row,) = task.prepare([values])
+    windows = encoded(task, row)
+    check_tokens(model, windows)
+    if sum(len(window["tokens"]) for window in windows) > limits.tokens:
+        raise RequestError(413, "too_many_tokens", f"a request may hold {limits.tokens:,} tokens; send less text")
+    return windows
+
+
+def without_chance(task: Generate) -> Generate:
+    """The same task, which takes the likeliest token: with draws, any change would change the text."""
+    certain = copy.copy(task)
+    kept = {name: value for name, value in task.settings.items() if name in ("max_length", "with_prompt")}
+    certain.options = {**task.options, "decode": {"sample": False, **kept}}
+    return certain
+
+
+def spell_tokens(loaded: Loaded, record: Input) -> dict[str, list[str]]:
+    """The tokens that each stack read."""
+    assert loaded.tokenizer is not None
+    stacks = dict.fromkeys(name.split(".")[0] for name in record.seen.passes)
+    spelled = {}
+    for stack in stacks:
+        writer = loaded.tokenizer.target if stack == "decoder" and "encoder" in stacks else loaded.tokenizer
+        spelled[stack] = writer.tokens(record.tokens_of(stack))
+    return spelled
+
+
+def _make_pass(model: Model, task: Task, window: Window) -> Callable[[], object]:
+    """Return what lets the model read one window once; one that writes reads its own text with it."""
+    batch = task.collate([window])
+    if isinstance(task, Generate):
+        return lambda: model.body(batch["tokens"])
+    if isinstance(model.body, EncoderDecoder):
+        (written,) = task.read(model, batch)
+        target = np.array([task.options["start"], *written.texts[0].tokens])
+        both = rectangle([{"tokens": window["tokens"], "target": target}], task.pad)
+        return lambda: run(model, task.there(both))
+    return lambda: task.read(model, batch)
+
+
+def _predict(loaded: Loaded, task: Task, values: Values, windows: list[Window]) -> Prediction:
+    outputs = read(loaded.model, task, windows, precision=loaded.precision)
+    return answer_row(loaded.model, task, values, windows, outputs)
+
+
+def _hide_tokens(task: Task, windows: list[Window], off: Sequence[int]) -> list[Window]:
+    if not off:
+        return windows
+    mask = next(
+        (task.tokenizer.special[name] for name in ("mask", "unk", "pad") if name in task.tokenizer.special), None
+    )
+    if mask is None:
+        raise RequestError(422, "no_mask", "this model's tokenizer has no token to read instead of one that is off")
+    lengths = [len(window["tokens"]) for window in windows]
+    hidden = np.zeros(sum(lengths), dtype=bool)
+    for token in off:
+        if not 0 <= token < len(hidden):
+            raise RequestError(422, "no_token", f"this input has {len(hidden):,} tokens; they count from 0")
+        hidden[token] = True
+    parts = np.split(hidden, np.cumsum(lengths)[:-1])
+    return [
+        {**window, "tokens": np.where(part, mask, window["tokens"]).astype(window["tokens"].dtype)}
+        for window, part in zip(windows, parts, strict=True)
+    ]
+
+
+def _weights(record: Input, heads: Sequence[str], rows: Sequence[int] | None, limits: Limits) -> dict[str, Any]:
+    found, size = {}, 0
+    for address in dict.fromkeys(heads):
+        stack = own(address.rpartition(".")[0]).split(".")[0]
+        queries, keys = len(record.tokens_of(stack)), _keys(record, address)
+        wanted = queries if rows is None else len(rows)
+        if rows is not None and any(not 0 <= row < queries for row in rows):
+            raise RequestError(422, "no_row", f"there are {queries:,} rows; they count from 0")
+        size += wanted * keys
+        if size > limits.weights:
+            raise RequestError(
+                413, "too_many_weights", f"an answer may hold {limits.weights:,} weights; ask for fewer heads or rows"
+            )
+        found[address] = record.weights(address, rows).numpy()
+    return found
+
+
+def _keys(record: Input, address: str) -> int:
+    stack, _, kind, _ = address.split(".")
+    return len(record.tokens_of("encoder" if kind == "cross" else stack))
+
+
+def _statistics(seen: Seen, separators: Sequence[int]) -> dict[str, dict[str, float]]:
+    found = seen.stats(separators)
+    return {address: found[address] for address in found.addresses}
