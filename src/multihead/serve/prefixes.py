@@ -58,9 +58,8 @@ def cut(cache: Cache, length: int) -> Cache:
     """Return the first tokens of a cache as a new one; the old one does not change when the new one grows."""
     found = Cache()
     for name, part in cache.parts.items():
-        assert part.k is not None
-        assert part.v is not None
-        found[name].grow(part.k[:, :, :length].clone(), part.v[:, :, :length].clone())
+        if part.k is not None and part.v is not None:  # there is no cross-attention, but a place for it
+            found[name].grow(part.k[:, :, :length].clone(), part.v[:, :, :length].clone())
     return found
 
 
