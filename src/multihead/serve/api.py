@@ -195,6 +195,7 @@ def make_app(api: Api) -> FastAPI:
     app.add_exception_handler(RequestError, _answer_request_error)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(ClientDisconnect, _answer_nobody)
+    app.add_exception_handler(Exception, _answer_failure)
     return app
 
 
@@ -214,3 +215,8 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
 
 async def _answer_nobody(request: Request, error: Exception) -> Response:
     return Response(status_code=499)  # as nginx calls it in logs: the client left
+
+
+async def _answer_failure(request: Request, error: Exception) -> Response:
+    """Of a fault of our own; `Guard` logs it."""
+    return answer_error(RequestError(500, "internal", "the server failed; its log says why"))

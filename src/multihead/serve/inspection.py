@@ -11,6 +11,7 @@ import numpy as np
 from multihead.build import Loaded
 from multihead.heads.feed import rectangle, run
 from multihead.models import EncoderDecoder, Model
+from multihead.serve.admission import check_size, too_much_text
 from multihead.serve.limits import Limits, RequestError
 from multihead.serve.schemas import HeadsForm
 from multihead.tasks import Generate, Prediction, Task, Values, Window
@@ -70,11 +71,12 @@ def check_heads(model: Model, addresses: Sequence[str]) -> None:
 
 
 def encode_windows(model: Model, task: Task, values: Values, limits: Limits) -> list[Window]:
+    check_size(task, values, limits)
     (row,) = task.prepare([values])
     windows = encoded(task, row)
     check_tokens(model, windows)
     if sum(len(window["tokens"]) for window in windows) > limits.tokens:
-        raise RequestError(413, "too_many_tokens", f"a request may hold {limits.tokens:,} tokens; send less text")
+        raise too_much_text(limits)
     return windows
 
 

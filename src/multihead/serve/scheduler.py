@@ -22,6 +22,7 @@ import torch
 from multihead.decode import Hypothesis
 from multihead.models import Model
 from multihead.models.packed import packed
+from multihead.serve.admission import check_size, too_much_text
 from multihead.serve.batching import choose_batch
 from multihead.serve.exclusion import ModelLock
 from multihead.serve.generation import Generator
@@ -221,15 +222,15 @@ class Scheduler:
         parts, tokens = [], 0
         job.rows = list(job.task.prepare(job.rows))
         for row, values in enumerate(job.rows):
+            if not isinstance(values, Refused):
+                check_size(job.task, values, self.limits)
             encoding = values if isinstance(values, Refused) else self._encode_row(job.task, values)
             job.encodings.append(encoding)
             for place, window in enumerate(() if isinstance(encoding, Refused) else encoding):
                 parts.append(Part(job, (row, place), window))
                 tokens += len(window["tokens"])
             if tokens > self.limits.tokens:
-                raise RequestError(
-                    413, "too_many_tokens", f"a request may hold {self.limits.tokens:,} tokens; send less text"
-                )
+                raise too_much_text(self.limits)
         job.missing = len(parts)
         return parts
 

@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.requests import ClientDisconnect, Request
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from multihead.serve.bodies import answer_error, too_large
+from multihead.serve.bodies import answer_error, read_body, too_large
 from multihead.serve.limits import Limits, RequestError
 from multihead.serve.metrics import Metrics
 
@@ -33,6 +34,9 @@ HEADERS = [
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
 ]
+CLOSE = [(b"connection", b"close")]
+UNREAD = (408, 413)  # answers to a body that was not read to its end: whatever comes of it is no next request
+LONGEST_HEAD = 2**16  # bytes of a request's headers
 SHOWN = 120  # characters of a path in the access log
 
 
@@ -94,13 +98,15 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        answer = Answer(send, self.limits.slow, self._cors(scope))
+        answer = Answer(send, self._cors(scope))
         start = time.monotonic()
         self.metrics.running.inc()
         try:
             await self._answer(scope, receive, answer)
         except RequestError as error:
             await _reply(error, scope, receive, answer)
+        except ClientDisconnect:
+            answer.status = answer.status or 499  # as nginx writes it: the client left
         except Exception:
             log.exception("a request failed")
             await _reply(RequestError(500, "internal", "the server failed; its log says why"), scope, receive, answer)
@@ -113,6 +119,7 @@ class Guard:
         self.access.check(headers, scope["path"])
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length[:20]) > self.limits.body:
+            await read_body(Request(scope, receive), self.limits)
             raise too_large(self.limits)
         if scope["method"] == "OPTIONS" and answer.cors:
             await answer({"type": "http.response.start", "status": 204, "headers": []})
@@ -142,19 +149,19 @@ class Guard:
 
 
 class Answer:
-    """`send` with the headers that every answer has, and patience with slow readers that ends."""
+    """`send` with the headers that every answer has."""
 
-    def __init__(self, send: Send, slow: float, cors: list[tuple[bytes, bytes]]) -> None:
-        self.send, self.slow, self.cors = send, slow, cors
+    def __init__(self, send: Send, cors: list[tuple[bytes, bytes]]) -> None:
+        self.send, self.cors = send, cors
         self.status, self.size = 0, 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message = {**message, "headers": [*message.get("headers", []), *HEADERS, *self.cors]}
+            more = [*HEADERS, *self.cors, *(CLOSE if self.status in UNREAD else [])]
+            message = {**message, "headers": [*message.get("headers", []), *more]}
         self.size += len(message.get("body", b""))
-        async with asyncio.timeout(self.slow):
-            await self.send(message)
+        await self.send(message)
 
 
 async def _reply(error: RequestError, scope: Scope, receive: Receive, answer: Answer) -> None:
@@ -163,44 +170,68 @@ async def _reply(error: RequestError, scope: Scope, receive: Receive, answer: An
 
 
 class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc]
-    """uvicorn's protocol, which would keep a connection whose headers never end for ever."""
+    """uvicorn's protocol, which would keep a connection for ever whose headers never end, or whose client never takes
+    its answer."""
 
     limits = Limits()
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._timer: asyncio.TimerHandle | None = None
+        self._head: asyncio.TimerHandle | None = None  # while headers are waited for
+        self._stuck: asyncio.TimerHandle | None = None  # while the client does not read
+        self._received = 0  # bytes of headers
         if len(self.connections) > self.limits.connections:
             transport.abort()
-            return
-        self._wait_for_headers()
+        else:
+            self._wait_for_headers()
 
     def data_received(self, data: bytes) -> None:
+        if not self._is_busy():
+            self._received += len(data)
         super().data_received(data)
         self._wait_for_headers()
+        if self._received > LONGEST_HEAD + self.limits.body:
+            self.transport.abort()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._wait_for_headers()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stuck is None:
+            self._stuck = asyncio.get_running_loop().call_later(self.limits.slow, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        _cancel(self._stuck)
+        self._stuck = None
+
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        _cancel(self._head, self._stuck)
         super().connection_lost(exc)
+
+    def _is_busy(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
     def _wait_for_headers(self) -> None:
         """Start the clock where the next thing to come is a request's headers; stop it once they are there."""
-        busy = self.cycle is not None and not self.cycle.response_complete
-        if busy and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        elif not busy and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self.limits.slow, self._give_up)
+        if self._is_busy():
+            _cancel(self._head)
+            self._head, self._received = None, 0
+        elif self._head is None:
+            self._head = asyncio.get_running_loop().call_later(self.limits.slow, self._give_up)
 
     def _give_up(self) -> None:
-        self._timer = None
-        if self.cycle is None or self.cycle.response_complete:
+        self._head = None
+        if not self._is_busy():
             self.transport.abort()
+
+
+def _cancel(*timers: asyncio.TimerHandle | None) -> None:
+    for timer in timers:
+        if timer is not None:
+            timer.cancel()
 
 
 def guarded_protocol(limits: Limits) -> type[GuardedProtocol]:
