@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,15 +152,12 @@ def test_odd_headers(client, headers: dict[str, str]) -> None:
 
 
 @pytest.mark.slow
-def test_schemathesis(server) -> None:
-    """Requests made up from the schema get the statuses that it documents, and never a 5xx."""
-    schemathesis = pytest.importorskip("schemathesis")
-    schema = schemathesis.openapi.from_url(f"{server.address}/openapi.json")
-    checks = [schemathesis.checks.not_a_server_error, schemathesis.specs.openapi.checks.status_code_conformance]
-
-    @schema.parametrize()
-    @schemathesis.pytest.settings(max_examples=15) if hasattr(schemathesis.pytest, "settings") else (lambda f: f)
-    def check(case) -> None:
-        case.call_and_validate(checks=checks)
-
-    assert check
+def test_requests_made_up_from_the_schema(server) -> None:
+    """schemathesis: the statuses and types that the schema documents, and never a 5xx."""
+    pytest.importorskip("schemathesis")
+    checks = "not_a_server_error,status_code_conformance,content_type_conformance"
+    command = [Path(sys.executable).parent / "schemathesis", "run", f"{server.address}/openapi.json"]
+    done = subprocess.run(
+        [*command, "--checks", checks, "--max-examples", "12"], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout[-3000:]

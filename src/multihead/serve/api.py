@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from multihead import __version__
 from multihead.serve.bodies import answer_error, answer_json, check_inputs, read_form, refuse_single, without_echo
@@ -52,7 +52,10 @@ class Api:
     def add_routes(self, app: FastAPI) -> None:
         app.add_api_route("/health", self.health, methods=["GET"], summary="Is the process alive?")
         app.add_api_route("/ready", self.is_ready, methods=["GET"], summary="Are the models loaded and warm?")
-        app.add_api_route("/metrics", self.write_metrics, methods=["GET"], summary="Counters for Prometheus.")
+        app.add_api_route(
+            "/metrics", self.write_metrics, methods=["GET"], summary="Counters for Prometheus.",
+            response_class=PlainTextResponse,
+        )  # fmt: skip
         app.add_api_route("/v1/models", self.list_models, methods=["GET"], summary="The models and what they can do.")
         app.add_api_route("/v1/models/{model}", self.show_model, methods=["GET"], summary="One model.")
         add_post(
@@ -197,6 +200,18 @@ def make_app(api: Api) -> FastAPI:
     app.add_exception_handler(ClientDisconnect, _answer_nobody)
     app.add_exception_handler(Exception, _answer_failure)
     return app
+
+
+def document_models(app: FastAPI, table: ModelTable) -> None:
+    """Name the models in the schema, wherever a request names one."""
+    schema = app.openapi()  # which FastAPI keeps
+    for operations in schema["paths"].values():
+        for operation in operations.values():
+            fields = [parameter for parameter in operation.get("parameters", []) if parameter["name"] == "model"]
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+            named = body.get("properties", {}).get("model")
+            for field in [*(parameter["schema"] for parameter in fields), *([named] if named else [])]:
+                field["enum"] = list(table.models)
 
 
 async def _answer_request_error(request: Request, error: Exception) -> Response:

@@ -19,7 +19,7 @@ import uvicorn
 
 from multihead.build import Loaded
 from multihead.machine.threads import processors
-from multihead.serve.api import Api, make_app
+from multihead.serve.api import Api, document_models, make_app
 from multihead.serve.compat import CompatRoutes
 from multihead.serve.limits import Limits
 from multihead.serve.metrics import Metrics
@@ -83,6 +83,7 @@ def make_server(
     routes = make_app(api)
     for part in (api, OpenAIRoutes(api), CompatRoutes(api)):
         part.add_routes(routes)
+    document_models(routes, table)
     app = Guard(routes, access, limits, metrics, write)
     config = uvicorn.Config(
         app,
