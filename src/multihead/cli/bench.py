@@ -17,6 +17,7 @@ class What(StrEnum):
     train = "train"
     decode = "decode"
     corpus = "corpus"
+    serve = "serve"
 
 
 class Kind(StrEnum):
@@ -53,7 +54,8 @@ def bench(
         typer.Option(help="train: tagged words, pairs (or --data SOURCE --data TARGET), a text; decode: a text."),
     ] = None,
     model: Annotated[
-        Path | None, typer.Option("--from", help="train, ner: a BERT, else MiniLM; decode: a Marian.")
+        Path | None,
+        typer.Option("--from", help="train, ner: a BERT, else MiniLM; decode: a Marian; serve: a language model."),
     ] = None,
     half: Annotated[bool, typer.Option("--bf16", help="train: all compute in bf16; otherwise in fp32.")] = False,
     megabytes: Annotated[str, typer.Option(help="corpus: sizes of the text, separated by commas.")] = "10,1000",
@@ -73,6 +75,7 @@ def bench(
       multihead bench train --kind generate --bf16
       multihead bench decode --rounds 5
       multihead bench corpus --kind generate --megabytes 10,1000
+      multihead bench serve --rounds 3 --from smollm2.gguf
     """
     files = data or []
     if what is not What.train and len(files) > 1:
@@ -83,6 +86,10 @@ def bench(
         from multihead.bench import decode
 
         raise typer.Exit(decode.run(model, files[0] if files else None, rounds, out, json))
+    if what is What.serve:
+        from multihead.bench import serve
+
+        raise typer.Exit(serve.run(model, rounds, out, json))
     if what is What.corpus:
         raise typer.Exit(_corpus(kind, lengths(megabytes), out, json))
     measured = lengths(at)  # before the import: wrong usage is answered at once
