@@ -18,7 +18,7 @@ class Limits:
         seconds: from admission to the answer; what waits longer is refused with 429.
         writing: seconds that one text may take from its first token to its last.
         slow: seconds that a client may take to send its headers, or its body, or to take a piece of the answer.
-        connections: open connections, at most; further ones are closed at once.
+        connections: open connections, at most, or as many as the system grants; further ones are closed at once.
         weights: attention weights in one answer.
         new_tokens: tokens that one request may have written.
     """
@@ -31,7 +31,7 @@ class Limits:
     seconds: float = 60.0
     writing: float = 600.0
     slow: float = 8.0
-    connections: int = 1000
+    connections: int = 4096
     weights: int = 2_000_000
     new_tokens: int = 4096
 

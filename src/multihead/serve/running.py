@@ -9,8 +9,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,14 @@ from multihead.serve.models import ModelTable, load_models
 from multihead.serve.openai import OpenAIRoutes
 from multihead.serve.security import Access, Guard, guarded_protocol
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 Models = str | Path | Loaded | Sequence[str | Path] | Mapping[str, Loaded]
+MOST_FILES = 8192
+SPARE = 128  # files that are no connections
 SWITCH = 0.001  # seconds until a thread that computes lets another one run: requests are read by one, models by another
 
 
@@ -70,6 +77,7 @@ def make_server(
     metrics = Metrics()
     table = ModelTable(limits, metrics, workers)
     try:
+        limits = replace(limits, connections=min(limits.connections, raise_open_files() - SPARE))
         torch.set_num_threads(max(1, min(torch.get_num_threads(), processors()) // workers))
         sys.setswitchinterval(SWITCH)
         load_models(table, _named(models), device, precision)
@@ -158,6 +166,18 @@ def bind(host: str, port: int) -> socket.socket:
             raise ValueError(f"port {port} is taken; choose another: --port {min(port + 1, 65535)}") from None
         raise ValueError(f"cannot listen on {host}, port {port}: {error}; see --host and --port") from None
     return listening
+
+
+def raise_open_files() -> int:
+    """Ask for as many open files as the system grants, and return how many: each connection is one."""
+    if resource is None:
+        return 1024
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = hard if 0 <= hard < MOST_FILES else MOST_FILES
+    if 0 <= soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return max(256, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def _address(listening: socket.socket, host: str) -> str:

@@ -31,7 +31,9 @@ from multihead.serve.style import Style, is_streamed, make_writing
 from multihead.tasks import Generate, Prediction, Task, Values, Window
 from multihead.tasks.predict import Refused, answer_row, check_tokens, encoded
 
-BUDGET = 1024  # tokens of a batch: beyond, a CPU reads no faster, and whoever comes next waits longer
+# Tokens of a batch. MiniLM reads 13-token texts at 0.28 ms of CPU each token alone and 0.11 ms from 150 tokens on; more
+# only make whoever comes next wait longer.
+BUDGET = 512
 
 
 class Observer(Protocol):
