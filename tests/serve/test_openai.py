@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -64,6 +65,19 @@ def test_many_streams_at_once_do_not_mix(official, models, input_of) -> None:
 
     with ThreadPoolExecutor(12) as pool:
         assert list(pool.map(stream, prompts)) == wanted
+
+
+def test_a_reader_that_leaves_ends_the_text(official, server) -> None:
+    served = server.table.models["generate"]
+    before = served.metrics.generated._value.get()
+    stream = official.completions.create(model="generate", prompt="number 3: Ada", max_tokens=4000, stream=True)
+    next(iter(stream))
+    stream.close()
+    deadline = time.monotonic() + 20
+    while served.scheduler.depth:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert served.metrics.generated._value.get() - before < 3000
 
 
 def test_choices_seeds_and_temperature(official) -> None:

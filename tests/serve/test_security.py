@@ -58,9 +58,7 @@ def test_origins(keyed, client, server) -> None:
     named = keyed.get("/health", Origin="https://page.example.org")
     assert named.status == 200
     assert named.headers["access-control-allow-origin"] == "https://page.example.org"
-    asked = keyed.send(
-        "OPTIONS", "/v1/models", None, {"Origin": "https://page.example.org", "Authorization": "Bearer s3cret"}
-    )
+    asked = keyed.send("OPTIONS", "/v1/models", None, {"Origin": "https://page.example.org"})
     assert asked.status == 204
     for origin in ("https://evil.example", "null", "https://page.example.org.evil.example"):
         reply = keyed.get("/health", Origin=origin)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json as jsons
 import tempfile
 import time
+import urllib.request
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -152,16 +153,27 @@ def describe_overload(address: str, bodies: Sequence[Any], capacity: float, seco
 
 
 def time_generation(writer: Path, texts: Sequence[str]) -> dict[str, float]:
-    """Tokens per second of eight clients at a time, over those of one: the same requests."""
+    """Tokens per second of eight clients at a time, over those of one: the same requests. And of the server's CPU time,
+    which other work on the machine does not change."""
     common = {"model": "model", "max_tokens": WRITTEN, "temperature": 0, "stream": True}
     bodies = [{**common, "prompt": text} for text in texts[:64]]
     found = {}
     with started(OURS, str(writer)) as address:
         load_server(address, "/v1/completions", bodies, 1.0, clients=1)
         for name, clients in (("one", 1), ("eight", STREAMS)):
+            before = cpu_seconds(address)
             done = load_server(address, "/v1/completions", bodies[clients:], 12.0, clients=clients)
             found[name] = done.rate * WRITTEN
-    return {**found, "ratio": found["eight"] / found["one"]}
+            found[f"{name}_per_cpu_second"] = done.count(200) * WRITTEN / (cpu_seconds(address) - before)
+    ratios = {"ratio": found["eight"] / found["one"]}
+    return {**found, **ratios, "cpu_ratio": found["eight_per_cpu_second"] / found["one_per_cpu_second"]}
+
+
+def cpu_seconds(address: str) -> float:
+    """CPU time that a server of ours has taken, by its own /metrics."""
+    with urllib.request.urlopen(f"{address}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("process_cpu_seconds_total"))
 
 
 def show(report: ServingReport, console: Console) -> None:

@@ -56,7 +56,7 @@ def serve(
         precision=precision,
         write=(lambda line: None) if quiet else _log,
     )
-    names = ", ".join(f"{name} ({served.describe()['task']})" for name, served in server.table.models.items())
+    names = ", ".join(f"{name} ({served.description['task']})" for name, served in server.table.models.items())
     print(f"multihead: serving {names} at {server.address} (Ctrl-C stops)", flush=True)
     if open_page:
         threading.Timer(0.5, webbrowser.open, [server.address]).start()

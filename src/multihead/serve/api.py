@@ -51,7 +51,10 @@ class Api:
 
     def add_routes(self, app: FastAPI) -> None:
         app.add_api_route("/health", self.health, methods=["GET"], summary="Is the process alive?")
-        app.add_api_route("/ready", self.is_ready, methods=["GET"], summary="Are the models loaded and warm?")
+        starting: dict[int | str, dict[str, Any]] = {503: {"description": "Not yet, or not any more."}}
+        app.add_api_route(
+            "/ready", self.is_ready, methods=["GET"], summary="Are the models loaded and warm?", responses=starting
+        )
         app.add_api_route(
             "/metrics", self.write_metrics, methods=["GET"], summary="Counters for Prometheus.",
             response_class=PlainTextResponse,
@@ -76,10 +79,10 @@ class Api:
         return Response(self.metrics.write(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def list_models(self) -> Response:
-        return answer_json({"object": "list", "data": [served.describe() for served in self.table.models.values()]})
+        return answer_json({"object": "list", "data": [served.description for served in self.table.models.values()]})
 
     async def show_model(self, model: str) -> Response:
-        return answer_json(self.table.find(model).describe())
+        return answer_json(self.table.find(model).description)
 
     async def predict(self, request: Request, model: str) -> Response:
         served = self.table.find(model)
@@ -88,7 +91,8 @@ class Api:
         form = await read_form(request, PredictForm, self.limits)
         single = form.inputs is None
         rows = check_inputs(task, [form.input] if form.inputs is None else form.inputs, single=single)
-        predictions = await self.wait(request, served.scheduler.submit(task, rows, interactive=form.interactive))
+        future = served.scheduler.submit(task, rows, interactive=form.interactive)
+        predictions = await self.wait(request, future, writes=task.readout.over == "vocabulary")
         given = [form.input] if form.inputs is None else form.inputs
         found = [conceal(prediction, item) for prediction, item in zip(predictions, given, strict=True)]
         if single:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from multihead.tasks import Generate, Prediction, Task, Values, Window
 from multihead.tasks.predict import answer_row, check_tokens, encoded, read
 from multihead.watch import Input, Seen, ablate, locate, numbers, watch
 from multihead.watch.seen import own
+
+WRITTEN = 32  # tokens of a text in a what-if: nobody else is answered meanwhile
 
 
 def see_heads(loaded: Loaded, task: Task, values: Values, form: HeadsForm, limits: Limits) -> dict[str, Any]:
@@ -71,6 +74,7 @@ def check_heads(model: Model, addresses: Sequence[str]) -> None:
 
 
 def encode_windows(model: Model, task: Task, values: Values, limits: Limits) -> list[Window]:
+    limits = replace(limits, tokens=limits.alone)
     check_size(task, values, limits)
     (row,) = task.prepare([values])
     windows = encoded(task, row)
@@ -83,8 +87,8 @@ def encode_windows(model: Model, task: Task, values: Values, limits: Limits) -> 
 def without_chance(task: Generate) -> Generate:
     """The same task, which takes the likeliest token: with draws, any change would change the text."""
     certain = copy.copy(task)
-    kept = {name: value for name, value in task.settings.items() if name in ("max_length", "with_prompt")}
-    certain.options = {**task.options, "decode": {"sample": False, **kept}}
+    most = min(int(task.settings.get("max_length") or WRITTEN), WRITTEN)
+    certain.options = {**task.options, "decode": {"sample": False, "max_length": most}}
     return certain
 
 

@@ -13,6 +13,7 @@ class Limits:
         queue: inputs of a model that are admitted and not answered yet; more are refused with 429.
         inputs: inputs of one request, at most.
         tokens: tokens of one request, windows and their overlaps included, at most.
+        alone: tokens of a request that needs the model alone (heads, what-if), at most.
         body: bytes of a request's body.
         depth: levels of nesting in its JSON.
         seconds: from admission to the answer; what waits longer is refused with 429.
@@ -26,6 +27,7 @@ class Limits:
     queue: int = 256
     inputs: int = 256
     tokens: int = 65_536
+    alone: int = 16_384
     body: int = 2**21
     depth: int = 32
     seconds: float = 60.0

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from multihead.serve.generation import Generator
 from multihead.serve.limits import Limits, RequestError
 from multihead.serve.metrics import Metrics, ModelMetrics
 from multihead.serve.scheduler import Scheduler
+from multihead.serve.style import Style
 from multihead.tasks import Generate, Prediction, Task
 from multihead.tasks.bi import Embed
 from multihead.watch.address import numbers
@@ -56,8 +58,9 @@ class ServedModel:
             raise RequestError(422, "wrong_model", "this model does not go on with a text; use /v1/predict")
         return self.task
 
-    def describe(self) -> dict[str, Any]:
-        """Return what GET /v1/models tells of it."""
+    @cached_property
+    def description(self) -> dict[str, Any]:
+        """What GET /v1/models tells of it."""
         heads = [f"{name}.{head}" for name, several in numbers(self.loaded.model).items() for head in several]
         kind = "embed" if self.task is None else self.task.name
         return {
@@ -81,7 +84,10 @@ class ServedModel:
             for task in filter(None, (self.task, self.embedder)):
                 with suppress(ValueError):  # a task may want an input of another form: it starts cold then
                     row = task.checked(task.asked(example_input(task, words)), "the first input")
-                    futures.append(self.scheduler.submit(task, [row]))
+                    if isinstance(task, Generate):
+                        futures.append(self.scheduler.write(task, [row], Style(max_tokens=2)).future)
+                    else:
+                        futures.append(self.scheduler.submit(task, [row]))
         for future in futures:
             with suppress(Exception):
                 future.result(timeout=600)

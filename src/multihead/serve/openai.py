@@ -17,9 +17,9 @@ from starlette.responses import Response, StreamingResponse
 
 from multihead.serve.api import Api, add_post
 from multihead.serve.bodies import answer_json, check_inputs, read_form
+from multihead.serve.jobs import Job
 from multihead.serve.limits import RequestError
 from multihead.serve.models import ServedModel
-from multihead.serve.scheduler import Job
 from multihead.serve.schemas import ChatForm, CompletionForm, EmbeddingsForm, GenerationForm
 from multihead.serve.style import GrowingText, Style
 from multihead.tasks import Generate, Values
@@ -41,12 +41,10 @@ class OpenAIRoutes:
     async def embed(self, request: Request) -> Response:
         form = await read_form(request, EmbeddingsForm, self.api.limits)
         served = self.api.table.find(form.model)
-        embedder = served.need_embedder()
         if form.dimensions is not None:
             raise RequestError(422, "bad_request", "dimensions is not done here; leave it out")
         texts = [form.input] if isinstance(form.input, str) else form.input
         vectors, tokens = await embed_texts(self.api, request, served, texts)
-        assert embedder is served.embedder
         data = [
             {"object": "embedding", "index": i, "embedding": _written(vector, form.encoding_format)}
             for i, vector in enumerate(vectors)
@@ -126,8 +124,8 @@ class Answering:
     async def _first(self, request: Request, job: Job) -> tuple[int, str | None]:
         job.future.add_done_callback(lambda _: self._push(-1, None))
         row, piece = await self.api.wait_task(request, self.pieces.get(), job.future)
-        if row < 0 and (error := job.future.exception()) is not None:
-            raise error
+        if row < 0:
+            await self.api.wait(request, job.future)  # raises, if it failed
         return row, piece
 
     async def _stream(self, job: Job, first: tuple[int, str | None]) -> AsyncIterator[bytes]:

@@ -12,10 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -26,6 +25,7 @@ from multihead.serve.admission import check_size, too_much_text
 from multihead.serve.batching import choose_batch
 from multihead.serve.exclusion import ModelLock
 from multihead.serve.generation import Generator
+from multihead.serve.jobs import Alone, Job, Observer, Part, cancel_text, deadline_of, fail_work, future_of, run_alone
 from multihead.serve.limits import Limits, RequestError, overloaded, stopping, too_late
 from multihead.serve.style import Style, is_streamed, make_writing
 from multihead.tasks import Generate, Prediction, Task, Values, Window
@@ -34,61 +34,6 @@ from multihead.tasks.predict import Refused, answer_row, check_tokens, encoded
 # Tokens of a batch. MiniLM reads 13-token texts at 0.28 ms of CPU each token alone and 0.11 ms from 150 tokens on; more
 # only make whoever comes next wait longer.
 BUDGET = 512
-
-
-class Observer(Protocol):
-    """Who counts what a model does."""
-
-    def saw_batch(self, rows: int, tokens: int, padding: int, seconds: float) -> None: ...
-
-
-@dataclass(eq=False)
-class Job:
-    """The rows of one request. Either each of them has its prediction at the end, or all have one error."""
-
-    task: Task
-    rows: Sequence[Values]
-    deadline: float
-    interactive: bool
-    style: Style | None = None  # how a text is written, where the request says it
-    future: Future[list[Prediction]] = field(default_factory=Future)
-    encodings: list[list[Window] | Refused] = field(default_factory=list)
-    outputs: dict[tuple[int, int], Any] = field(default_factory=dict)  # by row and window
-    missing: int = 0  # windows that were not read yet
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of all windows."""
-        return sum(
-            len(window["tokens"]) for windows in self.encodings if isinstance(windows, list) for window in windows
-        )
-
-    def fail(self, error: BaseException) -> None:
-        """Tell whoever waits; nobody may, if the client left."""
-        with suppress(Exception):  # concurrent.futures.InvalidStateError: it is settled
-            self.future.set_exception(error)
-
-
-@dataclass(eq=False)
-class Part:
-    """One window that waits to be read."""
-
-    job: Job
-    place: tuple[int, int]
-    window: Window
-
-    @property
-    def length(self) -> int:
-        return len(self.window["tokens"])
-
-
-@dataclass(eq=False)
-class Alone:
-    """A function that needs the model for itself."""
-
-    function: Callable[[], Any]
-    deadline: float
-    future: Future[Any] = field(default_factory=Future)
 
 
 class Scheduler:
@@ -180,7 +125,7 @@ class Scheduler:
             self._condition.notify_all()
         self._incoming.put(None)
         for work in waiting:
-            _fail(work, stopping())
+            fail_work(work, stopping())
         for thread in self._threads:
             thread.join(timeout=self.limits.seconds)
 
@@ -243,7 +188,7 @@ class Scheduler:
             writing = make_writing(job.task, self.model, part.window, job.style, part.place[0])
             writing.deadline, writing.latest = job.deadline, job.deadline + self.limits.writing
             writing.future.add_done_callback(partial(self._collect_text, part, writing.prompt))
-            job.future.add_done_callback(partial(_cancel, writing.future))
+            job.future.add_done_callback(partial(cancel_text, writing.future))
             generator.submit(writing)
 
     def _collect_text(self, part: Part, prompt: list[int], text: Future[list[int]]) -> None:
@@ -275,7 +220,7 @@ class Scheduler:
             while (work := self._take()) is not None:
                 if isinstance(work, Alone):
                     with self.lock.alone():
-                        _run(work)
+                        run_alone(work)
                 else:
                     with self.lock.shared():
                         self._read(work)
@@ -296,10 +241,10 @@ class Scheduler:
     def _drop_settled(self) -> None:
         """Forget what nobody waits for any more: clients that left, and deadlines that passed."""
         now = time.monotonic()
-        late = [work for work in (*self._urgent, *self._waiting) if _deadline_of(work) < now]
+        late = [work for work in (*self._urgent, *self._waiting) if deadline_of(work) < now]
         for work in late:
-            _fail(work, too_late())
-        self._urgent = [work for work in self._urgent if not _future_of(work).done()]
+            fail_work(work, too_late())
+        self._urgent = [work for work in self._urgent if not future_of(work).done()]
         self._waiting = [part for part in self._waiting if not part.job.future.done()]
 
     def _take_batch(self) -> list[Part]:
@@ -349,32 +294,3 @@ class Scheduler:
             return
         with suppress(Exception):  # the client left while this was read
             job.future.set_result(predictions)
-
-
-def _cancel(text: Future[Any], job: Future[Any]) -> None:
-    """Stop writing a text whose job is settled: the client left, or another text of it failed."""
-    text.cancel()
-
-
-def _run(work: Alone) -> None:
-    if not work.future.set_running_or_notify_cancel():
-        return
-    try:
-        work.future.set_result(work.function())
-    except BaseException as error:
-        work.future.set_exception(error)
-
-
-def _future_of(work: Part | Alone) -> Future[Any]:
-    return work.job.future if isinstance(work, Part) else work.future
-
-
-def _deadline_of(work: Part | Alone) -> float:
-    return work.job.deadline if isinstance(work, Part) else work.deadline
-
-
-def _fail(work: Part | Alone, error: RequestError) -> None:
-    if isinstance(work, Part):
-        work.job.fail(error)
-    elif work.future.set_running_or_notify_cancel():
-        work.future.set_exception(error)

@@ -62,15 +62,15 @@ class Access:
         if "*" in self.origins:
             raise ValueError("--allow-origin *: any web page could ask; name the origins, such as https://example.org")
 
-    def check(self, headers: dict[bytes, bytes], path: str) -> None:
-        """Raise the answer to a request that is not allowed."""
+    def check(self, headers: dict[bytes, bytes], path: str, *, preflight: bool = False) -> None:
+        """Raise the answer to a request that is not allowed. A browser's preflight request carries no key."""
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if not self._knows(host_name(host)):
             raise RequestError(403, "wrong_host", "this server is not called by that Host; see --allow-host")
         origin = headers.get(b"origin")
         if origin is not None and not self.allows(origin.decode("latin-1").lower(), host):
             raise RequestError(403, "wrong_origin", "web pages of that origin may not ask; see --allow-origin")
-        if self.key and path not in OPEN:
+        if self.key and path not in OPEN and not preflight:
             given = headers.get(b"authorization", b"")
             if not hmac.compare_digest(given, b"Bearer " + self.key.encode()):
                 raise RequestError(401, "no_key", "send the server's key: Authorization: Bearer KEY")
@@ -116,12 +116,13 @@ class Guard:
 
     async def _answer(self, scope: Scope, receive: Receive, answer: Answer) -> None:
         headers = dict(scope["headers"])
-        self.access.check(headers, scope["path"])
+        preflight = scope["method"] == "OPTIONS" and bool(answer.cors)
+        self.access.check(headers, scope["path"], preflight=preflight)
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length[:20]) > self.limits.body:
             await read_body(Request(scope, receive), self.limits)
             raise too_large(self.limits)
-        if scope["method"] == "OPTIONS" and answer.cors:
+        if preflight:
             await answer({"type": "http.response.start", "status": 204, "headers": []})
             await answer({"type": "http.response.body", "body": b""})
             return
