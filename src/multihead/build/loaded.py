@@ -193,7 +193,8 @@ class Loaded:
             raise ValueError(f"embed takes a list of texts, not {type(texts).__name__}; for one text: embed([text])[0]")
         rows = (task.checked(text, f"input {number}") for number, text in enumerate(texts))
         # Without the scores of a vocabulary, which are no vector.
-        model = Model(self.model.body, nn.Identity()).eval() if isinstance(self.model.readout, Vocabulary) else self.model
+        scores = isinstance(self.model.readout, Vocabulary)
+        model = Model(self.model.body, nn.Identity()).eval() if scores else self.model
         model.source = self.model.source
         told = predictions(model, task, rows, precision=self.precision)
         found = [prediction["vector"] for _, prediction in told]
