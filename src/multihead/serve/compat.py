@@ -17,7 +17,8 @@ from multihead.serve.limits import RequestError
 from multihead.serve.models import ServedModel
 from multihead.serve.openai import embed_texts
 from multihead.serve.schemas import KServeForm, RerankForm, TeiEmbedForm, TeiPredictForm, TeiRerankForm
-from multihead.tasks import Match, Prediction, Task
+from multihead.tasks import Prediction, Task
+from multihead.tasks.match import Match
 
 
 class CompatRoutes:

@@ -15,7 +15,8 @@ from multihead.models import EncoderDecoder, Model
 from multihead.serve.admission import check_size, too_much_text
 from multihead.serve.limits import Limits, RequestError
 from multihead.serve.schemas import HeadsForm
-from multihead.tasks import Generate, Prediction, Task, Values, Window
+from multihead.tasks import Prediction, Task, Values, Window
+from multihead.tasks.generate import Generate
 from multihead.tasks.predict import answer_row, check_tokens, encoded, read
 from multihead.watch import Input, Seen, ablate, locate, numbers, watch
 from multihead.watch.seen import own

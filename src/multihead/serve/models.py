@@ -21,8 +21,9 @@ from multihead.serve.limits import Limits, RequestError
 from multihead.serve.metrics import Metrics, ModelMetrics
 from multihead.serve.scheduler import Scheduler
 from multihead.serve.style import Style
-from multihead.tasks import Generate, Prediction, Task
+from multihead.tasks import Prediction, Task
 from multihead.tasks.bi import Embed
+from multihead.tasks.generate import Generate
 from multihead.watch.address import numbers
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

@@ -22,7 +22,8 @@ from multihead.serve.limits import RequestError
 from multihead.serve.models import ServedModel
 from multihead.serve.schemas import ChatForm, CompletionForm, EmbeddingsForm, GenerationForm
 from multihead.serve.style import GrowingText, Style
-from multihead.tasks import Generate, Values
+from multihead.tasks import Values
+from multihead.tasks.generate import Generate
 
 DONE = b"data: [DONE]\n\n"
 

@@ -28,7 +28,8 @@ from multihead.serve.generation import Generator
 from multihead.serve.jobs import Alone, Job, Observer, Part, cancel_text, deadline_of, fail_work, future_of, run_alone
 from multihead.serve.limits import Limits, RequestError, overloaded, stopping, too_late
 from multihead.serve.style import Style, is_streamed, make_writing
-from multihead.tasks import Generate, Prediction, Task, Values, Window
+from multihead.tasks import Prediction, Task, Values, Window
+from multihead.tasks.generate import Generate
 from multihead.tasks.predict import Refused, answer_row, check_tokens, encoded
 
 # Tokens of a batch. MiniLM reads 13-token texts at 0.28 ms of CPU each token alone and 0.11 ms from 150 tokens on; more

@@ -11,7 +11,8 @@ from multihead.decode import Decoding
 from multihead.models import Model, Vocabulary
 from multihead.serve.generation import Writing
 from multihead.serve.limits import RequestError
-from multihead.tasks import Generate, Window
+from multihead.tasks import Window
+from multihead.tasks.generate import Generate
 
 COLD = 1e-4  # temperatures below are none: the likeliest token
 
