@@ -87,7 +87,6 @@ class Api:
     async def predict(self, request: Request, model: str) -> Response:
         served = self.table.find(model)
         task = served.need_task()
-        served.scheduler.check_room()
         form = await read_form(request, PredictForm, self.limits)
         single = form.inputs is None
         rows = check_inputs(task, [form.input] if form.inputs is None else form.inputs, single=single)

@@ -27,6 +27,7 @@ from multihead.tasks.generate import Generate
 from multihead.watch.address import numbers
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+ROUTES = ("/v1/predict/", "/v1/heads/", "/v1/whatif/")  # behind which a model's name stands
 WARM = (4, 60)  # words of the texts that a model reads before its first client does
 
 
@@ -137,6 +138,12 @@ class ModelTable:
         if name not in self.models:
             raise RequestError(404, "unknown_model", "there is no model of that name; GET /v1/models lists them")
         return self.models[name]
+
+    def check_room(self, path: str) -> None:
+        """Raise if the queue of the model that a path ends with is full."""
+        served = self.models.get(path.rpartition("/")[2])
+        if served is not None and path.startswith(ROUTES):
+            served.scheduler.check_room()
 
     def first(self, *, embeds: bool = False, tasks: Sequence[str] = ()) -> ServedModel:
         """Return the first model that makes vectors, or has one of these tasks: for routes that name none."""

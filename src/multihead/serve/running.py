@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import logging
 import socket
 import sys
@@ -92,7 +93,7 @@ def make_server(
     for part in (api, OpenAIRoutes(api), CompatRoutes(api)):
         part.add_routes(routes)
     document_models(routes, table)
-    app = Guard(routes, access, limits, metrics, write)
+    app = Guard(routes, access, limits, metrics, write, table.check_room)
     config = uvicorn.Config(
         app,
         http=guarded_protocol(limits),
@@ -108,6 +109,9 @@ def make_server(
     )
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # its start-up lines; ours says more
     api.ready = True
+    # What was loaded stays: looking through it (0.4 s with torch) at every full collection would stall all requests.
+    gc.collect()
+    gc.freeze()
     listening.listen(config.backlog)  # whoever reads the address may connect at once
     return ModelServer(table, api, uvicorn.Server(config), listening, _address(listening, access.host))
 

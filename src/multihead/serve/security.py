@@ -87,12 +87,23 @@ class Access:
 
 
 class Guard:
-    """The outermost ASGI application: checks, limits, headers, access log and counters around the real one."""
+    """The outermost ASGI application: checks, limits, headers, access log and counters around the real one.
+
+    check_room: raises for a path whose model has a full queue; here, as refusing must cost little where there is most
+    to refuse.
+    """
 
     def __init__(
-        self, app: App, access: Access, limits: Limits, metrics: Metrics, write: Callable[[str], None]
+        self,
+        app: App,
+        access: Access,
+        limits: Limits,
+        metrics: Metrics,
+        write: Callable[[str], None],
+        check_room: Callable[[str], None],
     ) -> None:
         self.app, self.access, self.limits, self.metrics, self.write = app, access, limits, metrics, write
+        self.check_room = check_room
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -126,6 +137,7 @@ class Guard:
             await answer({"type": "http.response.start", "status": 204, "headers": []})
             await answer({"type": "http.response.body", "body": b""})
             return
+        self.check_room(scope["path"])
         await self.app(scope, receive, answer)
 
     def _cors(self, scope: Scope) -> list[tuple[bytes, bytes]]:
