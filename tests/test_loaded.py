@@ -1,4 +1,4 @@
-"""The object that `load` gives: called, watched, ablated, printed; and the guide's Python section as it stands."""
+"""The object that `load` gives: called, watched, ablated, printed; and the Python of the docs as it stands."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from multihead.data.tokenizer import Tokenizer
 from multihead.models import Classes, Encoder, LanguageModel, Model, ModelConfig
 from multihead.models.families import own_config
 
-GUIDE = Path(__file__).parents[1] / "docs" / "guide.md"
+ROOT = Path(__file__).parents[1]
 TEXTS = ["Angela Merkel visited Beijing.", "Rome", "Angela visited Rome."]
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 
 
 @pytest.fixture(scope="module")
 def tagger() -> Loaded:
-    """A small tagger with random weights, of as many layers and heads as the guide's addresses name."""
+    """A small tagger with random weights, with the layers and heads that the docs name."""
     torch.manual_seed(0)
     tokenizer = Tokenizer.train(TEXTS, "char", 60)
     config = ModelConfig(
@@ -81,10 +81,14 @@ def test_only_language_models_stream(tagger: Loaded) -> None:
     assert isinstance("".join(writer.stream("Ro")), str)
 
 
-def test_the_guides_python_runs_as_it_stands(tagger: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save(tagger, tmp_path / "runs/names/model")
+@pytest.mark.parametrize("page", ["README.md", "README.zh.md", "docs/guide.md"])
+def test_python_of_the_docs_runs_as_it_stands(
+    tagger: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    for name in ("names", "demo"):
+        save(tagger, tmp_path / "runs" / name / "model")
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert blocks
     for block in blocks:
-        exec(compile(block, str(GUIDE), "exec"), {})
+        exec(compile(block, page, "exec"), {})
