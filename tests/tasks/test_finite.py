@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import multihead as mh
-from multihead.data.disk import read_json, sha256, write_json
-from multihead.data.seal import seal
-from multihead.models.files import read_safetensors, write_tensors
+from multihead.io.files import read_json, sha256, write_json
+from multihead.io.seal import seal
+from multihead.io.weights import read_safetensors, write_tensors
 from multihead.run import read
 from multihead.train import checkpoints
 from multihead.train.events import Resumed

@@ -68,7 +68,7 @@ def test_a_manifest_without_the_seal_is_no_older_one(tmp_path):
 
 
 def test_a_newer_format_is_named(tmp_path):
-    from multihead.data.seal import checksum
+    from multihead.io.seal import checksum
 
     path = save(tmp_path, 9, TENSORS, {"best": {}})
     newer = {"format": 3, "step": 9, "sha256": {}, "more": 1}

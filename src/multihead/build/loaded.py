@@ -19,11 +19,11 @@ from multihead.data.record import Options
 from multihead.data.settled import settled
 from multihead.data.tags import Survey, scheme_of
 from multihead.data.tokenizer import Tokenizer
+from multihead.io.manifest import MANIFEST
 from multihead.machine.cpu_sharing import share_cpus
 from multihead.machine.device import device_of
 from multihead.machine.precision import reading_in
 from multihead.models import Classes, Encoder, Model, Vocabulary
-from multihead.models.manifest import MANIFEST
 from multihead.scores import Score
 from multihead.tasks import TASKS, Prediction, Task
 from multihead.tasks.bi import Embed

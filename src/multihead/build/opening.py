@@ -14,9 +14,13 @@ from multihead.build.forms import architecture_of, family_of, join
 from multihead.build.loaded import Json, Loaded
 from multihead.build.pooling import Pooling, read_pooling
 from multihead.build.task_options import check_options
-from multihead.data.disk import read_json
 from multihead.data.tokenizer import Tokenizer
-from multihead.models import Encoder, Model, manifest, several
+from multihead.io import manifest
+from multihead.io.files import read_json
+from multihead.io.gguf import Gguf
+from multihead.io.hub import resolve
+from multihead.io.weights import read_config, read_tensors
+from multihead.models import Encoder, Model, several
 from multihead.models.families import (
     OWN,
     Plan,
@@ -29,10 +33,7 @@ from multihead.models.families import (
     pour,
 )
 from multihead.models.families.shapes import Sizes
-from multihead.models.files import read_config, read_tensors
 from multihead.models.finite import first_not_finite
-from multihead.models.gguf import Gguf
-from multihead.models.hub import resolve
 from multihead.tasks import TASKS
 from multihead.tasks.bi import Embed
 from multihead.tasks.ready import DECODING, UNKNOWN

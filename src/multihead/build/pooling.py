@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from multihead.data.disk import read_json
+from multihead.io.files import read_json
 
 Pooling = Literal["first", "mean", ""]  # "": not said, or another kind
 # The modes of sentence-transformers that a classifier here has too; beside others, whose vectors are joined, the mean.

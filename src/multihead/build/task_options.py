@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from multihead.data.typed import Range, check_value
 from multihead.decode.settings import check_settings
+from multihead.io.type_checks import Range, check_value
 
 Json = dict[str, Any]
 COUNT: Range = (0, 10_000_000)  # of tokens or words, as the run file allows

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from multihead.build.loaded import Json, Loaded
 from multihead.build.opening import WEIGHTS
-from multihead.data.disk import make_directory, name_file_in_errors
-from multihead.models import Model, ModelConfig, manifest, several
+from multihead.io import manifest
+from multihead.io.files import make_directory, name_file_in_errors
+from multihead.io.weights import write_json, write_tensors
+from multihead.models import Model, ModelConfig, several
 from multihead.models.crf import Chain
 from multihead.models.families import (
     ARCHITECTURE,
@@ -27,7 +29,6 @@ from multihead.models.families import (
     readout_options,
     shape_of,
 )
-from multihead.models.files import write_json, write_tensors
 from multihead.models.hollow import Hollow
 
 

@@ -96,7 +96,7 @@ def stops(found: Mapping[str, list[Finding]]) -> bool:
 def set_up_or_refused(run: RunFile) -> dict[str, list[Finding]]:
     """By task: what training itself would refuse before its first step, or would not read as it is."""
     from multihead.data.check import Finding
-    from multihead.models.hub import PREFIX
+    from multihead.io.hub import PREFIX
     from multihead.train.given import read_all
     from multihead.train.setup import set_up
 
@@ -167,7 +167,7 @@ def otherwise_in_raw_text(name: str, task: Ner, rows: Callable[[], Iterable[Valu
 def missing(run: RunFile) -> list[Finding]:
     """Models to start from that are not there; those on the hub are not asked for."""
     from multihead.data.check import Finding
-    from multihead.models.hub import PREFIX
+    from multihead.io.hub import PREFIX
 
     named = run.from_.values() if isinstance(run.from_, dict) else [run.from_ or PREFIX]
     fix = f"name a directory or hub:owner/name, or begin anew: multihead init {run.task} --scratch"

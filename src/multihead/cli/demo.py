@@ -84,7 +84,7 @@ def draw(loaded: Loaded, file: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from multihead.data.disk import write_bytes
+    from multihead.io.files import write_bytes
     from multihead.watch import watch
 
     with watch(loaded.model) as seen:

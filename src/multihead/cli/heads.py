@@ -70,8 +70,8 @@ def show(
     from rich.console import Console
 
     from multihead.build import load
-    from multihead.data.disk import write_bytes
     from multihead.heads.picture import picture
+    from multihead.io.files import write_bytes
     from multihead.report.attention_map import draw_png, show_map
     from multihead.report.attention_page import attention_page
 
@@ -313,7 +313,7 @@ def text_of(given: str) -> str:
     """The text itself, or where to read it."""
     import sys
 
-    from multihead.data.disk import read_text
+    from multihead.io.files import read_text
 
     if given == "-":
         return sys.stdin.read().strip()

@@ -17,7 +17,7 @@ import typer
 
 from multihead.cli.rows import SETTINGS, named_of, roles_of, writing_as
 from multihead.cli.verb import DEVICE, PRECISION, verb
-from multihead.data.pipes import GzipStream, is_pipe, is_stdin, to_regular_file
+from multihead.io.pipes import GzipStream, is_pipe, is_stdin, to_regular_file
 
 if TYPE_CHECKING:
     from multihead.models import Model

@@ -75,7 +75,7 @@ def run_training(run: RunFile, *, fresh: bool = False, json: bool = False) -> in
     """Train with a live line, score, report; the exit code."""
     from rich.console import Console
 
-    from multihead.data.disk import write_bytes
+    from multihead.io.files import write_bytes
     from multihead.report.console import show
     from multihead.report.of_run import collector_of, facts_of, together
     from multihead.report.page import page

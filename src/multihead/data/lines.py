@@ -16,8 +16,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from multihead.data.disk import LFS
-from multihead.data.pipes import is_stdin, to_regular_file
+from multihead.io.files import LFS
+from multihead.io.pipes import is_stdin, to_regular_file
 
 LONGEST_LINE = 1 << 26  # bytes; a file without line ends must not fill the memory
 HEAD = 1 << 16

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from multihead.data.columns import FILLED, pick
-from multihead.data.pipes import to_regular_file
 from multihead.data.record import Found, Options, Reject, Row
 from multihead.data.settled import rows_of
+from multihead.io.pipes import to_regular_file
 
 ROWS = 1024
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from multihead.data.disk import read_bytes
+from multihead.io.files import read_bytes
 
 UNKNOWN, CONTROL, USER, BYTE = 2, 3, 4, 6  # kinds of pieces; 1 is an ordinary one
 LONGEST_PIECE = 512  # characters; sentencepiece makes them up to 16 long

@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from multihead.data.disk import NO_ROOM, add_path, make_directory, sha256, sync
-from multihead.data.pipes import to_regular_file
-from multihead.data.seal import checksum
+from multihead.io.files import NO_ROOM, add_path, make_directory, sha256, sync
+from multihead.io.pipes import to_regular_file
+from multihead.io.seal import checksum
 
 VERSION = 4
 MANIFEST = "manifest.json"

@@ -14,13 +14,13 @@ import tokenizers
 
 from multihead.data import vocabularies
 from multihead.data.chat import Messages, marked, render
-from multihead.data.disk import parse_json, read_bytes, read_json, read_text, write_bytes, write_json
 from multihead.data.foreign import calm, readable, vet
 from multihead.data.guarded import GuardedEncoding, GuardedTokenizer, needs_guard
 from multihead.data.learn import learn
 from multihead.data.pieces import read_pieces, tokenizer_of
 from multihead.data.tokenizer_config import read_tokenizer_config
-from multihead.data.typed import check_value
+from multihead.io.files import parse_json, read_bytes, read_json, read_text, write_bytes, write_json
+from multihead.io.type_checks import check_value
 
 FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from multihead.data.disk import read_json
-from multihead.data.typed import Range, check_value
+from multihead.io.files import read_json
+from multihead.io.type_checks import Range, check_value
 
 Json = dict[str, Any]
 NAMES = ("pad", "bos", "eos", "cls", "sep", "mask", "unk")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, NamedTuple, get_type_hints
 
-from multihead.data.typed import ABOVE_0, Range, check_value
+from multihead.io.type_checks import ABOVE_0, Range, check_value
 
 # The same limits as the run file's [decode] has (run/writing.py): a test compares the two.
 RANGES: dict[str, Range] = {

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from multihead.build import Loaded, layout
-from multihead.data.disk import parse_json, read_bytes, sha256, write_bytes
 from multihead.heads.cut import Cut, configs, filled, plan_from
+from multihead.io.files import parse_json, read_bytes, sha256, write_bytes
+from multihead.io.manifest import MANIFEST
+from multihead.io.weights import read_safetensors, write_tensors
 from multihead.models.config import LEFT
-from multihead.models.files import read_safetensors, write_tensors
-from multihead.models.manifest import MANIFEST
 
 FOLDER = "parent"
 WEIGHTS, HEADER, SLICES = "model.safetensors", "header", "removed.safetensors"

@@ -17,8 +17,8 @@ from multihead.heads.feed import texts
 from multihead.heads.fold import Moments
 from multihead.heads.judge import Example, evaluated, examples, loss_of, named_score, points, work
 from multihead.heads.keepsake import keep
+from multihead.io.hub import resolve
 from multihead.models import Model
-from multihead.models.hub import resolve
 from multihead.tasks import Task, Values
 from multihead.watch import attentions, numbers
 

@@ -6,52 +6,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, get_type_hints
 
-from multihead.data.typed import Range, check_value
+from multihead.io.config_ranges import RANGES, SCALING_RANGES
+from multihead.io.type_checks import check_value
 
-COUNT = 2**31 - 1
-# The least and the most that a number may be. Types alone would let a config ask for more memory than there is before
-# any tensor is looked at; no product of these that becomes the size of a tensor is beyond 64 bits.
-RANGES: dict[str, Range] = {
-    "vocab": (1, COUNT),
-    "max_length": (1, 2**24),
-    "token_types": (0, 2**20),
-    "pad": (-1, COUNT),  # -1: some files write it for none
-    "embed_scale": (-1e6, 1e6),
-    "image": (1, 2**16),
-    "patch": (1, 2**12),
-    "channels": (1, 2**12),
-    "mels": (1, 2**12),
-    "dim": (1, 2**24),
-    "layers": (0, 10_000),
-    "heads": (1, 2**16),
-    "kv_heads": (1, 2**16),
-    "key_dim": (1, 2**20),
-    "value_dim": (1, 2**20),
-    "inner": (1, COUNT),
-    "norm_eps": (0.0, 1.0),
-    "scale": (-1e6, 1e6),
-    "window": (1, COUNT),
-    "kept": (0, 2**16),
-    "cross_kept": (0, 2**16),
-    "widths": (1, 2**20),
-    "cross_widths": (1, 2**20),
-    "inners": (1, COUNT),
-    "position_offset": (0, COUNT),
-    "rotary_theta": (2.0, 1e12),
-    "relative_buckets": (4, 2**20),
-    "relative_farthest": (3, COUNT),
-    "memory_dim": (1, 2**24),
-}
-# Of `rotary_scaling`, by its keys.
-SCALING_RANGES: dict[str, Range] = {
-    "factor": (1e-3, 1e6),
-    "low": (1e-3, 1e6),
-    "high": (1e-3, 1e6),
-    "fast": (1e-3, 1e6),
-    "slow": (1e-3, 1e6),
-    "gain": (1e-3, 1e3),
-    "original": (1, 2**24),
-}
 LEFT = ("kept", "cross_kept", "widths", "cross_widths", "inners")  # fields that say what pruning left
 
 

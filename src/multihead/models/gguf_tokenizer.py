@@ -22,8 +22,8 @@ from tokenizers import (
 from multihead.data.foreign import calm
 from multihead.data.pieces import BPE, CONTROL, USER, Pieces, tokenizer_of
 from multihead.data.tokenizer import Tokenizer
-from multihead.data.typed import read_value
 from multihead.data.vocabularies import add_template
+from multihead.io.type_checks import read_value
 
 # How text is cut before merging, by GGUF's names; the patterns are those of the models' own tokenizer.json.
 DIGITS_1 = (

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from multihead.io.weights import read_safetensors
 from multihead.models.families import own_config, own_plan, pour
-from multihead.models.files import read_safetensors
 from multihead.models.readouts import Model
 
 READOUTS = "readouts.safetensors"

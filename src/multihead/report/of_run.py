@@ -15,8 +15,8 @@ from typing import Any, cast
 import numpy as np
 
 from multihead.build.opening import WEIGHTS
-from multihead.data.disk import sha256
 from multihead.heads import Profile, stats
+from multihead.io.files import sha256
 from multihead.models import Encoder
 from multihead.models.several import READOUTS
 from multihead.report.facts import Confusion, Curve, Digest, Facts, Heads, Lengths, Mistake, Mistakes, Sample, Span

@@ -12,7 +12,7 @@ from multihead.run.file import RunFile
 from multihead.run.keys import HOME, Data
 
 FILES = ("train", "valid", "test", "unlabelled")
-HUB = "hub:"  # as in models/hub.py, which this package cannot import
+HUB = "hub:"  # as in io/hub.py, which this package cannot import
 PATH = re.compile(rf"from|(.+\.)?data\.({'|'.join(FILES)}|teacher)")
 
 

@@ -16,17 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from multihead.data.disk import (
-    make_directory,
-    name_file_in_errors,
-    read_own_json,
-    remove_tree,
-    sha256,
-    sync,
-    write_json,
-)
-from multihead.data.seal import check_digests, seal, unseal
-from multihead.models.files import read_safetensors, write_tensors
+from multihead.io.files import make_directory, name_file_in_errors, read_own_json, remove_tree, sha256, sync, write_json
+from multihead.io.seal import check_digests, seal, unseal
+from multihead.io.weights import read_safetensors, write_tensors
 
 MANIFEST, STATE = "manifest.json", "state.json"
 FILES = (STATE, "model.safetensors")  # that every checkpoint has

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from multihead.data.disk import make_directory, name_file_in_errors
+from multihead.io.files import make_directory, name_file_in_errors
 from multihead.train.loop import Step
 
 

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from multihead.data import store
 from multihead.data.check import raise_rejected
 from multihead.data.corpus import Corpus
-from multihead.data.disk import read_own_json, write_json
 from multihead.data.epochs import Epochs
 from multihead.data.lengths import Lengths
 from multihead.data.read import Reading
-from multihead.data.seal import seal, unseal
 from multihead.data.sides import kept_together
 from multihead.data.split import VALID, drawn, is_valid, last_of
+from multihead.io.files import read_own_json, write_json
+from multihead.io.seal import seal, unseal
 from multihead.tasks import Task, Values, Window
 from multihead.tasks.task import WHOLE
 from multihead.train.loop import Order, Plan

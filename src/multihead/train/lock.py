@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from multihead.data.disk import name_file_in_errors, open_own
+from multihead.io.files import name_file_in_errors, open_own
 
 
 @contextmanager

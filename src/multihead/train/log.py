@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from multihead.data.disk import add_path, name_file_in_errors, open_own, write_bytes
+from multihead.io.files import add_path, name_file_in_errors, open_own, write_bytes
 from multihead.scores import plain
 
 

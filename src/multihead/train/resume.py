@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from multihead.data import store
-from multihead.data.disk import remove_tree
+from multihead.io.files import remove_tree
 from multihead.run import RunFile, difference, pin_paths, read, write
 from multihead.train.checkpoints import Kept, opened, steps
 

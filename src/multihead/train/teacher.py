@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from multihead.build import load
 from multihead.data import store
-from multihead.data.disk import sha256
-from multihead.models.hub import resolve
-from multihead.models.manifest import MANIFEST
+from multihead.io.files import sha256
+from multihead.io.hub import resolve
+from multihead.io.manifest import MANIFEST
 from multihead.tasks import Task, Values, Window
 from multihead.tasks.predict import AHEAD, encoded, read
 from multihead.train.events import lasting

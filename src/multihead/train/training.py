@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from multihead.build import Loaded, save, trunk_of
-from multihead.data.disk import make_directory, name_file_in_errors, remove_tree, write_bytes, write_json
+from multihead.io.files import make_directory, name_file_in_errors, remove_tree, write_bytes, write_json
 from multihead.machine import memory
 from multihead.machine.cpu_sharing import share_cpus
 from multihead.machine.threads import processors

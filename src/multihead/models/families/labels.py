@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from multihead.data.typed import show
+from multihead.io.type_checks import show
 from multihead.models.families.table import Json
 from multihead.models.readouts import Classes, Model
 

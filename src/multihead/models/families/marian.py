@@ -1,6 +1,6 @@
 """Marian (Junczys-Dowmunt et al. 2018), the OPUS translators: BART without learned positions and embedding norm."""
 
-from multihead.data.typed import read_value
+from multihead.io.type_checks import read_value
 from multihead.models.families.bart import SHARED, WRITE, fields, layers
 from multihead.models.families.table import EMBED_SCALE, Family, Json, Key, Readout, read_count
 

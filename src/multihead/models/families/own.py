@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 from torch import nn
 
-from multihead.data.typed import check_value, read_value, show
-from multihead.models.config import RANGES, ModelConfig, field_types
+from multihead.io.config_ranges import RANGES
+from multihead.io.type_checks import check_value, read_value, show
+from multihead.models.config import ModelConfig, field_types
 from multihead.models.crf import Chain
 from multihead.models.families.table import Json, Part, Readout, Shape
 from multihead.models.families.weights import Plan, shape_of

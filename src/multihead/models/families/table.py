@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from multihead.data.typed import describe, read_value, show
-from multihead.models.config import COUNT, RANGES, ModelConfig, field_types
+from multihead.io.config_ranges import COUNT, RANGES
+from multihead.io.type_checks import describe, read_value, show
+from multihead.models.config import ModelConfig, field_types
 from multihead.models.readouts import Classes, Vocabulary
 
 Json = dict[str, Any]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from multihead.data.seal import seal, unseal
+from multihead.io.seal import seal, unseal
 
 
 def test_a_record_comes_back_from_a_file() -> None:

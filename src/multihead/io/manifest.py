@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from multihead.data.disk import read_json, sha256, write_json
-from multihead.data.seal import check_digests, seal, unseal
+from multihead.io.files import read_json, sha256, write_json
+from multihead.io.seal import check_digests, seal, unseal
 
 MANIFEST = "multihead.json"
 TYPES: dict[str, tuple[type, ...]] = {

@@ -11,7 +11,8 @@ from tests.flips import changed, flip_every_bit, flips, try_reading
 
 from multihead.build import create, load, save
 from multihead.data.tokenizer import Tokenizer
-from multihead.models import ModelConfig, manifest
+from multihead.io import manifest
+from multihead.models import ModelConfig
 
 
 @pytest.fixture

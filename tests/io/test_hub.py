@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from multihead.models.hub import resolve
+from multihead.io.hub import resolve
 
 hub = pytest.importorskip("huggingface_hub", reason="pip install multihead[hub]")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -106,7 +106,7 @@ def test_no_network_is_told_at_once(cache: Path, nobody: list[object]) -> None:
 
 def test_an_empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a child with the real library and an empty home, so that nothing is patched."""
-    code = "from multihead.models.hub import resolve\ntry: resolve('hub:owner/name')\nexcept ValueError as e: print(e)"
+    code = "from multihead.io.hub import resolve\ntry: resolve('hub:owner/name')\nexcept ValueError as e: print(e)"
     environment = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PATH": "", "PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("hub:owner/name: HF_HUB_OFFLINE is set")

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from multihead.data.disk import size_of
 from multihead.data.tokenizer import Tokenizer
-from multihead.data.typed import Range, read_value
-from multihead.models.config import COUNT, RANGES, SCALING_RANGES
+from multihead.io.config_ranges import COUNT, RANGES, SCALING_RANGES
+from multihead.io.files import size_of
+from multihead.io.type_checks import Range, read_value
 from multihead.models.gguf_tokenizer import tokenizer_from
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}

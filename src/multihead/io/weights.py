@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from multihead.data.disk import JSON_LIMIT, MIB, aside, parse_json, read_json, sha256, size_of, write_json
+from multihead.io.files import JSON_LIMIT, MIB, aside, parse_json, read_json, sha256, size_of, write_json
 
 __all__ = ["read_config", "read_tensors", "sha256", "write_json", "write_tensors"]
 

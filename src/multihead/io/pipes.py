@@ -16,7 +16,7 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from multihead.data.disk import NO_ROOM
+from multihead.io.files import NO_ROOM
 
 log = logging.getLogger(__name__)
 STDIN = ("-", "/dev/stdin")

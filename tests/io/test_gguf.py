@@ -14,7 +14,7 @@ import torch
 from multihead.build import load
 from multihead.data.tokenizer import Tokenizer
 from multihead.decode import greedy
-from multihead.models.gguf import Gguf
+from multihead.io.gguf import Gguf
 
 gguf = pytest.importorskip("gguf", reason="pip install multihead[gguf]")
 torch.set_num_threads(1)
@@ -250,7 +250,7 @@ from pathlib import Path
 from multihead.build import load
 from multihead.data.tokenizer import Tokenizer
 from multihead.decode import greedy
-from multihead.models.gguf import Gguf
+from multihead.io.gguf import Gguf
 path = Path({str(path)!r})
 good = path.read_bytes()
 for bit in random.Random(1).sample(range(8 * 3000), 400):

@@ -17,8 +17,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from multihead.data import disk
-from multihead.models.files import read_config, read_tensors, sha256, write_json, write_tensors
+from multihead.io import files
+from multihead.io.weights import read_config, read_tensors, sha256, write_json, write_tensors
 
 torch.set_num_threads(1)
 TENSORS = {
@@ -308,7 +308,7 @@ def test_weights_are_mapped_not_read(tmp_path: Path) -> None:
     code = f"""
 import resource
 from pathlib import Path
-from multihead.models.files import read_tensors
+from multihead.io.weights import read_tensors
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 tensors = read_tensors(Path({str(tmp_path)!r}))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, tensors["w"].numel())
@@ -352,7 +352,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
     write_json(tmp_path / "config.json", {"old": 1})
     with pytest.raises(ValueError, match=r"config\.json: .*no NaN"):
         write_json(tmp_path / "config.json", {"eps": float("nan")})
-    monkeypatch.setattr(disk, "sync", lambda path: 1 / 0)
+    monkeypatch.setattr(files, "sync", lambda path: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         write_json(tmp_path / "config.json", {"new": 1})
     assert json.loads((tmp_path / "config.json").read_text()) == {"old": 1}
@@ -361,7 +361,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
 
 def test_disk_too_full_before_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_tensors(tmp_path / M, TENSORS)
-    monkeypatch.setattr(disk.shutil, "disk_usage", lambda path: disk.shutil._ntuple_diskusage(100, 90, 10))
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda path: files.shutil._ntuple_diskusage(100, 90, 10))
     with pytest.raises(ValueError, match=r"model\.safetensors: no room .* bytes needed, 10 free .*; free some space"):
         write_tensors(tmp_path / M, {"w": torch.zeros(99)})
     monkeypatch.undo()
@@ -379,7 +379,7 @@ def test_disk_full_while_writing(tmp_path: Path, naive: bool) -> None:
     code = f"""
 import resource, signal, torch
 from pathlib import Path
-from multihead.models.files import write_tensors
+from multihead.io.weights import write_tensors
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
 path, tensors = Path({str(path)!r}), {{"w": torch.zeros(1 << 20)}}
@@ -406,7 +406,7 @@ def test_no_flipped_bit_kills(tmp_path: Path, name: str) -> None:
     code = f"""
 import random
 from pathlib import Path
-from multihead.models.files import read_tensors
+from multihead.io.weights import read_tensors
 path = Path({str(tmp_path / name)!r})
 good = path.read_bytes()
 bits = random.Random(1).sample(range(8 * len(good)), min(1500, 8 * len(good)))

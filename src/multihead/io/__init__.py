@@ -1,0 +1,1 @@
+"""File access: bounded reads, atomic writes, weights, GGUF, the hub, manifests."""
