@@ -10,9 +10,9 @@ import torch
 
 import multihead as mh
 from multihead.build import Loaded, save
-from multihead.data.tokenizer import Tokenizer
 from multihead.models import Classes, Encoder, LanguageModel, Model, ModelConfig
 from multihead.models.families import own_config
+from multihead.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parents[1]
 TEXTS = ["Angela Merkel visited Beijing.", "Rome", "Angela visited Rome."]

@@ -481,10 +481,10 @@ def test_every_changed_key_is_seen() -> None:
 
 def test_the_rooms_agree() -> None:
     """run is a leaf and repeats names of other rooms; here they are compared."""
-    from multihead.data.learn import KINDS
     from multihead.data.tags import SCHEMES
     from multihead.models import ModelConfig
     from multihead.tasks import TASKS
+    from multihead.text.training import KINDS
 
     def choices(table: type[Section], name: str) -> set[str]:
         return set(get_args(table.model_fields[name].annotation))

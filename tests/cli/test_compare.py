@@ -14,10 +14,10 @@ import multihead as mh
 from multihead.build import Loaded, save
 from multihead.cli.compare import compare
 from multihead.cli.rows import reading_of, scored
-from multihead.data.tokenizer import Tokenizer
 from multihead.models import Decoder, Encoder, Model, ModelConfig, Vocabulary
 from multihead.models.families import own_config
 from multihead.tasks.predict import evaluate
+from multihead.text.tokenizer import Tokenizer
 
 WORDS = [f"w{i}" for i in range(12)]
 PAIRS = [(f"w{i} w{i + 1}", f"w{i + (i % 3)} w{i}", int(i % 3 > 0)) for i in range(9)]

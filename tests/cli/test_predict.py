@@ -20,11 +20,11 @@ from multihead.build import Loaded, load, save
 from multihead.cli.predict import Pipe, Source, inputs, of_rows, table
 from multihead.cli.rows import writing_as
 from multihead.data.notation import TagNotation
-from multihead.data.tokenizer import Tokenizer
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.models.families import own_config
 from multihead.tasks import Translate
 from multihead.tasks.predict import AHEAD
+from multihead.text.tokenizer import Tokenizer
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
 WORDS = ["a", "lovely", "fine", "film", "poor", "and", "cold", "很好"]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from multihead.data.learn import KINDS
 from multihead.data.learnt import learnt
-from multihead.data.tokenizer import Tokenizer
+from multihead.text.tokenizer import Tokenizer
+from multihead.text.training import KINDS
 
 TEXTS = ["the cat sat on the mat", "a dog runs over the green hill", "猫坐在垫子上", "</s> is no end"] * 5
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from multihead.build import Loaded
-from multihead.data.tokenizer import Tokenizer
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig
 from multihead.models.families import own_config
+from multihead.text.tokenizer import Tokenizer
 
 LETTERS = "abcdefghijkl"
 P = 16  # positions

@@ -14,7 +14,6 @@ import torch
 import multihead as mh
 from multihead.build import Loaded
 from multihead.cli.rows import rows_of
-from multihead.data.tokenizer import Tokenizer
 from multihead.heads import Budget, prune, rank, stats
 from multihead.heads.judge import evaluated, examples, work
 from multihead.heads.pruning import halves
@@ -22,6 +21,7 @@ from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, M
 from multihead.models.families import own_config
 from multihead.scores import Interval
 from multihead.tasks.conversation import give_template, with_signs
+from multihead.text.tokenizer import Tokenizer
 from multihead.watch import ablate, numbers
 
 LETTERS = "abcdefghijkl"

@@ -15,7 +15,6 @@ from rich.console import Console
 
 from multihead import recipes
 from multihead.build import Loaded, load
-from multihead.data.tokenizer import Tokenizer
 from multihead.heads import picture as pictures
 from multihead.heads.cut import cut, cut_of
 from multihead.heads.feed import Feed, run
@@ -24,6 +23,7 @@ from multihead.models import LanguageModel, ModelConfig
 from multihead.models.families import own_config
 from multihead.report.attention_map import draw_png, pooled, short, show_map
 from multihead.report.attention_page import attention_page, packed
+from multihead.text.tokenizer import Tokenizer
 from multihead.watch import watch
 
 

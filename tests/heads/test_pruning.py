@@ -17,7 +17,6 @@ import multihead as mh
 from multihead.attention.multihead import merge
 from multihead.build import create
 from multihead.data.split import is_valid
-from multihead.data.tokenizer import Tokenizer
 from multihead.heads import Budget, padded, prune, recovery, undo
 from multihead.heads.choose import Point, Search, caution, chosen
 from multihead.heads.cut import Cut
@@ -26,6 +25,7 @@ from multihead.heads.moments import moments
 from multihead.heads.pruning import halves
 from multihead.models import ModelConfig
 from multihead.scores import Difference, Interval, Score
+from multihead.text.tokenizer import Tokenizer
 from multihead.watch import numbers
 
 

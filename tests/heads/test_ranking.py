@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from multihead.data.tokenizer import Tokenizer
 from multihead.heads import rank
 from multihead.heads.gates import Gates, no_weights
 from multihead.heads.judge import at_stake, evaluated, examples, loss_of, named_score, wary, work
@@ -16,6 +15,7 @@ from multihead.heads.passes import Passes
 from multihead.models import Classes, Encoder, EncoderDecoder, Model, ModelConfig
 from multihead.scores import Difference, Interval, Likelihood, Pearson, Summaries
 from multihead.tasks import TASKS
+from multihead.text.tokenizer import Tokenizer
 from multihead.watch import ablate
 
 SMALL = ModelConfig(vocab=37, dim=24, layers=3, heads=4, max_length=64, dropout=0.0)

@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from multihead.build import load
-from multihead.data.tokenizer import Tokenizer
 from multihead.decode import greedy
 from multihead.io.gguf import Gguf
+from multihead.text.gguf import tokenizer_from
+from multihead.text.tokenizer import Tokenizer
 
 gguf = pytest.importorskip("gguf", reason="pip install multihead[gguf]")
 torch.set_num_threads(1)
@@ -156,7 +157,7 @@ def test_logits_equal_transformers_and_the_order_of_columns_matters(tmp_path: Pa
 
 def test_tokenizer(tmp_path: Path) -> None:
     write(tmp_path / "m.gguf", made())
-    ours = Gguf(tmp_path / "m.gguf").tokenizer
+    ours = tokenizer_from(tmp_path / "m.gguf", Gguf(tmp_path / "m.gguf").fields)
     assert ours.tokens(ours.encode("ab ab").ids) == ["<s>", "ab", "Ġab"]
     assert ours.special == {"bos": 1, "eos": 2}
     assert ours.decode(ours.encode("ab ab").ids) == "ab ab"
@@ -231,7 +232,7 @@ def test_broken_files_are_told_by_name(tmp_path: Path, case: str) -> None:
     def opened() -> None:
         found = Gguf(path)
         assert found.tensors
-        assert found.tokenizer
+        assert tokenizer_from(found.path, found.fields)
 
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         opened()
@@ -248,9 +249,10 @@ def test_no_flipped_bit_kills(tmp_path: Path) -> None:
 import random
 from pathlib import Path
 from multihead.build import load
-from multihead.data.tokenizer import Tokenizer
+from multihead.text.tokenizer import Tokenizer
 from multihead.decode import greedy
 from multihead.io.gguf import Gguf
+from multihead.text.gguf import tokenizer_from
 path = Path({str(path)!r})
 good = path.read_bytes()
 for bit in random.Random(1).sample(range(8 * 3000), 400):
@@ -260,7 +262,7 @@ for bit in random.Random(1).sample(range(8 * 3000), 400):
     path.write_bytes(raw)
     try:
         found = Gguf(path)
-        found.tensors, found.tokenizer
+        found.tensors, tokenizer_from(found.path, found.fields)
     except ValueError as error:
         print("told")
 """
@@ -289,7 +291,9 @@ def test_smollm2_says_paris(smollm2: Path) -> None:
     """The oracle: transformers' Llama with weights that gguf's own reader gives, put in order as llama.cpp says."""
     transformers = pytest.importorskip("transformers")
     found = Gguf(smollm2)
-    prompt = torch.tensor([found.tokenizer.encode("The capital of France is", special=False).ids])
+    prompt = torch.tensor(
+        [tokenizer_from(found.path, found.fields).encode("The capital of France is", special=False).ids]
+    )
 
     def written(state: dict[str, torch.Tensor]) -> list[int]:
         model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**found.config)).eval()
@@ -313,14 +317,14 @@ def test_smollm2_says_paris(smollm2: Path) -> None:
     ours = written(found.tensors)
     assert len(ours) == 50
     assert ours == written(reference)
-    assert found.tokenizer.decode(ours).startswith(" Paris")
+    assert tokenizer_from(found.path, found.fields).decode(ours).startswith(" Paris")
     assert greedy(load(smollm2).model, prompt, limit=50) == [ours], "and so does our own model"
 
 
 @pytest.mark.slow
 def test_smollm2_tokenizer_equals_transformers(smollm2: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    ours = Gguf(smollm2).tokenizer
+    ours = tokenizer_from(smollm2, Gguf(smollm2).fields)
     theirs = transformers.AutoTokenizer.from_pretrained(smollm2.parent, gguf_file=smollm2.name)
     texts = [
         "Hello 1234 北京大学 é\u00a0x\u2028 👩‍👩‍👧\n\n  tabs\t!",

@@ -10,9 +10,9 @@ import torch
 from tests.flips import changed, flip_every_bit, flips, try_reading
 
 from multihead.build import create, load, save
-from multihead.data.tokenizer import Tokenizer
 from multihead.io import manifest
 from multihead.models import ModelConfig
+from multihead.text.tokenizer import Tokenizer
 
 
 @pytest.fixture

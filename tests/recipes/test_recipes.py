@@ -9,11 +9,11 @@ import pytest
 
 from multihead.build import create, save
 from multihead.data.split import folded
-from multihead.data.tokenizer import Tokenizer
 from multihead.models import ModelConfig
 from multihead.recipes import bundled, recipe, run_file, shakespeare
 from multihead.recipes.benchmarks import reuters, sst2_more
 from multihead.run import read
+from multihead.text.tokenizer import Tokenizer
 from multihead.train.given import data_of
 
 RECIPES = {  # rows of train, valid (0: held out of train by hash) and test

@@ -16,12 +16,12 @@ pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
 from multihead.build import Loaded
-from multihead.data.tokenizer import Tokenizer
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig
 from multihead.models.families import own_config
 from multihead.serve import Limits, ModelServer, serving
 from multihead.tasks import TASKS
 from multihead.tasks.conversation import give_template
+from multihead.text.tokenizer import Tokenizer
 from multihead.train.examples import Text
 from multihead.train.loop import Plan, fit
 from multihead.train.optimizer import adamw

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from multihead.data.read import records
-from multihead.data.tokenizer import Tokenizer
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.tasks.answer import Answer
 from multihead.tasks.predict import predictions
+from multihead.text.tokenizer import Tokenizer
 from multihead.train.examples import Side, encoded
 
 CONTEXT = "The tower was built in 1889 by Gustave Eiffel ."

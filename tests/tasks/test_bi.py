@@ -11,7 +11,6 @@ import torch
 
 import multihead as mh
 from multihead.build import Loaded, save
-from multihead.data.tokenizer import Tokenizer
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.models.families import own_config
 from multihead.scores import Spearman
@@ -19,6 +18,7 @@ from multihead.tasks import TASKS
 from multihead.tasks.bi import Bi, Compared, RetrievalScorer, positive_of, unit
 from multihead.tasks.match import Match
 from multihead.tasks.predict import evaluate, predictions
+from multihead.text.tokenizer import Tokenizer
 from multihead.train.loop import Plan, fit
 from multihead.train.optimizer import adamw
 

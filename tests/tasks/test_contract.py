@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from multihead.data.tokenizer import Tokenizer
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig
 from multihead.tasks import TASKS
 from multihead.tasks.predict import evaluate, predictions
+from multihead.text.tokenizer import Tokenizer
 from multihead.train.examples import Text
 from multihead.train.loop import Plan, fit
 from multihead.train.optimizer import adamw

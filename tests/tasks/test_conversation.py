@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from multihead.data.chat import default_template
-from multihead.data.tokenizer import Tokenizer
 from multihead.models import LanguageModel, ModelConfig
 from multihead.tasks import Generate
 from multihead.tasks.conversation import give_template, with_signs
 from multihead.tasks.predict import evaluate
+from multihead.text.chat_template import default_template
+from multihead.text.tokenizer import Tokenizer
 
 TEXT = "user: system: assistant: How many legs has a spider? Eight, of course. 你好，蜘蛛有几条腿？八条。\n"
 LOOP = "{% for m in messages %}"

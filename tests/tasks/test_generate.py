@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from multihead.data.chat import default_template
-from multihead.data.tokenizer import Tokenizer
 from multihead.models import LanguageModel, ModelConfig
 from multihead.tasks import Generate
 from multihead.tasks.predict import evaluate, predictions
+from multihead.text.chat_template import default_template
+from multihead.text.tokenizer import Tokenizer
 
 TEXT = "To be, or not to be: that is the question.\n生存还是毁灭，这是一个问题。🙂\n" * 3
 CHAT = (

@@ -6,10 +6,10 @@ import random
 import time
 from itertools import accumulate
 
-from multihead.data.tokenizer import Encoding
 from multihead.data.windows import windows
 from multihead.tasks.task import parts_of
 from multihead.tasks.translate import ENDS, Translate, _ends
+from multihead.text.tokenizer import Encoding
 
 TOKENS = 100_000  # when all of them were looked through for each window, a minute
 HANG = 20  # seconds

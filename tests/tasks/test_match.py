@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from multihead.data.tokenizer import Tokenizer
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.tasks.match import Match
 from multihead.tasks.predict import predictions
 from multihead.tasks.similarity import SimilarityScorer
+from multihead.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.train(["some words"], "wordpiece", 40)
 

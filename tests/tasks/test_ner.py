@@ -18,7 +18,6 @@ import multihead as mh
 from multihead.build import create, save, with_readout
 from multihead.data.notation import TagNotation
 from multihead.data.read import records
-from multihead.data.tokenizer import Tokenizer
 from multihead.heads.judge import examples, score, spoken, work
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.models.crf import Chain, surprise
@@ -27,6 +26,7 @@ from multihead.tasks import Batch, Ner
 from multihead.tasks.ner import TagScorer
 from multihead.tasks.predict import evaluate, predictions, read
 from multihead.tasks.words import neighbours, stretches
+from multihead.text.tokenizer import Tokenizer
 from multihead.train.loop import Plan, fit
 from multihead.train.optimizer import adamw
 from multihead.train.training import Training

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from multihead.data.tokenizer import Tokenizer
 from multihead.models import Classes, Decoder, Encoder, Model, ModelConfig, Vocabulary
 from multihead.tasks import Classify, Generate, Mask
 from multihead.tasks.predict import evaluate
+from multihead.text.tokenizer import Tokenizer
 
 
 @pytest.mark.parametrize("kind", [Classify, Generate, Mask])

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from multihead.data.tokenizer import Tokenizer
 from multihead.decode import Hypothesis
 from multihead.models import EncoderDecoder, ModelConfig
 from multihead.tasks import IGNORE, Summarize, Translate
@@ -15,6 +14,7 @@ from multihead.tasks.predict import predictions
 from multihead.tasks.summarize import SummaryScorer, sentence
 from multihead.tasks.translate import Written, combined, joined
 from multihead.tasks.words import WORDS
+from multihead.text.tokenizer import Tokenizer
 from multihead.train.scratch import with_vocabulary
 
 LINES = ["the cat sat.", "a dog ran!", "狗跑了。", "they met in Rome?"]

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from multihead.build import create, save
-from multihead.data.tokenizer import Tokenizer
 from multihead.models import ModelConfig
 from multihead.run import read
+from multihead.text.tokenizer import Tokenizer
 from multihead.train import rows
 from multihead.train.training import Training
 

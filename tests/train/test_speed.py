@@ -7,10 +7,10 @@ import sys
 import pytest
 import torch
 
-from multihead.data.tokenizer import Tokenizer
 from multihead.machine.precision import MATMUL, Finding, called, measure
 from multihead.models import Classes, Encoder, EncoderDecoder, Model, ModelConfig
 from multihead.tasks import Classify
+from multihead.text.tokenizer import Tokenizer
 from multihead.train import checkpoints
 from multihead.train.loop import Plan, Step, fit
 from multihead.train.optimizer import adamw

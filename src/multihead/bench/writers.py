@@ -16,9 +16,9 @@ from torch import Tensor
 
 from multihead.bench.peers import OURS
 from multihead.build import load
-from multihead.data.tokenizer import Tokenizer
 from multihead.decode import Decoding, decode, greedy
 from multihead.models import EncoderDecoder, Model
+from multihead.text.tokenizer import Tokenizer
 
 THEIRS, CT2, CT2_INT8 = "transformers", "CTranslate2", "CTranslate2 int8"
 SOURCES, LINES = 32, 64  # random ones; of a text

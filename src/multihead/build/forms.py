@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from multihead.build.loaded import Json, Loaded
-from multihead.data.tokenizer import Tokenizer
 from multihead.models import Decoder, Encoder, EncoderDecoder, Model, ModelConfig, TokenStem, Vocabulary
 from multihead.models.families import (
     FAMILIES,
@@ -24,6 +23,7 @@ from multihead.models.families import (
     shape_of,
 )
 from multihead.models.hollow import Hollow
+from multihead.text.tokenizer import Tokenizer
 
 
 def create(

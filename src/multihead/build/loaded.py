@@ -18,7 +18,6 @@ from multihead.data.columns import strings
 from multihead.data.record import Options
 from multihead.data.settled import settled
 from multihead.data.tags import Survey, scheme_of
-from multihead.data.tokenizer import Tokenizer
 from multihead.io.manifest import MANIFEST
 from multihead.machine.cpu_sharing import share_cpus
 from multihead.machine.device import device_of
@@ -30,6 +29,7 @@ from multihead.tasks.bi import Embed
 from multihead.tasks.generate import Generate
 from multihead.tasks.predict import evaluate, predictions
 from multihead.tasks.ready import check_borders, longest, natural, usage, vocabulary_of
+from multihead.text.tokenizer import Tokenizer
 from multihead.watch import Seen, ablate, is_watched, watch
 from multihead.watch.address import Address, attentions
 

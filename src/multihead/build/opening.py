@@ -14,7 +14,6 @@ from multihead.build.forms import architecture_of, family_of, join
 from multihead.build.loaded import Json, Loaded
 from multihead.build.pooling import Pooling, read_pooling
 from multihead.build.task_options import check_options
-from multihead.data.tokenizer import Tokenizer
 from multihead.io import manifest
 from multihead.io.files import read_json
 from multihead.io.gguf import Gguf
@@ -37,6 +36,8 @@ from multihead.models.finite import first_not_finite
 from multihead.tasks import TASKS
 from multihead.tasks.bi import Embed
 from multihead.tasks.ready import DECODING, UNKNOWN
+from multihead.text.gguf import tokenizer_from
+from multihead.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -176,7 +177,7 @@ def _load_gguf(path: Path, architecture: str | None, tokenizer: bool, dtype: tor
     return Loaded(
         model,
         config,
-        file.tokenizer if tokenizer else None,
+        tokenizer_from(path, file.fields) if tokenizer else None,
         generation=generation,
         generation_file=str(path),
         kept=kept,

@@ -14,10 +14,10 @@ from typing import Any
 import tokenizers
 
 from multihead.data import store
-from multihead.data.foreign import calm
-from multihead.data.tokenizer import Tokenizer
 from multihead.io.files import make_directory, read_own_json, write_json
 from multihead.io.seal import seal, unseal
+from multihead.text.safety import calm
+from multihead.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 
 from multihead.build import Loaded
-from multihead.data.tokenizer import Encoding, Tokenizer
 from multihead.heads.feed import Feed, longest, rectangle, run, target_tokens
 from multihead.heads.profile import ROLLED, rolled, stats
 from multihead.models import EncoderDecoder
 from multihead.tasks import Batch, Window
 from multihead.tasks.classify import Classify
 from multihead.tasks.words import laid_out, word_of
+from multihead.text.tokenizer import Encoding, Tokenizer
 from multihead.watch import Input, watch
 
 WHOLE = 256  # words: up to here every weight is kept

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from multihead.attention import Attended
 from multihead.build import Loaded
-from multihead.data.tokenizer import Tokenizer
 from multihead.heads.alike import groups
 from multihead.heads.feed import Feed, run
 from multihead.heads.naming import named
 from multihead.tasks import Batch, Values
+from multihead.text.tokenizer import Tokenizer
 from multihead.watch import watch
 from multihead.watch.statistics import one_line
 

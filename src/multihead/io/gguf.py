@@ -18,11 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from multihead.data.tokenizer import Tokenizer
 from multihead.io.config_ranges import COUNT, RANGES, SCALING_RANGES
 from multihead.io.files import size_of
 from multihead.io.type_checks import Range, read_value
-from multihead.models.gguf_tokenizer import tokenizer_from
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
@@ -68,10 +66,6 @@ class Gguf:
                 f"{', '.join(ARCHITECTURES)}; fetch the model as safetensors"
             )
         self.config = self._config()
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        return tokenizer_from(self.path, self.fields)
 
     @cached_property
     def sizes(self) -> dict[str, list[int]]:

@@ -10,9 +10,9 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
-from multihead.data.chat import SIGNS, Messages, answers, default_template, marked
-from multihead.data.tokenizer import Tokenizer
 from multihead.tasks.task import EmptyInput, Window
+from multihead.text.chat_template import SIGNS, Messages, answers, default_template, marked
+from multihead.text.tokenizer import Tokenizer
 
 CONFIG = "tokenizer_config.json"
 NEW = len(SIGNS)  # tokens that `with_signs` adds

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from multihead.data.columns import strings
 from multihead.data.notation import BIO, TagNotation, are_bio, choose_notation
 from multihead.data.tags import Survey
-from multihead.data.tokenizer import Tokenizer
 from multihead.data.windows import owned, windows
 from multihead.models import Classes, Encoder, Model, TokenStem
 from multihead.models.crf import Chain, surprise
@@ -58,6 +57,7 @@ from multihead.tasks.words import (
     word_of,
     written,
 )
+from multihead.text.tokenizer import Tokenizer
 
 
 class Ner(Task):

@@ -12,7 +12,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.data.tokenizer import Tokenizer
+from multihead.text.tokenizer import Tokenizer
 
 Ids = NDArray[Any]
 MASKED, RANDOM = 0.8, 0.1  # of the hidden tokens: shown as the mask, as any token; the rest as they are (BERT)

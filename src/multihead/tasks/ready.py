@@ -6,11 +6,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from multihead.data.tokenizer import Tokenizer
 from multihead.decode.settings import RANGES, check_settings
 from multihead.io.type_checks import Range, check_value
 from multihead.models import Decoder, Encoder, EncoderDecoder, Model, TokenStem, Vocabulary
 from multihead.tasks.spec import SPECS
+from multihead.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 

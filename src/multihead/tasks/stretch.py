@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.data.tokenizer import Tokenizer
 from multihead.tasks.task import Values, frame
+from multihead.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

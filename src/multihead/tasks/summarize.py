@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from multihead.data.tokenizer import Encoding
 from multihead.scores import Likelihood, Score, Summaries
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import Prediction, Scorer, Values, Window, parts_of
 from multihead.tasks.translate import Translate, first_targets, plain, references
+from multihead.text.tokenizer import Encoding
 
 SENTENCE = re.compile(r".*?(?:[.!?](?=\s|$)|[。！？]|\n|$)", re.DOTALL)
 

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from multihead.data.columns import fault_of
-from multihead.data.tokenizer import Encoding, Tokenizer
 from multihead.data.windows import windows
 from multihead.models import Model
 from multihead.scores import Score, Table
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import Body, TaskSpec
+from multihead.text.tokenizer import Encoding, Tokenizer
 
 IGNORE = -100  # a label that does not count
 WHOLE = ("label", "span", "ends", "cut")  # fields of the whole window: stacked in a batch, where others are padded

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from tokenizers.decoders import WordPiece
 from torch import Tensor
 
-from multihead.data.tokenizer import Encoding
 from multihead.decode import Decoding, Hypothesis, alignment, decode
 from multihead.models import EncoderDecoder, Model, Vocabulary
 from multihead.scores import Likelihood, Score, Translations
@@ -36,6 +35,7 @@ from multihead.tasks.task import (
 )
 from multihead.tasks.vocabulary import vocabulary_loss, vocabulary_nats
 from multihead.tasks.words import HAN
+from multihead.text.tokenizer import Encoding
 
 SIGNS = f"[{HAN}\u3000-\u303f\uff00-\uffef]"
 APART = re.compile(f"(?<={SIGNS}) (?={SIGNS})")

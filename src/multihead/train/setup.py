@@ -14,8 +14,6 @@ from itertools import islice
 import torch
 
 from multihead.build import Loaded, load, reading, with_readout
-from multihead.data.learn import NoText
-from multihead.data.unspelt import unspelt
 from multihead.machine.device import device_of
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, Vocabulary
 from multihead.models.families import FAMILIES, own_config
@@ -24,6 +22,8 @@ from multihead.tasks import Task, Values
 from multihead.tasks.conversation import give_template
 from multihead.tasks.ready import BODIES, borders, longest
 from multihead.tasks.similarity import number
+from multihead.text.coverage import unspelt
+from multihead.text.training import NoText
 from multihead.train.frozen import limit
 from multihead.train.given import Read, read_all
 from multihead.train.scratch import scratch, texts_of, with_vocabulary

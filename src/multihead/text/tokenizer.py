@@ -12,20 +12,20 @@ from typing import Any
 
 import tokenizers
 
-from multihead.data import vocabularies
-from multihead.data.chat import Messages, marked, render
-from multihead.data.foreign import calm, readable, vet
-from multihead.data.guarded import GuardedEncoding, GuardedTokenizer, needs_guard
-from multihead.data.learn import learn
-from multihead.data.pieces import read_pieces, tokenizer_of
-from multihead.data.tokenizer_config import read_tokenizer_config
 from multihead.io.files import parse_json, read_bytes, read_json, read_text, write_bytes, write_json
 from multihead.io.type_checks import check_value
+from multihead.text import legacy_formats
+from multihead.text.chat_template import Messages, marked, render
+from multihead.text.guarded_tokenizer import GuardedEncoding, GuardedTokenizer, needs_guard
+from multihead.text.safety import calm, readable, vet
+from multihead.text.sentencepiece import read_pieces, tokenizer_of
+from multihead.text.tokenizer_config import read_tokenizer_config
+from multihead.text.training import learn
 
 FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "chat_template.jinja", "vocab.txt", "vocab.json", "merges.txt", "source.spm", "target.spm",
-    *vocabularies.PIECES,
+    *legacy_formats.PIECES,
 )  # fmt: skip
 
 
@@ -109,7 +109,7 @@ class Tokenizer:
         if "eos" not in self.special or any(self.encode("a", "b").special):
             return self
         inner = tokenizers.Tokenizer.from_str(self.inner.to_str())
-        vocabularies.add_ends(inner, self.named)
+        legacy_formats.add_ends(inner, self.named)
         kept = {name: content for name, content in self.files.items() if name == "chat_template.jinja"}
         return Tokenizer(inner, self.named, template=self.template, template_file=self.template_file, files=kept)
 
@@ -267,31 +267,31 @@ def load(directory: Path) -> Tokenizer:
         raise ValueError(f"{directory}: no such directory; give the directory that holds the tokenizer's files")
     files = {name: read_bytes(directory / name) for name in FILES if (directory / name).exists()}
     config = read_tokenizer_config(directory)
-    family = vocabularies.family_of(directory, config)
+    family = legacy_formats.family_of(directory, config)
     if "source.spm" in files and "tokenizer.json" not in files:
         return _two(directory, config, files)
-    piece = next((name for name in vocabularies.PIECES if name in files), None)
+    piece = next((name for name in legacy_formats.PIECES if name in files), None)
     if "tokenizer.json" in files:
         inner = _whole(directory / "tokenizer.json", files["tokenizer.json"])
     elif piece is not None:
         with calm(str(directory / piece)):
-            inner = vocabularies.from_pieces(directory / piece, config, family)
+            inner = legacy_formats.from_pieces(directory / piece, config, family)
     elif "vocab.txt" in files:
-        inner, family = vocabularies.wordpiece(directory / "vocab.txt", config), family or "bert"
+        inner, family = legacy_formats.wordpiece(directory / "vocab.txt", config), family or "bert"
     elif "vocab.json" in files and "merges.txt" in files:
         with calm(str(directory / "vocab.json")):
-            inner = vocabularies.byte_bpe(directory, config, family)
+            inner = legacy_formats.byte_bpe(directory, config, family)
     else:
         raise ValueError(
             f"{directory}: no tokenizer; it needs tokenizer.json, "
-            f"a SentencePiece model ({', '.join(vocabularies.PIECES)}), "
+            f"a SentencePiece model ({', '.join(legacy_formats.PIECES)}), "
             "vocab.txt, or vocab.json with merges.txt"
         )
-    named = vocabularies.named_tokens(directory, config, family)
+    named = legacy_formats.named_tokens(directory, config, family)
     if "tokenizer.json" not in files:
-        vocabularies.add_tokens(directory, inner, config, named)
+        legacy_formats.add_tokens(directory, inner, config, named)
     if inner.post_processor is None or (family == "llama" and "add_bos_token" in config):
-        vocabularies.add_template(inner, config, family, named, f"{directory / 'tokenizer_config.json'}: ")
+        legacy_formats.add_template(inner, config, family, named, f"{directory / 'tokenizer_config.json'}: ")
     template, origin = _template(directory, config)
     return Tokenizer(inner, named, template=template, template_file=origin, files=files)
 
@@ -308,7 +308,7 @@ def _whole(path: Path, raw: bytes) -> tokenizers.Tokenizer:
 
 def _two(directory: Path, config: dict[str, Any], files: dict[str, bytes]) -> Tokenizer:
     """Marian: two SentencePiece models, whose pieces vocab.json numbers (and target_vocab.json, if any)."""
-    named = vocabularies.named_tokens(directory, config, "marian")
+    named = legacy_formats.named_tokens(directory, config, "marian")
     second = directory / "target_vocab.json"
     outers = [
         read_json(directory / "vocab.json"),
@@ -327,7 +327,7 @@ def _two(directory: Path, config: dict[str, Any], files: dict[str, bytes]) -> To
             inner = tokenizer_of(source)
             codes = [token for token in outer if token.startswith(">>") and token.endswith("<<")]
             inner.add_tokens([tokenizers.AddedToken(token, normalized=False) for token in codes])
-            vocabularies.add_template(inner, config, "marian", named, f"{directory / name}: ")
+            legacy_formats.add_template(inner, config, "marian", named, f"{directory / name}: ")
         made.append(Tokenizer(inner, named, files=files, outer=outer, target=made[0] if made else None))
     return made[1]
 

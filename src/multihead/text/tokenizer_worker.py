@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
-from multihead.data.worker import serve
+from multihead.text.worker import serve
 
 _SOURCE = [""]  # tokenizer.json of the one that is run
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from multihead.data.guarded import needs_guard
-from multihead.data.tokenizer import Tokenizer
+from multihead.text.guarded_tokenizer import needs_guard
+from multihead.text.tokenizer import Tokenizer
 
 
 def write(folder: Path, **changes: Any) -> Path:
@@ -86,7 +86,7 @@ HOSTILE: dict[str, dict[str, Any]] = MODULE.HOSTILE
 ATTACK = """
 import resource, sys, time
 from pathlib import Path
-from multihead.data.tokenizer import Tokenizer
+from multihead.text.tokenizer import Tokenizer
 folder, size = Path(sys.argv[1]), int(sys.argv[2])
 longest = 0.0
 def attempt(work):

@@ -20,7 +20,7 @@ from tokenizers import (
     trainers,
 )
 
-from multihead.data.vocabularies import BERT, ROBERTA
+from multihead.text.legacy_formats import BERT, ROBERTA
 
 log = logging.getLogger(__name__)
 TELL = 2.0  # seconds between words about what was read

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from multihead.data.chat import render
-from multihead.data.tokenizer import Tokenizer
 from multihead.tasks.conversation import spoken
+from multihead.text.chat_template import render
+from multihead.text.tokenizer import Tokenizer
 
 SPEC = importlib.util.spec_from_file_location("hostile_templates", Path(__file__).parent / "hostile_templates.py")
 MODULE = importlib.util.module_from_spec(SPEC)

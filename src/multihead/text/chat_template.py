@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from multihead.data.worker import LimitedWorker, LimitError
+from multihead.text.worker import LimitedWorker, LimitError
 
 SECONDS = 2.5  # of computing for one text; public templates take a thousandth
 SIGNS = ("<|system|>", "<|user|>", "<|assistant|>")  # of the roles, in `default_template`
 Messages = Sequence[Mapping[str, Any]]
-_RENDERER = LimitedWorker("multihead.data.template_worker")
+_RENDERER = LimitedWorker("multihead.text.template_worker")
 
 
 def render(template: str, messages: Messages, **values: Any) -> str:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from multihead.data.guarded import iterate_parts, probe_pattern
+from multihead.text.guarded_tokenizer import iterate_parts, probe_pattern
 
 LONGEST_PATTERN = 2_000  # the longest public one has about 400 characters
 MOST_STEPS = 512  # Replace steps of a normaliser; public ones have up to about 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from multihead.data.tokenizer import Tokenizer
+from multihead.text.tokenizer import Tokenizer
 
 ROWS, CHARACTERS = 1_000, 1 << 19  # that are looked at, which takes a part of a second
 

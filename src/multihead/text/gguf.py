@@ -19,11 +19,11 @@ from tokenizers import (
     Tokenizer as Inner,
 )
 
-from multihead.data.foreign import calm
-from multihead.data.pieces import BPE, CONTROL, USER, Pieces, tokenizer_of
-from multihead.data.tokenizer import Tokenizer
-from multihead.data.vocabularies import add_template
 from multihead.io.type_checks import read_value
+from multihead.text.legacy_formats import add_template
+from multihead.text.safety import calm
+from multihead.text.sentencepiece import BPE, CONTROL, USER, Pieces, tokenizer_of
+from multihead.text.tokenizer import Tokenizer
 
 # How text is cut before merging, by GGUF's names; the patterns are those of the models' own tokenizer.json.
 DIGITS_1 = (

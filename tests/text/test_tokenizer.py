@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from multihead.data.foreign import nested
-from multihead.data.pieces import Pieces, merges_of
-from multihead.data.tokenizer import Encoding, Tokenizer
+from multihead.text.safety import nested
+from multihead.text.sentencepiece import Pieces, merges_of
+from multihead.text.tokenizer import Encoding, Tokenizer
 
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.",

@@ -12,7 +12,7 @@ from jinja2 import Template, TemplateError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from multihead.data.worker import serve
+from multihead.text.worker import serve
 
 LONGEST = 4_000_000  # characters
 

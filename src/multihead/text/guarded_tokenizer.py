@@ -12,7 +12,7 @@ from typing import Any
 
 import tokenizers
 
-from multihead.data.worker import LimitedWorker, LimitError
+from multihead.text.worker import LimitedWorker, LimitError
 
 MOST_STEPS = 32  # of one section that runs here
 GROWTH = 16  # times as many bytes; " " as "▁" has 3, ByteLevel 2
@@ -112,7 +112,7 @@ class GuardedTokenizer:
 
     def __init__(self, inner: tokenizers.Tokenizer) -> None:
         self._inner, self._loaded = inner, False
-        self._worker = LimitedWorker("multihead.data.tokenizer_worker")
+        self._worker = LimitedWorker("multihead.text.tokenizer_worker")
 
     def encode_batch(
         self, texts: Sequence[str | tuple[str, str]], special: bool, control: bool
@@ -139,7 +139,7 @@ class GuardedTokenizer:
             ) from None
 
 
-_PROBE = LimitedWorker("multihead.data.tokenizer_worker")
+_PROBE = LimitedWorker("multihead.text.tokenizer_worker")
 
 
 def probe_pattern(pattern: str) -> str:

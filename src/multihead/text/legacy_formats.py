@@ -8,9 +8,9 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from multihead.data.pieces import read_pieces, tokenizer_of
-from multihead.data.tokenizer_config import FLAGS, NAMES, read_added_tokens, read_special_tokens, token_text
 from multihead.io.files import read_json, read_text
+from multihead.text.sentencepiece import read_pieces, tokenizer_of
+from multihead.text.tokenizer_config import FLAGS, NAMES, read_added_tokens, read_special_tokens, token_text
 
 PIECES = ("spiece.model", "tokenizer.model", "sentencepiece.bpe.model")
 # What the families call their special tokens when no file says it.

@@ -1,0 +1,1 @@
+"""Text to tokens: tokenizers, their training and file formats, chat templates."""
