@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import multihead as mh
 from multihead.build import Loaded, create, join, load, reading, save, with_readout
-from multihead.data.read import records
+from multihead.data.readers.read import records
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig
 from multihead.models.families import own_config
 from multihead.text.tokenizer import Tokenizer

@@ -481,7 +481,7 @@ def test_every_changed_key_is_seen() -> None:
 
 def test_the_rooms_agree() -> None:
     """run is a leaf and repeats names of other rooms; here they are compared."""
-    from multihead.data.tags import SCHEMES
+    from multihead.data.readers.tag_schemes import SCHEMES
     from multihead.models import ModelConfig
     from multihead.tasks import TASKS
     from multihead.text.training import KINDS

@@ -19,7 +19,7 @@ from pyarrow import parquet
 from multihead.build import Loaded, load, save
 from multihead.cli.predict import Pipe, Source, inputs, of_rows, table
 from multihead.cli.rows import writing_as
-from multihead.data.notation import TagNotation
+from multihead.data.readers.notation import TagNotation
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.models.families import own_config
 from multihead.tasks import Translate

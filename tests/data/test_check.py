@@ -11,8 +11,8 @@ import pytest
 from multihead.data import passages
 from multihead.data.check import Finding, check
 from multihead.data.passages import Passages
-from multihead.data.read import records
-from multihead.data.record import Record
+from multihead.data.readers.read import records
+from multihead.data.readers.record import Record
 
 
 def side(name: str, *rows: dict[str, Any]) -> list[Record]:

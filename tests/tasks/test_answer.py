@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from multihead.data.read import records
+from multihead.data.readers.read import records
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.tasks.answer import Answer
 from multihead.tasks.predict import predictions

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import multihead as mh
 from multihead.build import create, save, with_readout
-from multihead.data.notation import TagNotation
-from multihead.data.read import records
+from multihead.data.readers.notation import TagNotation
+from multihead.data.readers.read import records
 from multihead.heads.judge import examples, score, spoken, work
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.models.crf import Chain, surprise

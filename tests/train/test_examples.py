@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from multihead.data.read import records
+from multihead.data.readers.read import records
 from multihead.train.examples import Side
 
 

@@ -13,7 +13,7 @@ from multihead.bench.drawn import Batch, Rows, ours, trainer, tuned
 from multihead.bench.peers import OURS
 from multihead.bench.training import Race
 from multihead.build import load, with_readout
-from multihead.data.read import records
+from multihead.data.readers.read import records
 from multihead.models import Encoder
 from multihead.tasks import IGNORE, Window
 from multihead.tasks.ner import Ner

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from multihead.build.pooling import Pooling
-from multihead.data.columns import strings
-from multihead.data.record import Options
-from multihead.data.settled import settled
-from multihead.data.tags import Survey, scheme_of
+from multihead.data.readers.columns import strings
+from multihead.data.readers.normalize import settled
+from multihead.data.readers.record import Options
+from multihead.data.readers.tag_schemes import Survey, scheme_of
 from multihead.io.manifest import MANIFEST
 from multihead.machine.cpu_sharing import share_cpus
 from multihead.machine.device import device_of

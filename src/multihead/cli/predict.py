@@ -192,7 +192,7 @@ class Source:
     @staticmethod
     def _checked(path: Path, encoding: str) -> int:
         """The size in bytes of what is no binary data; an empty file has no inputs, and that is no fault."""
-        from multihead.data.lines import head_of
+        from multihead.data.readers.lines import head_of
 
         file = to_regular_file(path)
         if not file.exists() or file.is_dir() or file.stat().st_size:
@@ -201,7 +201,7 @@ class Source:
 
     def __iter__(self) -> Iterator[bytes]:
         """Only \\n ends a line. Of a line that is too long, so much is given that this can be seen."""
-        from multihead.data.lines import BROKEN_GZIP, LONGEST_LINE, opened
+        from multihead.data.readers.lines import BROKEN_GZIP, LONGEST_LINE, opened
 
         if self.interactive:
             yield from (line for line in prompted() if line.strip())
@@ -252,7 +252,7 @@ class Pipe:
 
     def _take(self) -> bool:
         """Read what is there; False: nothing will come any more."""
-        from multihead.data.lines import BROKEN_GZIP
+        from multihead.data.readers.lines import BROKEN_GZIP
 
         more = os.read(self.number, CHUNK)
         while more and not self.begun and len(more) < MARK and (rest := os.read(self.number, CHUNK)):
@@ -273,7 +273,7 @@ class Pipe:
 
     def _begin(self, head: bytes) -> None:
         """See what the first bytes are, as of a file: packed data is unpacked, other binary data refused."""
-        from multihead.data.lines import check_head
+        from multihead.data.readers.lines import check_head
 
         self.begun = True
         if head.startswith(GZIP):
@@ -306,8 +306,8 @@ def columns_of(task: Task, columns: list[str]) -> tuple[dict[str, str], dict[str
 def of_rows(path: Path, task: Task, settings: dict[str, str]) -> bool:
     """Does a file hold something else than an input a line: words with an empty line after each sentence, as taggers
     are given, or one JSON text?"""
-    from multihead.data.detect import detect
-    from multihead.data.record import Options
+    from multihead.data.readers.detect import detect
+    from multihead.data.readers.record import Options
 
     json = path.name.removesuffix(".gz").endswith(".json")
     if not task.spec.tags_words and not json:
@@ -319,9 +319,9 @@ def of_rows(path: Path, task: Task, settings: dict[str, str]) -> bool:
 def roles_in(path: Path, task: Task, named: dict[str, str], settings: dict[str, str]) -> dict[str, str] | None:
     """What a table's columns are called; None: the format says it. For a tagger, those with lists of words if there are
     some, else those with text. A table that only reads with the columns of the training data is read with them."""
-    from multihead.data.detect import detect
-    from multihead.data.read import records
-    from multihead.data.record import Options
+    from multihead.data.readers.detect import detect
+    from multihead.data.readers.read import records
+    from multihead.data.readers.record import Options
 
     if (settings.get("format") or detect(path, Options(encoding=settings.get("encoding", "utf-8")))) in KNOWING:
         return None
@@ -347,9 +347,9 @@ def roles_in(path: Path, task: Task, named: dict[str, str], settings: dict[str, 
 
 def table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str]) -> Iterator[Values]:
     """Rows of a table by its columns; one that cannot be used is answered in its place."""
-    from multihead.data.delimited import HEADER
-    from multihead.data.read import records
-    from multihead.data.record import Record, Reject, Repair
+    from multihead.data.readers.csv import HEADER
+    from multihead.data.readers.read import records
+    from multihead.data.readers.record import Record, Reject, Repair
     from multihead.tasks.predict import Refused
     from multihead.tasks.task import EmptyInput
 
@@ -371,7 +371,7 @@ def table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str
 
 def survey_tags(path: Path, task: Task, settings: dict[str, str]) -> None:
     """Let a tagger answer in the notation of the tags that a file has, if it has some."""
-    from multihead.data.read import LISTS, records
+    from multihead.data.readers.read import LISTS, records
     from multihead.tasks.ner import Ner
 
     if not isinstance(task, Ner):
@@ -388,8 +388,8 @@ def survey_tags(path: Path, task: Task, settings: dict[str, str]) -> None:
 def inputs(source: Source, task: Task, named: dict[str, str], settings: dict[str, str]) -> Iterator[Values]:
     """A line that is a JSON object is taken as one, and any line of a .jsonl file is JSON; any other is the text.
     Answer n is that of line n: an empty one is answered with an error too."""
-    from multihead.data.columns import missing
-    from multihead.data.lines import LONGEST_LINE, likely, wide
+    from multihead.data.readers.columns import missing
+    from multihead.data.readers.lines import LONGEST_LINE, likely, wide
     from multihead.tasks.predict import Refused
     from multihead.tasks.task import EmptyInput
 
@@ -431,7 +431,7 @@ class Unreadable(ValueError):
 
 
 def given(text: str, json: bool) -> Any:
-    from multihead.data.jsons import parse
+    from multihead.data.readers.json import parse
 
     if not json and not OBJECT.match(text):
         return text

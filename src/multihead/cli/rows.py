@@ -13,7 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from multihead.build import Loaded
-    from multihead.data.read import Reading
+    from multihead.data.readers.read import Reading
     from multihead.tasks import Task, Values
 
 
@@ -49,8 +49,8 @@ def writing_as(task: Task, given: list[str]) -> list[str]:
 
 def reading_of(task: Task, data: Path, columns: list[str]) -> Reading:
     """The rows of files by the task's columns; SQuAD and CoNLL files know theirs."""
-    from multihead.data.read import has_column, records
-    from multihead.data.tags import SCHEMES
+    from multihead.data.readers.read import has_column, records
+    from multihead.data.readers.tag_schemes import SCHEMES
 
     files = [data, *(Path(column) for column in columns if "=" not in column)]
     known = (*SETTINGS, "scheme") if task.spec.tags_words else SETTINGS
@@ -87,7 +87,7 @@ def roles_of(
     task: Task, files: list[Path], wanted: Sequence[str], named: dict[str, str], settings: dict[str, str]
 ) -> dict[str, str]:
     """What the wanted columns are called in files: as is said, as in the training data if they are there, as usual."""
-    from multihead.data.read import records
+    from multihead.data.readers.read import records
 
     usual = {role: named.get(role, role) for role in wanted}
     trained = usual | {role: name for role, name in task.options.get("columns", {}).items() if role in usual} | named
@@ -100,7 +100,7 @@ def roles_of(
 
 def rows_of(loaded: Loaded, data: Path, columns: list[str] | None, limit: int | None, gold: bool) -> Iterator[Values]:
     """Rows of a file, as many as wanted; gold: with the answers that the model's task learns from."""
-    from multihead.data.read import records
+    from multihead.data.readers.read import records
     from multihead.tasks import SPECS
 
     if gold or any("=" not in column for column in columns or []):  # a source and its target, as two files

@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multihead.data.passages import Passages
-from multihead.data.read import Reading
-from multihead.data.record import Ledger, Record
+from multihead.data.readers.read import Reading
+from multihead.data.readers.record import Ledger, Record
 from multihead.data.sides import Side, survey, text_of
 from multihead.data.split import folded
 from multihead.tasks.spec import SPECS

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multihead.data.passages import Passages
-from multihead.data.record import Record
+from multihead.data.readers.record import Record
+from multihead.data.readers.tag_schemes import cut
 from multihead.data.split import folded, is_valid
-from multihead.data.tags import cut
 from multihead.tasks.spec import SPECS
 
 TOGETHER = (("tokens",), ("source",), ("context",), ("text",), ("text_a", "text_b"), ("conversation",))

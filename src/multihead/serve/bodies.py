@@ -12,8 +12,8 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from multihead.data.jsons import Refused as RefusedJson
-from multihead.data.jsons import parse
+from multihead.data.readers.json import Refused as RefusedJson
+from multihead.data.readers.json import parse
 from multihead.serve.limits import Limits, RequestError
 from multihead.tasks import Task, Values
 from multihead.tasks.predict import Refused

@@ -19,9 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from multihead.data.columns import strings
-from multihead.data.notation import BIO, TagNotation, are_bio, choose_notation
-from multihead.data.tags import Survey
+from multihead.data.readers.columns import strings
+from multihead.data.readers.notation import BIO, TagNotation, are_bio, choose_notation
+from multihead.data.readers.tag_schemes import Survey
 from multihead.data.windows import owned, windows
 from multihead.models import Classes, Encoder, Model, TokenStem
 from multihead.models.crf import Chain, surprise

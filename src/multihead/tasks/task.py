@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from multihead.data.columns import fault_of
+from multihead.data.readers.columns import fault_of
 from multihead.data.windows import windows
 from multihead.models import Model
 from multihead.scores import Score, Table

@@ -17,7 +17,7 @@ from multihead.data.check import raise_rejected
 from multihead.data.corpus import Corpus
 from multihead.data.epochs import Epochs
 from multihead.data.lengths import Lengths
-from multihead.data.read import Reading
+from multihead.data.readers.read import Reading
 from multihead.data.sides import kept_together
 from multihead.data.split import VALID, drawn, is_valid, last_of
 from multihead.io.files import read_own_json, write_json

@@ -9,10 +9,10 @@ from itertools import takewhile
 from typing import Any
 
 from multihead.data.check import raise_rejected
-from multihead.data.notation import BIO
 from multihead.data.passages import glanced
-from multihead.data.read import Reading, has_column, records
-from multihead.data.record import Found, Record, Row
+from multihead.data.readers.notation import BIO
+from multihead.data.readers.read import Reading, has_column, records
+from multihead.data.readers.record import Found, Record, Row
 from multihead.data.sides import text_of
 from multihead.run import RunFile
 from multihead.tasks import TASKS, Task, Values

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from multihead.data.columns import FILLED, pick
-from multihead.data.record import Found, Options, Reject, Row
-from multihead.data.settled import rows_of
+from multihead.data.readers.columns import FILLED, pick
+from multihead.data.readers.normalize import rows_of
+from multihead.data.readers.record import Found, Options, Reject, Row
 from multihead.io.pipes import to_regular_file
 
 ROWS = 1024

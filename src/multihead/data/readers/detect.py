@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from multihead.data.lines import head_of
-from multihead.data.plain import looks_at_labelled
-from multihead.data.record import Options
-from multihead.data.tags import is_span_tag
+from multihead.data.readers.lines import head_of
+from multihead.data.readers.record import Options
+from multihead.data.readers.tag_schemes import is_span_tag
+from multihead.data.readers.text import looks_at_labelled
 
 ENDINGS = {
     "jsonl": "jsonl", "ndjson": "jsonl", "parquet": "parquet", "csv": "csv", "conll": "conll", "conllu": "conll",

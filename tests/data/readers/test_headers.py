@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from multihead.data.read import records
+from multihead.data.readers.read import records
 
 LABELLED = ("text", "label")
 ROWS = {

@@ -31,20 +31,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from multihead.data.columns import strings
-from multihead.data.conll import conll
-from multihead.data.conversations import conversations, converses
-from multihead.data.delimited import delimited
-from multihead.data.detect import detect
-from multihead.data.documents import document
-from multihead.data.jsons import array, jsonl
-from multihead.data.lines import head_of
-from multihead.data.notation import choose_notation
-from multihead.data.parquet import parquet
-from multihead.data.plain import label_first, labelled, pairs, parallel, plain
-from multihead.data.record import Found, Ledger, Options, Record, Reject, Row
-from multihead.data.squad import squad
-from multihead.data.tags import Survey, is_span_tag, named_scheme, scheme_of
+from multihead.data.readers.chat import conversations, converses
+from multihead.data.readers.columns import strings
+from multihead.data.readers.conll import conll
+from multihead.data.readers.csv import delimited
+from multihead.data.readers.detect import detect
+from multihead.data.readers.documents import document
+from multihead.data.readers.json import array, jsonl
+from multihead.data.readers.lines import head_of
+from multihead.data.readers.notation import choose_notation
+from multihead.data.readers.parquet import parquet
+from multihead.data.readers.record import Found, Ledger, Options, Record, Reject, Row
+from multihead.data.readers.squad import squad
+from multihead.data.readers.tag_schemes import Survey, is_span_tag, named_scheme, scheme_of
+from multihead.data.readers.text import label_first, labelled, pairs, parallel, plain
 from multihead.tasks.spec import SPECS
 
 Reader = Callable[[Path, Options, Found], Iterator[Row]]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from multihead.data.read import records
+from multihead.data.readers.read import records
 
 TEXT_LABEL = {"text": "text", "label": "label"}
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"

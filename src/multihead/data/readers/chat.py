@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from multihead.data.columns import Fault
-from multihead.data.detect import detect
-from multihead.data.jsons import array, jsonl
-from multihead.data.record import Found, Options, Record, Reject, Row
+from multihead.data.readers.columns import Fault
+from multihead.data.readers.detect import detect
+from multihead.data.readers.json import array, jsonl
+from multihead.data.readers.record import Found, Options, Record, Reject, Row
 
 ROLES = ("system", "user", "assistant")
 ANSWERS = ("response", "completion")

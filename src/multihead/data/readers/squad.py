@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from multihead.data.columns import fault_of
-from multihead.data.jsons import Refused, Stream
-from multihead.data.record import Found, Options, Record, Reject, Repair, Row
-from multihead.data.settled import misplaced
+from multihead.data.readers.columns import fault_of
+from multihead.data.readers.json import Refused, Stream
+from multihead.data.readers.normalize import misplaced
+from multihead.data.readers.record import Found, Options, Record, Reject, Repair, Row
 
 
 def squad(path: Path, options: Options, found: Found) -> Iterator[Row]:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from multihead.data.columns import FILLED, pick
-from multihead.data.headers import find_header
-from multihead.data.lines import lines
-from multihead.data.quoted import Broken, quoted_rows
-from multihead.data.record import Found, Options, Reject, Repair, Row
-from multihead.data.settled import rows_of
+from multihead.data.readers.columns import FILLED, pick
+from multihead.data.readers.csv_rows import Broken, quoted_rows
+from multihead.data.readers.headers import find_header
+from multihead.data.readers.lines import lines
+from multihead.data.readers.normalize import rows_of
+from multihead.data.readers.record import Found, Options, Reject, Repair, Row
 
 HEADER = "first row taken as the header"
 DELIMITERS = ("\t", ",", ";", "|")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from multihead.data.columns import pick
-from multihead.data.lines import lines
-from multihead.data.record import Found, Options, Record, Reject, Row
+from multihead.data.readers.columns import pick
+from multihead.data.readers.lines import lines
+from multihead.data.readers.record import Found, Options, Record, Reject, Row
 
 PIECE = 1 << 16  # characters; cut at a line's end where there is one, else before a space
 

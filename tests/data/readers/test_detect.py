@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from multihead.data.read import records
+from multihead.data.readers.read import records
 
 TEXT_LABEL = {"text": "text", "label": "label"}
 TREC = ["DESC:manner How did serfdom develop ?", "ENTY:cremat What films did he make ?", "NUM:date When was it ?"]

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from multihead.data.columns import Fault, fault_of, kind_of, strings
-from multihead.data.record import Options, Record, Reject, Repair, Row
-from multihead.data.tags import to_bio
+from multihead.data.readers.columns import Fault, fault_of, kind_of, strings
+from multihead.data.readers.record import Options, Record, Reject, Repair, Row
+from multihead.data.readers.tag_schemes import to_bio
 
 # What is put beside a row's columns on its way to a model; a user's columns with these names are not taken for it.
 RESERVED = frozenset(("file", "line", "at", "of", "shown", "belief", "notation", "raw_text"))

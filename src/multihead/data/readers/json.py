@@ -12,10 +12,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from multihead.data.columns import missing
-from multihead.data.lines import BROKEN_GZIP, lines, opened, undecodable
-from multihead.data.record import Found, Options, Reject, Row
-from multihead.data.settled import rows_of
+from multihead.data.readers.columns import missing
+from multihead.data.readers.lines import BROKEN_GZIP, lines, opened, undecodable
+from multihead.data.readers.normalize import rows_of
+from multihead.data.readers.record import Found, Options, Reject, Row
 
 LONGEST_VALUE = 1 << 28  # characters of one element of an array
 SEEN = 100  # rows that are asked for a column before it is called missing

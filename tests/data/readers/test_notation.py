@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multihead.data.notation import NOTATIONS, TagNotation, are_bio, choose_notation
-from multihead.data.tags import Survey, to_bio
+from multihead.data.readers.notation import NOTATIONS, TagNotation, are_bio, choose_notation
+from multihead.data.readers.tag_schemes import Survey, to_bio
 
 SCHEMES = {"BIIB": "BIO", "IIII": "IOB1", "BILU": "BILOU", "BIES": "BILOU", "BMES": "BMES", "BMEW": "BMES"}
 

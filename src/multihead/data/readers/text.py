@@ -7,10 +7,10 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from multihead.data.columns import fault_of, pick
-from multihead.data.headers import HEADER_WORDS
-from multihead.data.lines import count_lines, lines
-from multihead.data.record import Found, Options, Record, Reject, Row
+from multihead.data.readers.columns import fault_of, pick
+from multihead.data.readers.headers import HEADER_WORDS
+from multihead.data.readers.lines import count_lines, lines
+from multihead.data.readers.record import Found, Options, Record, Reject, Row
 
 
 def plain(path: Path, options: Options, found: Found) -> Iterator[Row]:

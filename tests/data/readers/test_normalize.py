@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from multihead.data.read import records
+from multihead.data.readers.read import records
 
 WORDS = ["Ada", "saw", "Rome"]
 TEXT = "Ada saw Rome."

@@ -13,10 +13,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from multihead.data.lines import lines
-from multihead.data.notation import choose_notation
-from multihead.data.record import Found, Options, Record, Reject, Repair, Row
-from multihead.data.tags import Survey, is_span_tag, scheme_of, to_bio
+from multihead.data.readers.lines import lines
+from multihead.data.readers.notation import choose_notation
+from multihead.data.readers.record import Found, Options, Record, Reject, Repair, Row
+from multihead.data.readers.tag_schemes import Survey, is_span_tag, scheme_of, to_bio
 
 COMMON = 0.01  # share of lines that makes a number of columns a shape of the file (UNER's train file has 3 and 5)
 SURVEYED = 1_000  # lines that choose the delimiter

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from multihead.data.tags import CLOSERS, Survey, cut, is_span_tag
+from multihead.data.readers.tag_schemes import CLOSERS, Survey, cut, is_span_tag
 
 BIO, IOB1 = "BIIB", "IIII"
 CLOSED = ("BILU", "BIES", "BMES", "BMEW")  # those that mark where an entity ends

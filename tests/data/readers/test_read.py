@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multihead.data.quoted import Broken, quoted_rows
-from multihead.data.read import Reading, records
-from multihead.data.tags import to_bio
+from multihead.data.readers.csv_rows import Broken, quoted_rows
+from multihead.data.readers.read import Reading, records
+from multihead.data.readers.tag_schemes import to_bio
 
 TEXT_LABEL = {"text": "text", "label": "label"}
 

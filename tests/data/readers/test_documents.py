@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from multihead.data import documents
-from multihead.data.read import records
+from multihead.data.readers import documents
+from multihead.data.readers.read import records
 from multihead.recipes import recipe
 from multihead.train.examples import Side
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from multihead.data.check import check
-from multihead.data.read import records
+from multihead.data.readers.read import records
 from multihead.data.sides import kept_together
 from multihead.data.split import is_valid
 

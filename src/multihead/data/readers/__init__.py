@@ -1,0 +1,1 @@
+"""Files to records: one module per format."""
