@@ -16,7 +16,7 @@ import torch
 import multihead as mh
 from multihead.attention.multihead import merge
 from multihead.build import create
-from multihead.data.split import is_valid
+from multihead.data.splits import is_valid
 from multihead.heads import Budget, padded, prune, recovery, undo
 from multihead.heads.choose import Point, Search, caution, chosen
 from multihead.heads.cut import Cut

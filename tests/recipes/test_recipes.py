@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from multihead.build import create, save
-from multihead.data.split import folded
+from multihead.data.splits import folded
 from multihead.models import ModelConfig
 from multihead.recipes import bundled, recipe, run_file, shakespeare
 from multihead.recipes.benchmarks import reuters, sst2_more

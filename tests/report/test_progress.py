@@ -101,7 +101,7 @@ def test_clock_time() -> None:
 
 def test_reading_tells_how_far_it_is() -> None:
     console = Console(file=(out := io.StringIO()), width=80, _environ={})
-    log = logging.getLogger("multihead.data.store")
+    log = logging.getLogger("multihead.data.token_cache")
     with reading(console, every=0.0):
         log.info("filling the token cache: %s rows", "1,234")
     log.info("not shown")

@@ -6,7 +6,7 @@ import random
 import time
 from itertools import accumulate
 
-from multihead.data.windows import windows
+from multihead.data.sliding_windows import windows
 from multihead.tasks.task import parts_of
 from multihead.tasks.translate import ENDS, Translate, _ends
 from multihead.text.tokenizer import Encoding

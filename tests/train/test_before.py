@@ -14,8 +14,8 @@ from rich.console import Console
 
 from multihead.cli.check import set_up_or_refused
 from multihead.cli.train import announce
-from multihead.data.check import check
 from multihead.data.readers.read import records
+from multihead.data.validation import check
 from multihead.run import read
 from multihead.scores import Score
 from multihead.tasks.match import SimilarityScorer

@@ -15,7 +15,7 @@ import typer
 from multihead.cli.verb import verb
 
 if TYPE_CHECKING:
-    from multihead.data.check import Finding
+    from multihead.data.validation import Finding
     from multihead.run import RunFile
     from multihead.tasks import Values
     from multihead.tasks.ner import Ner
@@ -43,7 +43,7 @@ def check(
     from rich.markup import escape
 
     from multihead import run
-    from multihead.data import check as checks
+    from multihead.data import validation as checks
     from multihead.recipes import run_file
     from multihead.train.given import beside_of, data_of
 
@@ -95,7 +95,7 @@ def stops(found: Mapping[str, list[Finding]]) -> bool:
 
 def set_up_or_refused(run: RunFile) -> dict[str, list[Finding]]:
     """By task: what training itself would refuse before its first step, or would not read as it is."""
-    from multihead.data.check import Finding
+    from multihead.data.validation import Finding
     from multihead.io.hub import PREFIX
     from multihead.train.given import read_all
     from multihead.train.setup import set_up
@@ -113,7 +113,7 @@ def set_up_or_refused(run: RunFile) -> dict[str, list[Finding]]:
 def first_rows(subject: Subject) -> list[Finding]:
     """Of the first rows: what the vocabulary cannot spell, those that are read in windows, those that are left out, and
     those without an answer."""
-    from multihead.data.check import Finding
+    from multihead.data.validation import Finding
     from multihead.tasks.classify import named
     from multihead.tasks.ner import Ner
     from multihead.train.examples import windows_of
@@ -148,7 +148,7 @@ def first_rows(subject: Subject) -> list[Finding]:
 
 def otherwise_in_raw_text(name: str, task: Ner, rows: Callable[[], Iterable[Values]]) -> list[Finding]:
     """Of the first rows, those that the model reads otherwise than it would read the same sentence as raw text."""
-    from multihead.data.check import Finding
+    from multihead.data.validation import Finding
 
     count, differing = 0, []
     for values in islice(rows(), LOOKED):
@@ -166,7 +166,7 @@ def otherwise_in_raw_text(name: str, task: Ner, rows: Callable[[], Iterable[Valu
 
 def missing(run: RunFile) -> list[Finding]:
     """Models to start from that are not there; those on the hub are not asked for."""
-    from multihead.data.check import Finding
+    from multihead.data.validation import Finding
     from multihead.io.hub import PREFIX
 
     named = run.from_.values() if isinstance(run.from_, dict) else [run.from_ or PREFIX]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from multihead.build import Loaded
-from multihead.data.batches import plan
+from multihead.data.batching import plan
 from multihead.models import Encoder, EncoderDecoder, Model, TokenStem, Vocabulary
 from multihead.tasks import SPECS, TASKS, Batch, Task, Values, Window
 from multihead.tasks.classify import Classify

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from multihead.data.batches import plan
+from multihead.data.batching import plan
 from multihead.heads.feed import windows_of
 from multihead.models import Model
 from multihead.scores import Difference, Interval, Metric, Score, paired

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from multihead.build import Loaded, load, save
-from multihead.data.split import is_valid
+from multihead.data.splits import is_valid
 from multihead.heads.bill import Bill, ratio, size_of
 from multihead.heads.choose import Budget, Point, Search, chosen
 from multihead.heads.cut import Cut, cut, widths_of

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from multihead.data.windows import windows
+from multihead.data.sliding_windows import windows
 from multihead.models import Model
 from multihead.scores import Answers, Score, exact_and_f1
 from multihead.tasks.sections import TaskSection

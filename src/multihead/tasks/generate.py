@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from multihead.data.batches import plan
+from multihead.data.batching import plan
 from multihead.decode import Decoding, Hypothesis, decode, stream
 from multihead.models import Decoder, Model, Vocabulary
 from multihead.scores import Likelihood, Score

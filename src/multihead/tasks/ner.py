@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from multihead.data.readers.columns import strings
 from multihead.data.readers.notation import BIO, TagNotation, are_bio, choose_notation
 from multihead.data.readers.tag_schemes import Survey
-from multihead.data.windows import owned, windows
+from multihead.data.sliding_windows import owned, windows
 from multihead.models import Classes, Encoder, Model, TokenStem
 from multihead.models.crf import Chain, surprise
 from multihead.scores import Score, Spans, Table, Tags, spans

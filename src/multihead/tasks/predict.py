@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from multihead.data.batches import plan
+from multihead.data.batching import plan
 from multihead.models import Model
 from multihead.models.packed import packed
 from multihead.models.stems import unknown_token

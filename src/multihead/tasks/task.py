@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from multihead.data.readers.columns import fault_of
-from multihead.data.windows import windows
+from multihead.data.sliding_windows import windows
 from multihead.models import Model
 from multihead.scores import Score, Table
 from multihead.tasks.sections import TaskSection

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.data import store
-from multihead.data.check import raise_rejected
-from multihead.data.corpus import Corpus
-from multihead.data.epochs import Epochs
-from multihead.data.lengths import Lengths
+from multihead.data import token_cache
 from multihead.data.readers.read import Reading
-from multihead.data.sides import kept_together
-from multihead.data.split import VALID, drawn, is_valid, last_of
+from multihead.data.row_lengths import Lengths
+from multihead.data.sampler import Epochs
+from multihead.data.split_statistics import kept_together
+from multihead.data.splits import VALID, drawn, is_valid, last_of
+from multihead.data.token_blocks import Corpus
+from multihead.data.validation import raise_rejected
 from multihead.io.files import read_own_json, write_json
 from multihead.io.seal import seal, unseal
 from multihead.tasks import Task, Values, Window
@@ -54,7 +54,7 @@ class Inputs(NamedTuple):
 class Examples:
     """Encoded windows, memory-mapped. What `Store` keeps flat gets its shape back here."""
 
-    kept: store.Store
+    kept: token_cache.Store
     shapes: dict[str, tuple[int, ...]]  # -1: as long as the window
     notes: tuple[str, ...] = ()  # rows that were left out, and why
     read: str = ""  # what was read when the cache was filled
@@ -179,7 +179,7 @@ def examples_of(
     return found[0] if weights is None else Mixed(found, weights)
 
 
-def running(task: Task, rows: Side, cache: Path, key: str) -> store.Store:
+def running(task: Task, rows: Side, cache: Path, key: str) -> token_cache.Store:
     """Documents as tokens, one after the other; small vocabularies take two bytes a token."""
     dtype = np.uint16 if len(task.tokenizer) <= 1 << 16 else np.int32
 
@@ -188,7 +188,7 @@ def running(task: Task, rows: Side, cache: Path, key: str) -> store.Store:
             yield {"tokens": task.encode(values)[0]["tokens"]}
         raise_rejected("train", rows.reading)  # as in `encoded`
 
-    return store.cached(cache, key, {"tokens": dtype}, build)
+    return token_cache.cached(cache, key, {"tokens": dtype}, build)
 
 
 def encoded(
@@ -210,7 +210,7 @@ def encoded(
     beside = cache / f"{key}.json"  # what the cache does not say of itself
     found = _read_beside(beside)
     if found is None:
-        store.discard(cache, key)  # what was left out of it, and why, is told by those who fill it
+        token_cache.discard(cache, key)  # what was left out of it, and why, is told by those who fill it
         if teachers is not None:
             log.info("the teacher is asked; what it says is kept, so a run that is stopped goes on")
     told = _looked(task, learnt(), rows.reading) if found is None else found
@@ -235,7 +235,7 @@ def encoded(
         write_json(beside, seal(told))
 
     dtypes = {name: np.dtype(dtype) for name, dtype in told["fields"].items()}
-    kept = store.cached(cache, key, dtypes, build, quiet=teachers is not None)
+    kept = token_cache.cached(cache, key, dtypes, build, quiet=teachers is not None)
     notes = [f"{count:,} rows are not used: {why}; first: {place}" for why, (count, place) in told["left"].items()]
     if told.get("cut", {}).get("rows"):
         rows_, tokens = told["cut"]["rows"], told["cut"]["tokens"]
@@ -299,7 +299,9 @@ def cache_key(
         **({} if teachers is None else {"taught": [*teachers.digests, task.trust]}),
     }
     both = dict.fromkeys((task.tokenizer, task.tokenizer.target))
-    return store.key(files, "\n".join(one.inner.to_str() + (one.template or "") for one in both).encode(), options)
+    return token_cache.key(
+        files, "\n".join(one.inner.to_str() + (one.template or "") for one in both).encode(), options
+    )
 
 
 class Side:

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from multihead.data.batches import plan
-from multihead.data.epochs import Epochs
-from multihead.data.lengths import Lengths
+from multihead.data.batching import plan
+from multihead.data.row_lengths import Lengths
+from multihead.data.sampler import Epochs
 from multihead.machine.device import seed
 from multihead.machine.precision import multiplying
 from multihead.models import Model

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from multihead.data import store
+from multihead.data import token_cache
 from multihead.io.files import remove_tree
 from multihead.run import RunFile, difference, pin_paths, read, write
 from multihead.train.checkpoints import Kept, opened, steps
@@ -79,7 +79,7 @@ def sweep_litter(out: Path) -> None:
         _sweep(folder, WRITTEN.pattern, living=True)
     _sweep(out / "model", TEMPORARY)
     if (out / "cache").is_dir() and not (out / "cache").is_symlink():
-        store.sweep(out / "cache")
+        token_cache.sweep(out / "cache")
 
 
 def _sweep(folder: Path, pattern: str, living: bool = False) -> None:

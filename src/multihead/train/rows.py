@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from multihead.data.store import give_back
+from multihead.data.token_cache import give_back
 from multihead.models import Encoder, TokenStem
 
 WORTH = 0.9  # the share of rows up to which it pays

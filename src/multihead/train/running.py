@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.data.corpus import Corpus
+from multihead.data.token_blocks import Corpus
 from multihead.train.loop import Plan
 
 AHEAD = 64  # steps

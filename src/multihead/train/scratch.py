@@ -24,7 +24,7 @@ from torch import nn
 
 from multihead.build import Loaded, create
 from multihead.build.loaded import Json
-from multihead.data.learnt import learnt
+from multihead.data.tokenizer_cache import learnt
 from multihead.machine.memory import limit
 from multihead.models import Decoder, Encoder, EncoderDecoder, Model, ModelConfig, TokenStem, Vocabulary
 from multihead.models.families import own_config

@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 
 from multihead.build import load
-from multihead.data import store
+from multihead.data import token_cache
 from multihead.io.files import sha256
 from multihead.io.hub import resolve
 from multihead.io.manifest import MANIFEST
@@ -66,11 +66,11 @@ class Teacher:
         while piece := list(islice(source, AHEAD)):
             windows = [encoded(self.task, values) for values in piece]
             key = self._key(piece, windows, precision)
-            for said in store.cached(cache, key, FIELDS, partial(self._asked, piece, windows, precision)):
+            for said in token_cache.cached(cache, key, FIELDS, partial(self._asked, piece, windows, precision)):
                 yield said["belief"].reshape(said["shape"])[..., self.order]
 
     def _key(self, piece: list[Values], windows: list[list[Window]], precision: str) -> str:
-        digest = hashlib.sha256(f"belief {store.VERSION} {self.digest} {precision}".encode())
+        digest = hashlib.sha256(f"belief {token_cache.VERSION} {self.digest} {precision}".encode())
         for values, several in zip(piece, windows, strict=True):
             plain = {name: value for name, value in values.items() if name not in ELSEWHERE}
             digest.update(json.dumps(plain, default=str).encode())
@@ -120,7 +120,7 @@ def told(answered: Iterable[tuple[Any, ...]], total: int) -> Iterator[tuple[Any,
         now = time.monotonic()
         if not pace:
             pace.append((now, 0))
-        elif now - pace[-1][0] > store.TELL:
+        elif now - pace[-1][0] > token_cache.TELL:
             pace.append((now, number))
             first, before = pace[0]
             left = lasting((now - first) / (number - before) * (total - number))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from multihead.data.check import check
 from multihead.data.readers.read import records
-from multihead.data.sides import kept_together
-from multihead.data.split import is_valid
+from multihead.data.split_statistics import kept_together
+from multihead.data.splits import is_valid
+from multihead.data.validation import check
 
 ASKED, ANSWERED = {"role": "user", "content": "你好"}, {"role": "assistant", "content": "hello"}
 GOOD = [ASKED, ANSWERED]

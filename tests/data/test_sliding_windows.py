@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multihead.data.windows import merge, owned, owners, windowed_share, windows
+from multihead.data.sliding_windows import merge, owned, owners, windowed_share, windows
 
 CUTS = st.tuples(st.integers(0, 120), st.integers(1, 20), st.integers(0, 19)).filter(lambda cut: cut[2] < cut[1])
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import tokenizers
 
-from multihead.data import store
+from multihead.data import token_cache
 from multihead.io.files import make_directory, read_own_json, write_json
 from multihead.io.seal import seal, unseal
 from multihead.text.safety import calm
@@ -33,7 +33,7 @@ def learnt(
 ) -> Tokenizer:
     """From the cache if it has it. files, settings: all that decides which texts these are."""
     made = {"kind": kind, "vocab": vocab, "lowercase": lowercase, "tokenizers": tokenizers.__version__}
-    path = cache / f"tokenizer-{store.key(files, b'', {**settings, **made})}.json"
+    path = cache / f"tokenizer-{token_cache.key(files, b'', {**settings, **made})}.json"
     try:
         if path.exists():
             return _opened(path)

@@ -27,11 +27,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.data.passages import Passages
+from multihead.data.overlap import Passages
 from multihead.data.readers.read import Reading
 from multihead.data.readers.record import Ledger, Record
-from multihead.data.sides import Side, survey, text_of
-from multihead.data.split import folded
+from multihead.data.split_statistics import Side, survey, text_of
+from multihead.data.splits import folded
 from multihead.tasks.spec import SPECS
 
 REJECTED, OVERLAP, DUPLICATES = 0.1, 0.2, 0.1

@@ -23,8 +23,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multihead.data import store
-from multihead.data.store import Damaged, cached
+from multihead.data import token_cache
+from multihead.data.token_cache import Damaged, cached
 
 FIELDS = {"tokens": np.uint16, "labels": np.int32}
 ROWS: list[dict[str, Any]] = [
@@ -34,7 +34,7 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-def same(opened: store.Store, rows: list[dict[str, Any]]) -> bool:
+def same(opened: token_cache.Store, rows: list[dict[str, Any]]) -> bool:
     return len(opened) == len(rows) and all(
         list(got[name]) == list(row[name]) for got, row in zip(opened, rows, strict=True) for name in row
     )
@@ -71,26 +71,26 @@ def test_any_rows(rows: list[list[int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = [{"tokens": row} for row in rows]
         cached(folder, "k", {"tokens": np.uint32}, lambda: iter(data))
-        assert same(store.open(folder, "k"), data)
+        assert same(token_cache.open(folder, "k"), data)
 
 
 def test_the_key_is_the_content(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     a.write_bytes(b"one")
     b.write_bytes(b"two")
-    key = store.key([a, b], b"tokenizer", {"size": 8, "lower": True})
-    assert key == store.key([a, b], b"tokenizer", {"lower": True, "size": 8})
+    key = token_cache.key([a, b], b"tokenizer", {"size": 8, "lower": True})
+    assert key == token_cache.key([a, b], b"tokenizer", {"lower": True, "size": 8})
     shutil.copy(a, tmp_path / "copy")
     os.utime(a, (1, 1))
-    assert key == store.key([tmp_path / "copy", b], b"tokenizer", {"size": 8, "lower": True})
+    assert key == token_cache.key([tmp_path / "copy", b], b"tokenizer", {"size": 8, "lower": True})
     others = [
-        store.key([b, a], b"tokenizer", {"size": 8, "lower": True}),
-        store.key([a], b"tokenizer", {"size": 8, "lower": True}),
-        store.key([a, b], b"tokenizes", {"size": 8, "lower": True}),
-        store.key([a, b], b"tokenizer", {"size": 9, "lower": True}),
+        token_cache.key([b, a], b"tokenizer", {"size": 8, "lower": True}),
+        token_cache.key([a], b"tokenizer", {"size": 8, "lower": True}),
+        token_cache.key([a, b], b"tokenizes", {"size": 8, "lower": True}),
+        token_cache.key([a, b], b"tokenizer", {"size": 9, "lower": True}),
     ]
     a.write_bytes(b"onf")
-    others.append(store.key([a, b], b"tokenizer", {"size": 8, "lower": True}))
+    others.append(token_cache.key([a, b], b"tokenizer", {"size": 8, "lower": True}))
     assert len({key, *others}) == 6
 
 
@@ -104,12 +104,12 @@ def test_every_flipped_bit_cut_and_missing_file_is_seen(tmp_path: Path) -> None:
         for content in broken:
             path.write_bytes(content)
             with pytest.raises(Damaged):
-                store.open(tmp_path, "k")
+                token_cache.open(tmp_path, "k")
         path.unlink()
         with pytest.raises(Damaged):
-            store.open(tmp_path, "k")
+            token_cache.open(tmp_path, "k")
         path.write_bytes(whole)
-        assert same(store.open(tmp_path, "k"), ROWS)
+        assert same(token_cache.open(tmp_path, "k"), ROWS)
 
 
 def _flipped(content: bytes, bit: int) -> bytes:
@@ -142,7 +142,7 @@ def test_a_damaged_cache_is_rebuilt(what: str, tmp_path: Path) -> None:
         (tmp_path / "k").rename(tmp_path / "other")
         (tmp_path / "other").rename(tmp_path / "k2")
         with pytest.raises(Damaged, match="not the manifest"):
-            store.open(tmp_path, "k2")
+            token_cache.open(tmp_path, "k2")
     assert same(cached(tmp_path, "k", FIELDS, lambda: iter(ROWS)), ROWS)
     assert same(cached(tmp_path, "k", FIELDS, never), ROWS)
     assert what == "file instead" or same(old, ROWS)  # a reader that had it open keeps reading
@@ -179,7 +179,7 @@ def test_values_that_do_not_fit_are_refused(row: dict[str, Any], says: str, tmp_
 BUILD = textwrap.dedent("""
     import sys, time
     import numpy as np
-    from multihead.data.store import cached
+    from multihead.data.token_cache import cached
     def rows():
         for i in range(200):
             time.sleep(float(sys.argv[2]))
@@ -208,10 +208,10 @@ def test_a_living_builder_is_not_swept(tmp_path: Path) -> None:
         time.sleep(0.02)
     while not list(left[0].glob("*")):
         time.sleep(0.02)
-    store.sweep(tmp_path)
+    token_cache.sweep(tmp_path)
     assert left[0].exists()
     assert child.wait() == 0
-    assert same(store.open(tmp_path, "k"), MANY)
+    assert same(token_cache.open(tmp_path, "k"), MANY)
 
 
 def test_a_builder_that_is_swept_before_it_locks_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_a_builder_that_is_swept_before_it_locks_begins_again(tmp_path: Path, mo
     def lock_late(handle: int, operation: int) -> None:
         if operation == fcntl.LOCK_EX and not swept:
             swept.extend(tmp_path.glob(".building-*"))
-            store.sweep(tmp_path)
+            token_cache.sweep(tmp_path)
         lock(handle, operation)
 
     monkeypatch.setattr(fcntl, "flock", lock_late)
@@ -254,7 +254,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: py
     def full(_: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(store, "sync", full)
+    monkeypatch.setattr(token_cache, "sync", full)
     with pytest.raises(OSError, match=r"bytes were written and more are needed, [\d,]+ are free") as caught:
         cached(tmp_path, "k", FIELDS, lambda: iter(ROWS))
     assert caught.value.errno == errno.ENOSPC

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multihead.data.corpus import Corpus, permuted
+from multihead.data.token_blocks import Corpus, permuted
 
 
 @given(st.integers(1, 3000), st.integers(0, 9), st.integers(0, 9))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.data.store import GIVE_BACK, give_back
+from multihead.data.token_cache import GIVE_BACK, give_back
 
 ROUNDS = 4  # of the permutation
 

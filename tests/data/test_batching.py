@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from multihead.data.batches import plan, shard, waste
+from multihead.data.batching import plan, shard, waste
 
 Lengths = NDArray[np.int64]
 LENGTHS = st.lists(st.integers(1, 60), max_size=80).map(lambda x: np.array(x, dtype=np.int64))

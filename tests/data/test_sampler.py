@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multihead.data import epochs, store
-from multihead.data.epochs import Epochs
-from multihead.data.lengths import Lengths
+from multihead.data import sampler, token_cache
+from multihead.data.row_lengths import Lengths
+from multihead.data.sampler import Epochs
 
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epochs, "BLOCK", 256)
+    monkeypatch.setattr(sampler, "BLOCK", 256)
 
 
 def all_rows(shown: Epochs, epoch: int) -> np.ndarray:
@@ -57,14 +57,14 @@ def test_weights_of_many_rows() -> None:
 
 
 def test_lengths_are_those_of_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("multihead.data.lengths.AT_ONCE", 4)
+    monkeypatch.setattr("multihead.data.row_lengths.AT_ONCE", 4)
     draw = np.random.default_rng(0)
     made, wanted = [], []
     for name in ("a", "b"):
         sizes = draw.integers(0, 9, (7, 2))
         fields = {"tokens": np.int32, "target": np.int32}
         rows = [{"tokens": np.arange(a), "target": np.arange(b)} for a, b in sizes]
-        made.append(store.cached(tmp_path, name * 64, fields, lambda rows=rows: rows))
+        made.append(token_cache.cached(tmp_path, name * 64, fields, lambda rows=rows: rows))
         wanted.append(sizes)
     table = np.concatenate(wanted)
     pairs, joined = Lengths(made, ["tokens", "target"]), Lengths(made, ["tokens", "target"], joined=True)
@@ -82,8 +82,8 @@ def test_lengths_are_those_of_the_rows(tmp_path: Path, monkeypatch: pytest.Monke
 LARGE = """
 import numpy as np, sys
 from pathlib import Path
-from multihead.data.lengths import Lengths
-from multihead.data.store import Store
+from multihead.data.row_lengths import Lengths
+from multihead.data.token_cache import Store
 from multihead.machine import memory
 from multihead.train.loop import Order, Plan
 

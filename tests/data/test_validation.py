@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from multihead.data import passages
-from multihead.data.check import Finding, check
-from multihead.data.passages import Passages
+from multihead.data import overlap
+from multihead.data.overlap import Passages
 from multihead.data.readers.read import records
 from multihead.data.readers.record import Record
+from multihead.data.validation import Finding, check
 
 
 def side(name: str, *rows: dict[str, Any]) -> list[Record]:
@@ -234,9 +234,9 @@ def test_a_sample_of_passages_shares_as_much_as_all(monkeypatch: pytest.MonkeyPa
             mine.add(text)
         for text in (*invented(100, 40), *invented(300, 40, seed=1)):
             other.add(text)
-        assert max(len(mine.hashes), len(other.hashes)) <= passages.MOST
+        assert max(len(mine.hashes), len(other.hashes)) <= overlap.MOST
         return mine.shared(other)
 
     assert shared() == pytest.approx(0.25, abs=0.001)
-    monkeypatch.setattr(passages, "MOST", 2000)
+    monkeypatch.setattr(overlap, "MOST", 2000)
     assert shared() == pytest.approx(0.25, abs=0.05)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.data.corpus import permuted
+from multihead.data.token_blocks import permuted
 
 BLOCK = 1 << 19  # rows
 RUN = 1 << 6

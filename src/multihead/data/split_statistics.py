@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.data.passages import Passages
+from multihead.data.overlap import Passages
 from multihead.data.readers.record import Record
 from multihead.data.readers.tag_schemes import cut
-from multihead.data.split import folded, is_valid
+from multihead.data.splits import folded, is_valid
 from multihead.tasks.spec import SPECS
 
 TOGETHER = (("tokens",), ("source",), ("context",), ("text",), ("text_a", "text_b"), ("conversation",))

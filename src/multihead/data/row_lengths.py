@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.data.store import Store, give_back
+from multihead.data.token_cache import Store, give_back
 
 Indices = NDArray[np.int64]
 AT_ONCE = 1 << 16  # rows

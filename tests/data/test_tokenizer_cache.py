@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from multihead.data.learnt import learnt
+from multihead.data.tokenizer_cache import learnt
 from multihead.text.tokenizer import Tokenizer
 from multihead.text.training import KINDS
 

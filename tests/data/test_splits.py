@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multihead.data.sides import kept_together
-from multihead.data.split import drawn, fraction, is_valid, last_of, split
+from multihead.data.split_statistics import kept_together
+from multihead.data.splits import drawn, fraction, is_valid, last_of, split
 
 
 def test_about_a_tenth_and_pinned() -> None:
