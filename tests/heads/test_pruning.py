@@ -23,8 +23,8 @@ from multihead.heads.cut import Cut
 from multihead.heads.judge import Example, Work, examples
 from multihead.heads.moments import moments
 from multihead.heads.pruning import halves
+from multihead.metrics import Difference, Interval, Score
 from multihead.models import ModelConfig
-from multihead.scores import Difference, Interval, Score
 from multihead.text.tokenizer import Tokenizer
 from multihead.watch import numbers
 

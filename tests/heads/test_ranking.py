@@ -12,8 +12,8 @@ from multihead.heads import rank
 from multihead.heads.gates import Gates, no_weights
 from multihead.heads.judge import at_stake, evaluated, examples, loss_of, named_score, wary, work
 from multihead.heads.passes import Passes
+from multihead.metrics import Difference, Interval, Likelihood, Pearson, Summaries
 from multihead.models import Classes, Encoder, EncoderDecoder, Model, ModelConfig
-from multihead.scores import Difference, Interval, Likelihood, Pearson, Summaries
 from multihead.tasks import TASKS
 from multihead.text.tokenizer import Tokenizer
 from multihead.watch import ablate

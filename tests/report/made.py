@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from multihead.metrics import Classes, Spans, Tags
 from multihead.report import Confusion, Curve, Digest, Facts, Heads, Lengths, Mistake, Mistakes, Span, page
-from multihead.scores import Classes, Spans, Tags
 
 KINDS = ("LOC", "MISC", "ORG", "PER")
 WORDS = (

@@ -5,9 +5,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from multihead.metrics import Interval, Row, Score, Spans, Summaries, Table, Translations
 from multihead.report import Facts, show, summary
 from multihead.report.console import ROOMY, TIGHT, table_views
-from multihead.scores import Interval, Row, Score, Spans, Summaries, Table, Translations
 
 
 def printed(facts: Facts, width: int) -> str:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from multihead.metrics import Row, Score, Table
 from multihead.report import Confusion, Facts, Heads, Mistake, Mistakes, Sample, Span, page
-from multihead.scores import Row, Score, Table
 
 pytestmark = pytest.mark.slow
 PHONE = {"width": 390, "height": 800}

@@ -11,9 +11,9 @@ import torch
 
 import multihead as mh
 from multihead.build import Loaded, save
+from multihead.metrics import Spearman
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.models.families import own_config
-from multihead.scores import Spearman
 from multihead.tasks import TASKS
 from multihead.tasks.bi import Bi, Compared, RetrievalScorer, positive_of, unit
 from multihead.tasks.match import Match

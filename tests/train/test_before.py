@@ -16,8 +16,8 @@ from multihead.cli.check import set_up_or_refused
 from multihead.cli.train import announce
 from multihead.data.readers.read import records
 from multihead.data.validation import check
+from multihead.metrics import Score
 from multihead.run import read
-from multihead.scores import Score
 from multihead.tasks.match import SimilarityScorer
 from multihead.train import estimate
 from multihead.train.events import Evaluated, Note, Saved, lasting

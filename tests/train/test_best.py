@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multihead.scores import Score
+from multihead.metrics import Score
 from multihead.train.best import preferred
 
 

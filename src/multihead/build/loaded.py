@@ -22,8 +22,8 @@ from multihead.io.manifest import MANIFEST
 from multihead.machine.cpu_sharing import share_cpus
 from multihead.machine.device import device_of
 from multihead.machine.precision import reading_in
+from multihead.metrics import Score
 from multihead.models import Classes, Encoder, Model, Vocabulary
-from multihead.scores import Score
 from multihead.tasks import TASKS, Prediction, Task
 from multihead.tasks.bi import Embed
 from multihead.tasks.generate import Generate

@@ -14,7 +14,7 @@ from multihead.cli.verb import DEVICE, PRECISION, verb
 
 if TYPE_CHECKING:
     from multihead.build import Loaded
-    from multihead.scores import Difference
+    from multihead.metrics import Difference
     from multihead.tasks import Prediction, Scorer, Task
 
 app = verb()
@@ -46,8 +46,8 @@ def compare(
     from rich.console import Console
     from rich.markup import escape
 
+    from multihead.metrics import flips, plain
     from multihead.report.waiting import watched
-    from multihead.scores import flips, plain
     from multihead.tasks.predict import answers
 
     console = Console(highlight=False, stderr=json)
@@ -143,7 +143,7 @@ def comparable(tasks: Sequence[Task], scorers: Sequence[Scorer]) -> str:
 def difference_of(first: Scorer, second: Scorer, name: str) -> Difference | None:
     """The second's score minus the first's, paired; None where they did not see the same samples."""
     from multihead.heads.judge import with_score
-    from multihead.scores import paired
+    from multihead.metrics import paired
 
     one, other = (with_score(scorer, name) for scorer in (first, second))
     return paired(one, other)[name] if one.drawn == other.drawn else None

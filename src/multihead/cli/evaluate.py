@@ -41,9 +41,9 @@ def evaluate(
     from rich.console import Console
 
     from multihead.build import load
+    from multihead.metrics import plain
     from multihead.report.console import scores_grid, table_views
     from multihead.report.waiting import watched
-    from multihead.scores import plain
     from multihead.tasks import predict
 
     loaded = load(model, task=name).to(device, precision)

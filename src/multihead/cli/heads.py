@@ -119,8 +119,8 @@ def stats(
     from multihead.build import load
     from multihead.heads import stats as measured
     from multihead.heads import uses
+    from multihead.metrics import plain
     from multihead.report.heads import print_profile, print_uses
-    from multihead.scores import plain
 
     console = Console(highlight=False, stderr=json)
     loaded = load(model, task=task)
@@ -180,8 +180,8 @@ def rank(
 
     from multihead.build import load
     from multihead.heads import rank as ranked
+    from multihead.metrics import plain
     from multihead.report.heads import print_ranking
-    from multihead.scores import plain
 
     if by not in ("ablation", "gradient", "both"):
         raise typer.BadParameter(f"{by!r} is none of ablation, gradient, both")
@@ -245,9 +245,9 @@ def prune(
     from multihead.heads import Budget
     from multihead.heads import prune as pruned
     from multihead.heads.pruning import halves, judged, verdict
+    from multihead.metrics import plain
     from multihead.report.heads import print_bill, spread
     from multihead.report.pruning_curve import draw_curve
-    from multihead.scores import plain
 
     allowed = Budget.read(budget, keep)
     if out is None:

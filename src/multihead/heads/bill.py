@@ -10,8 +10,8 @@ from statistics import median
 import torch
 from torch import nn
 
+from multihead.metrics import Difference, Score
 from multihead.models import Block, Classes, Model, Vocabulary
-from multihead.scores import Difference, Score
 from multihead.watch import attentions, numbers
 
 ROUNDS = 7

@@ -19,8 +19,8 @@ from multihead.heads.gates import Gates
 from multihead.heads.judge import REPLICATES, Example, judge, loss_of, points, work
 from multihead.heads.moments import moments
 from multihead.heads.parts import ROUND, Parts
+from multihead.metrics import Difference, Score
 from multihead.models import Model
-from multihead.scores import Difference, Score
 from multihead.tasks import Scorer, Task
 
 ASKED = 512  # rows, evenly spread, that gradients are taken on

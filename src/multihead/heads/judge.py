@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from multihead.data.batching import plan
 from multihead.heads.feed import windows_of
+from multihead.metrics import Difference, Interval, Metric, Score, paired
+from multihead.metrics.text_metric import Written
 from multihead.models import Model
-from multihead.scores import Difference, Interval, Metric, Score, paired
-from multihead.scores.written import Written
 from multihead.tasks import Batch, Scorer, Task, Values, Window
 from multihead.tasks.task import distinct
 

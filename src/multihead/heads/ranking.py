@@ -13,8 +13,8 @@ from multihead.data.batching import plan
 from multihead.heads.gates import Gates
 from multihead.heads.judge import REPLICATES, Example, Said, drawn, examples, loss_of, named_score, score, work
 from multihead.heads.passes import Passes
+from multihead.metrics import Difference, Score, Spearman
 from multihead.models import Model
-from multihead.scores import Difference, Score, Spearman
 from multihead.tasks import Batch, Scorer, Task, Values
 from multihead.watch import ablate
 

@@ -8,8 +8,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
+from multihead.metrics import Interval, Row, Score, Table, plain
 from multihead.report.facts import Facts, called
-from multihead.scores import Interval, Row, Score, Table, plain
 
 HEADINGS = {"tags": "By tag", "entities": "By entity", "classes": "By class", "labels": "By label"}
 ROOMY, TIGHT = 72, 46  # columns: below the first no intervals, below the second short headings

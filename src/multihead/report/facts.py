@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from multihead.scores import Bin, Score, Table
+from multihead.metrics import Bin, Score, Table
 
 # What people call the scores; a name that is not here is shown with spaces for its dots and underscores.
 NAMES = {

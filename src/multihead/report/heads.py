@@ -11,8 +11,8 @@ from rich.text import Text
 
 from multihead.heads import Profile, Pruned, Ranking, Uses
 from multihead.heads.judge import points
+from multihead.metrics import Difference, Score
 from multihead.report.facts import called
-from multihead.scores import Difference, Score
 
 SHOWN = {  # column -> heading, in the order of importance: narrow terminals drop the last
     "entropy": "entr", "distance": "dist", "previous": "prev", "self": "self", "next": "next", "first": "first",

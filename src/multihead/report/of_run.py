@@ -17,11 +17,11 @@ import numpy as np
 from multihead.build.opening import WEIGHTS
 from multihead.heads import Profile, stats
 from multihead.io.files import sha256
+from multihead.metrics import spans
 from multihead.models import Encoder
 from multihead.models.several import READOUTS
 from multihead.report.facts import Confusion, Curve, Digest, Facts, Heads, Lengths, Mistake, Mistakes, Sample, Span
 from multihead.run import write
-from multihead.scores import spans
 from multihead.tasks import Prediction, Scorer, Values
 from multihead.tasks.bi import Bi
 from multihead.tasks.classify import ClassScorer, named

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 
 from multihead.heads import Pruned
 from multihead.heads.judge import points
+from multihead.metrics import Difference
 from multihead.report.facts import called
-from multihead.scores import Difference
 
 BLUE, ORANGE = "#0072b2", "#d55e00"  # of Okabe and Ito: told apart by everybody
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from multihead.data.sliding_windows import windows
+from multihead.metrics import Answers, Score, exact_and_f1
 from multihead.models import Model
-from multihead.scores import Answers, Score, exact_and_f1
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window

@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from multihead.metrics import Score
+from multihead.metrics.retrieval import Retrieval, ranks_of
 from multihead.models import Model
-from multihead.scores import Score
-from multihead.scores.retrieval import Retrieval, ranks_of
 from multihead.tasks.classify import named
 from multihead.tasks.similarity import SimilarityScorer, share_of
 from multihead.tasks.spec import SPECS, TaskSpec

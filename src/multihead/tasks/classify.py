@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from multihead.metrics import Classes, MultiLabel, Score, Table
+from multihead.metrics.row_buffer import Together
 from multihead.models import Model
-from multihead.scores import Classes, MultiLabel, Score, Table
 from multihead.tasks.losses import class_loss, label_loss
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window, arrays
-from multihead.tasks.together import Together
 
 SEVERAL = "set classify.multi_label = true, or mend it"
 

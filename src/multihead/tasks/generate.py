@@ -20,8 +20,8 @@ from torch import Tensor
 
 from multihead.data.batching import plan
 from multihead.decode import Decoding, Hypothesis, decode, stream
+from multihead.metrics import Likelihood, Score
 from multihead.models import Decoder, Model, Vocabulary
-from multihead.scores import Likelihood, Score
 from multihead.tasks.conversation import message_of, spoken
 from multihead.tasks.sections import GenerateSection, TaskSection
 from multihead.tasks.spec import SPECS

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from multihead.metrics import Bootstrap, Likelihood, Score, percentile
 from multihead.models import Model, Vocabulary
-from multihead.scores import Bootstrap, Likelihood, Score, percentile
 from multihead.tasks.noise import draws, hidden, masked, with_masks
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window

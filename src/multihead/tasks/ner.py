@@ -23,9 +23,10 @@ from multihead.data.readers.columns import strings
 from multihead.data.readers.notation import BIO, TagNotation, are_bio, choose_notation
 from multihead.data.readers.tag_schemes import Survey
 from multihead.data.sliding_windows import owned, windows
+from multihead.metrics import Score, Spans, Table, Tags, spans
+from multihead.metrics.row_buffer import Together
 from multihead.models import Classes, Encoder, Model, TokenStem
 from multihead.models.crf import Chain, surprise
-from multihead.scores import Score, Spans, Table, Tags, spans
 from multihead.tasks.losses import class_loss, counted
 from multihead.tasks.paths import Chances, Moves, best_legal, best_path, legal
 from multihead.tasks.sections import TaskSection
@@ -42,7 +43,6 @@ from multihead.tasks.task import (
     check_filled,
     frame,
 )
-from multihead.tasks.together import Together
 from multihead.tasks.words import (
     DIGITS,
     Shown,

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from multihead.scores import Pearson, Score, Spearman
+from multihead.metrics import Pearson, Score, Spearman
+from multihead.metrics.row_buffer import Together
 from multihead.tasks.task import Prediction, Scorer, Values
-from multihead.tasks.together import Together
 
 
 def share_of(label: Any, low: float, high: float) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from multihead.scores import Likelihood, Score, Summaries
+from multihead.metrics import Likelihood, Score, Summaries
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import Prediction, Scorer, Values, Window, parts_of

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from multihead.data.readers.columns import fault_of
 from multihead.data.sliding_windows import windows
+from multihead.metrics import Score, Table
 from multihead.models import Model
-from multihead.scores import Score, Table
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import Body, TaskSpec
 from multihead.text.tokenizer import Encoding, Tokenizer

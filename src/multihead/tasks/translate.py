@@ -17,8 +17,8 @@ from tokenizers.decoders import WordPiece
 from torch import Tensor
 
 from multihead.decode import Decoding, Hypothesis, alignment, decode
+from multihead.metrics import Likelihood, Score, Translations
 from multihead.models import EncoderDecoder, Model, Vocabulary
-from multihead.scores import Likelihood, Score, Translations
 from multihead.tasks.aligned import links, places
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from multihead.scores import Score
+from multihead.metrics import Score
 
 
 def mean_score(scores: Sequence[Score]) -> Score:

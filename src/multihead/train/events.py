@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from multihead.scores import Score
+from multihead.metrics import Score
 from multihead.train.loop import Step
 
 

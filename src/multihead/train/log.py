@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from multihead.io.files import add_path, name_file_in_errors, open_own, write_bytes
-from multihead.scores import plain
+from multihead.metrics import plain
 
 
 class Log:

@@ -22,10 +22,10 @@ from multihead.io.files import make_directory, name_file_in_errors, remove_tree,
 from multihead.machine import memory
 from multihead.machine.cpu_sharing import share_cpus
 from multihead.machine.threads import processors
+from multihead.metrics import Score, plain
 from multihead.models.finite import first_not_finite
 from multihead.run import RunFile, difference, pin_paths, read, write
 from multihead.run.toml import toml
-from multihead.scores import Score, plain
 from multihead.tasks import Prediction, Scorer, Task, Values
 from multihead.tasks.predict import evaluate
 from multihead.train import checkpoints

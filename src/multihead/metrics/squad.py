@@ -16,9 +16,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from multihead.scores.bootstrap import Bootstrap, exact
-from multihead.scores.counts import ratio, scored
-from multihead.scores.metric import Drawn, Floats, Score
+from multihead.metrics.bootstrap import Bootstrap, exact
+from multihead.metrics.metric import Drawn, Floats, Score
+from multihead.metrics.precision_recall import ratio, scored
 
 By = Literal["words", "characters"]
 PUNCTUATION = str.maketrans("", "", string.punctuation)

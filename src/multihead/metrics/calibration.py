@@ -6,8 +6,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from multihead.scores.bootstrap import exact
-from multihead.scores.metric import Floats, Interval, Ints, Score
+from multihead.metrics.bootstrap import exact
+from multihead.metrics.metric import Floats, Interval, Ints, Score
 
 BINS = 15
 MANTISSA, DEPTH = 12, 64  # 4096 bins for each halving of the distance to 0 or 1, down to 2^-64

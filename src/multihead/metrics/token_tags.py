@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from numpy.typing import ArrayLike
 
-from multihead.scores.counts import AVERAGES, KINDS, Table, Tally, averaged, scored
-from multihead.scores.metric import Drawn, Floats, Score
+from multihead.metrics.metric import Drawn, Floats, Score
+from multihead.metrics.precision_recall import AVERAGES, KINDS, Table, Tally, averaged, scored
 
 
 def order(tag: str) -> tuple[bool, str, str]:

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from multihead.scores.bootstrap import Bootstrap, percentile
-from multihead.scores.metric import Drawn, Floats, Ints, Score
+from multihead.metrics.bootstrap import Bootstrap, percentile
+from multihead.metrics.metric import Drawn, Floats, Ints, Score
 
 
 def pairs_of(gold: ArrayLike, predicted: ArrayLike) -> Floats:

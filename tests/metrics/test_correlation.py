@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as oracle
 
-from multihead.scores import Pearson, Spearman
+from multihead.metrics import Pearson, Spearman
 
 whole = st.integers(-3, 3)  # many ties
 pairs = st.lists(st.tuples(whole, whole), min_size=2, max_size=30)

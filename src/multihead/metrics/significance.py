@@ -7,8 +7,8 @@ from math import exp, lgamma, log
 import numpy as np
 from numpy.typing import ArrayLike
 
-from multihead.scores.bootstrap import percentile
-from multihead.scores.metric import Floats, Interval, Metric
+from multihead.metrics.bootstrap import percentile
+from multihead.metrics.metric import Floats, Interval, Metric
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from multihead.metrics import Summaries
+from multihead.metrics.rouge import NAMES, common, rouge
 from multihead.recipes import shakespeare
-from multihead.scores import Summaries
-from multihead.scores.summaries import NAMES, common, rouge
 
 scorer = pytest.importorskip("rouge_score.rouge_scorer")
 words = st.lists(st.sampled_from("abcd"), max_size=12)

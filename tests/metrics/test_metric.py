@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multihead.scores import (
+from multihead.metrics import (
     Answers,
     Classes,
     Interval,

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from multihead.scores.bootstrap import Bootstrap, exact, percentile
-from multihead.scores.metric import Drawn, Floats, Score
+from multihead.metrics.bootstrap import Bootstrap, exact, percentile
+from multihead.metrics.metric import Drawn, Floats, Score
 
 
 class Written(ABC):

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from multihead.scores.bootstrap import Bootstrap, exact
-from multihead.scores.counts import ratio, scored
-from multihead.scores.metric import Drawn, Floats, Score
+from multihead.metrics.bootstrap import Bootstrap, exact
+from multihead.metrics.metric import Drawn, Floats, Score
+from multihead.metrics.precision_recall import ratio, scored
 
 
 def ranks_of(scores: ArrayLike, relevant: ArrayLike) -> list[list[int]]:

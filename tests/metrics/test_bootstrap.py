@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multihead.scores import Answers, Bootstrap, Classes, Pearson, Spans, Spearman, percentile
-from multihead.scores.bootstrap import SHARES, exact, poisson, weights_of
+from multihead.metrics import Answers, Bootstrap, Classes, Pearson, Spans, Spearman, percentile
+from multihead.metrics.bootstrap import SHARES, exact, poisson, weights_of
 
 
 def test_shares_are_poisson() -> None:

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from multihead.scores import Classes, Spearman, flips, mcnemar, paired
-from multihead.scores.paired import difference
+from multihead.metrics import Classes, Spearman, flips, mcnemar, paired
+from multihead.metrics.significance import difference
 
 
 @given(st.integers(0, 60), st.integers(0, 60))

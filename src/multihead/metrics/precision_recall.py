@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from multihead.scores.bootstrap import Bootstrap, percentile
-from multihead.scores.metric import Floats, Interval, Score, Unit
+from multihead.metrics.bootstrap import Bootstrap, percentile
+from multihead.metrics.metric import Floats, Interval, Score, Unit
 
 AVERAGES = ("micro", "macro", "weighted")
 KINDS = ("precision", "recall", "f1")

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as oracle
 
-from multihead.scores import Classes, Interval, MultiLabel, Score, plain
-from multihead.scores.calibration import Curve, places_of
+from multihead.metrics import Classes, Interval, MultiLabel, Score, plain
+from multihead.metrics.calibration import Curve, places_of
 
 LABELS = ["a", "b", "c", "d", "e"]
 pairs = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40)

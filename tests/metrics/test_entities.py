@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from seqeval.metrics import classification_report, f1_score
 from seqeval.scheme import IOB2
 
-from multihead.scores import SCHEMES, Spans, plain, spans
+from multihead.metrics import SCHEMES, Spans, plain, spans
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-A-B", "I-A-B"]
 sentence = st.integers(1, 9).flatmap(

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from multihead.scores.counts import ratio
-from multihead.scores.metric import Floats
-from multihead.scores.written import Written
+from multihead.metrics.metric import Floats
+from multihead.metrics.precision_recall import ratio
+from multihead.metrics.text_metric import Written
 
 ORDERS, LETTERS, BETA = 4, 6, 2  # n-grams of words in BLEU, of characters in chrF; recall counts BETA times in chrF
 TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}  # by target language; others: 13a

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import classification_report
 
-from multihead.scores import Tags
+from multihead.metrics import Tags
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 pairs = st.lists(st.tuples(st.sampled_from(TAGS), st.sampled_from(TAGS)), min_size=1, max_size=40)

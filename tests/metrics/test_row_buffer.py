@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from multihead.scores import plain
-from multihead.scores.spans import spans
+from multihead.metrics import plain
+from multihead.metrics.entities import spans
+from multihead.metrics.row_buffer import ROWS, Together
 from multihead.tasks.classify import ClassScorer
 from multihead.tasks.ner import TagScorer
 from multihead.tasks.similarity import SimilarityScorer
 from multihead.tasks.task import Scorer
-from multihead.tasks.together import ROWS, Together
 
 
 def test_columns_come_in_order_and_whole() -> None:

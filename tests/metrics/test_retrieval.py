@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from multihead.scores import Retrieval, ranks_of
+from multihead.metrics import Retrieval, ranks_of
 
 
 @pytest.mark.slow  # imports torch

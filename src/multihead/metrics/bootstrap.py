@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multihead.scores.metric import Drawn, Floats, Interval
+from multihead.metrics.metric import Drawn, Floats, Interval
 
 # Of the 65,536 values of 16 random bits, how many give weight 0, 1, 2, …: Poisson(1), rounded so that mean
 # and variance are exactly 1 (third and fourth moment: 5.001 and 15.01 instead of 5 and 15; at most 8).

@@ -6,9 +6,9 @@ import random
 import numpy as np
 import pytest
 
+from multihead.metrics import Translations, paired
+from multihead.metrics.bleu import bleu, chrf
 from multihead.recipes import recipe, shakespeare
-from multihead.scores import Translations, paired
-from multihead.scores.translations import bleu, chrf
 
 sacrebleu = pytest.importorskip("sacrebleu")
 from sacrebleu.metrics import BLEU, CHRF  # noqa: E402

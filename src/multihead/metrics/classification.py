@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multihead.scores.calibration import Bin, Curve, Reliability
-from multihead.scores.counts import Table, Tally, averaged, ratio, scored
-from multihead.scores.metric import Drawn, Floats, Ints, Score
+from multihead.metrics.calibration import Bin, Curve, Reliability
+from multihead.metrics.metric import Drawn, Floats, Ints, Score
+from multihead.metrics.precision_recall import Table, Tally, averaged, ratio, scored
 
 
 def matthews(counts: Floats) -> Floats:

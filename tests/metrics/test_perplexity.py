@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from multihead.scores import Likelihood
+from multihead.metrics import Likelihood
 
 
 def test_by_hand() -> None:

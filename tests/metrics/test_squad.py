@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from multihead.scores import Answers, exact_and_f1
-from multihead.scores.answers import words_of
+from multihead.metrics import Answers, exact_and_f1
+from multihead.metrics.squad import words_of
 
 DATA = os.environ.get("MULTIHEAD_DATA")
 SQUAD = Path(DATA or "") / "squad_v1.1"

@@ -13,10 +13,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from multihead.scores.answers import PIECES, By
-from multihead.scores.counts import ratio
-from multihead.scores.metric import Floats
-from multihead.scores.written import Written
+from multihead.metrics.metric import Floats
+from multihead.metrics.precision_recall import ratio
+from multihead.metrics.squad import PIECES, By
+from multihead.metrics.text_metric import Written
 
 NAMES = ("rouge1", "rouge2", "rougeL")
 WORDS = re.compile("[a-z0-9]+")

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from numpy.typing import ArrayLike
 
-from multihead.scores.counts import KINDS, Table, Tally, averaged, scored
-from multihead.scores.metric import Drawn, Floats, Score
+from multihead.metrics.metric import Drawn, Floats, Score
+from multihead.metrics.precision_recall import KINDS, Table, Tally, averaged, scored
 
 SCHEMES = {
     "strict": "strict, IOB2: an entity begins with B-",

@@ -9,9 +9,9 @@ from math import log
 import numpy as np
 from numpy.typing import ArrayLike
 
-from multihead.scores.bootstrap import Bootstrap, exact, percentile
-from multihead.scores.counts import ratio
-from multihead.scores.metric import Drawn, Floats, Score
+from multihead.metrics.bootstrap import Bootstrap, exact, percentile
+from multihead.metrics.metric import Drawn, Floats, Score
+from multihead.metrics.precision_recall import ratio
 
 
 class Likelihood:
