@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from multihead.cli.init import app
-from multihead.run import read
+from multihead.config import read
 from multihead.tasks.spec import SPECS
 
 

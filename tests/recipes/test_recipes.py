@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 
 from multihead.build import create, save
+from multihead.config import read
 from multihead.data.splits import folded
 from multihead.models import ModelConfig
 from multihead.recipes import bundled, recipe, run_file, shakespeare
 from multihead.recipes.benchmarks import reuters, sst2_more
-from multihead.run import read
 from multihead.text.tokenizer import Tokenizer
 from multihead.train.given import data_of
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multihead import run as runs
+from multihead import config as runs
 from multihead.report.facts import Facts
 from multihead.report.of_run import LISTED, Collector, facts_of
 from multihead.train.training import Training

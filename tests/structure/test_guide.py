@@ -10,7 +10,7 @@ import pytest
 import typer.main
 
 import multihead as mh
-from multihead import run
+from multihead import config
 from multihead.cli.main import VERBS
 from multihead.cli.train import run_of
 from multihead.recipes import bundled
@@ -58,14 +58,14 @@ def test_keys_are_known(words: list[str]) -> None:
         rest = [word for word in words[1:] if "=" in word]
         run_of(rest, flags["--task"], [flags["--data"]], flags.get("--from"))
     elif words[1] in bundled():
-        run.read(bundled()[words[1]], words[2:])
+        config.read(bundled()[words[1]], words[2:])
     else:
-        run.read(run.template(RUN_FILES[words[1]]), words[2:])
+        config.read(config.template(RUN_FILES[words[1]]), words[2:])
 
 
 @pytest.mark.parametrize("text", blocks("docs/guide.md", "toml"))
 def test_run_files_are_read(text: str) -> None:
-    assert len(run.read(text).tasks) == 2
+    assert len(config.read(text).tasks) == 2
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -96,4 +96,4 @@ def test_faults_are_seen() -> None:
     with pytest.raises(KeyError):
         parsed(["trian", "x"])
     with pytest.raises(ValueError, match="did you mean"):
-        run.read(run.template("classify"), ["train.lrr=1"])
+        config.read(config.template("classify"), ["train.lrr=1"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from multihead.run.file import BlockKeys, RunKeys
+from multihead.config.run_config import BlockKeys, RunKeys
 from multihead.tasks import TASKS
 from multihead.tasks.spec import SPECS
 
@@ -94,6 +94,6 @@ def test_every_body_has_one_default_task() -> None:
 
 
 def test_specs_need_no_torch() -> None:
-    program = "import sys, multihead.tasks.spec, multihead.run; print({'torch', 'numpy', 'pandas'} & {*sys.modules})"
+    program = "import sys, multihead.tasks.spec, multihead.config; print({'torch', 'numpy', 'pandas'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.stdout.strip(), done.stderr) == ("set()", "")

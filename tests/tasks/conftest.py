@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from multihead.run import read
+from multihead.config import read
 from multihead.train.events import Evaluated, Saved
 from multihead.train.training import Training
 

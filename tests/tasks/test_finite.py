@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import multihead as mh
+from multihead.config import read
 from multihead.io.files import read_json, sha256, write_json
 from multihead.io.seal import seal
 from multihead.io.weights import read_safetensors, write_tensors
-from multihead.run import read
 from multihead.train import checkpoints
 from multihead.train.events import Resumed
 from multihead.train.log import Log

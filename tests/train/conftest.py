@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from multihead.build import create, save
+from multihead.config import read
 from multihead.models import ModelConfig
-from multihead.run import read
 from multihead.text.tokenizer import Tokenizer
 from multihead.train import rows
 from multihead.train.training import Training

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from multihead.run import read
+from multihead.config import read
 from multihead.train.training import Training
 
 COLOURS = ["red", "blue", "green", "white"]

@@ -14,10 +14,10 @@ from rich.console import Console
 
 from multihead.cli.check import set_up_or_refused
 from multihead.cli.train import announce
+from multihead.config import read
 from multihead.data.readers.read import records
 from multihead.data.validation import check
 from multihead.metrics import Score
-from multihead.run import read
 from multihead.tasks.match import SimilarityScorer
 from multihead.train import estimate
 from multihead.train.events import Evaluated, Note, Saved, lasting

@@ -15,7 +15,7 @@ EVENTS = 34  # of a whole run: 24 steps, 3 evaluations, 5 checkpoints, and a lit
 PROGRAM = """
 import sys
 from pathlib import Path
-from multihead.run import read
+from multihead.config import read
 from multihead.train.training import Training
 print("begun", flush=True)
 run = Training(read(Path(sys.argv[1])))

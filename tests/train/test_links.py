@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from multihead.cli.train import run_training
-from multihead.run import read
+from multihead.config import read
 
 SETTINGS = {"steps": 12, "save_every": 4, "eval_every": 2}
 FILES = (".lock", "run.toml", "log.jsonl", "metrics.json", "report.html")

@@ -9,8 +9,8 @@ import torch
 from safetensors import safe_open
 
 from multihead.build import load, save
+from multihead.config import read
 from multihead.models import EncoderDecoder, Model, ModelConfig
-from multihead.run import read
 from multihead.train.frozen import limit
 from multihead.train.lora import merge_updates
 from multihead.train.training import Training

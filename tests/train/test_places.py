@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from multihead.run import difference, read
+from multihead.config import difference, read
 from multihead.train.events import Resumed
 from multihead.train.loop import Step
 from multihead.train.training import Training

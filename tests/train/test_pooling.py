@@ -14,8 +14,8 @@ import transformers
 
 import multihead as mh
 from multihead.build.pooling import read_pooling
+from multihead.config import read
 from multihead.models import Classes
-from multihead.run import read
 from multihead.train.training import Training
 
 from .conftest import Runs, runs_of

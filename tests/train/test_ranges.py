@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from multihead.run import read
-from multihead.run.file import SECTIONS
-from multihead.run.toml import toml
+from multihead.config import read
+from multihead.config.run_config import SECTIONS
+from multihead.config.toml import toml
 from multihead.train.training import Training
 
 EXTREMES = [0, 1, 2, -1, 10**4, 10**6, 10**9, 10**18, 2**63, 10**40, 1e-300, 1e-45, 1e30, 1e308, -1e308, 0.5, math.inf]

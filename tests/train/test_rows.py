@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from multihead.build import load
-from multihead.run import read
+from multihead.config import read
 from multihead.train import checkpoints, rows
 from multihead.train.rows import Rows
 from multihead.train.training import Training

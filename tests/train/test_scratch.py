@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import multihead as mh
+from multihead.config import read
 from multihead.models import Classes
-from multihead.run import read
 from multihead.train.training import Training
 
 from .conftest import Runs, runs_of

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 import multihead as mh
-from multihead.run import difference, read, write
+from multihead.config import difference, read, write
 from multihead.tasks.predict import predictions
 from multihead.train.events import Evaluated, Saved
 from multihead.train.loop import Plan, Step

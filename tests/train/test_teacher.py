@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from multihead.build import load
-from multihead.run import read
+from multihead.config import read
 from multihead.tasks.predict import predictions
 from multihead.tasks.words import joined, laid_out, tags_of_tokens
 from multihead.train import teacher as room

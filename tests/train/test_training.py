@@ -186,7 +186,7 @@ def test_keys_without_effect_are_refused(runs):
 
 
 def test_smoothing_beside_a_loss_without_classes_is_refused(tmp_path):
-    from multihead.run import read
+    from multihead.config import read
 
     file = tmp_path / "pairs.csv"
     file.write_text("text_a,text_b,label\n" + "a,b,1.5\nc,d,2.5\n" * 20)

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from multihead.build import load
+from multihead.config import read
 from multihead.models import Encoder
-from multihead.run import read
 from multihead.train.events import Evaluated, Saved
 from multihead.train.training import Training
 
@@ -264,7 +264,7 @@ TRAINED = """
 import sys
 from pathlib import Path
 from multihead.machine.memory import peak
-from multihead.run import read
+from multihead.config import read
 from multihead.train.training import Training
 run = Training(read(Path(sys.argv[1])))
 for _ in run:

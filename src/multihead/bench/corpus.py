@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from multihead import run as runs
+from multihead import config as runs
 from multihead.machine import memory
 from multihead.recipes import recipe
 from multihead.train.training import Training

@@ -24,9 +24,9 @@ from rich.table import Table
 
 from multihead.bench.plain_loop import PlainLoop, Settings
 from multihead.bench.small_sets import SETS, Row, write_rows
+from multihead.config import of_task, read, write
 from multihead.metrics import spans
 from multihead.recipes import minilm
-from multihead.run import of_task, read, write
 from multihead.tasks import Prediction, Values
 from multihead.train.training import Training
 

@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from multihead import run as runs
+from multihead import config as runs
 from multihead.bench import nanogpt
 from multihead.bench.peers import OURS
 from multihead.bench.training import Race, Ran, computing

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from multihead import run as runs
+from multihead import config as runs
 from multihead.bench.drawn import Batch, Rows, ours, trainer, tuned
 from multihead.bench.peers import OURS
 from multihead.bench.training import Race

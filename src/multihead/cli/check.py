@@ -15,8 +15,8 @@ import typer
 from multihead.cli.verb import verb
 
 if TYPE_CHECKING:
+    from multihead.config import RunFile
     from multihead.data.validation import Finding
-    from multihead.run import RunFile
     from multihead.tasks import Values
     from multihead.tasks.ner import Ner
     from multihead.train.setup import Subject
@@ -42,7 +42,7 @@ def check(
     from rich.console import Console
     from rich.markup import escape
 
-    from multihead import run
+    from multihead import config as run
     from multihead.data import validation as checks
     from multihead.recipes import run_file
     from multihead.train.given import beside_of, data_of

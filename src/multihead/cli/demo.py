@@ -35,13 +35,13 @@ def demo(
     """
     from rich.console import Console
 
-    from multihead import run
+    from multihead import config
     from multihead.build import load
     from multihead.cli.train import run_training
     from multihead.recipes import recipe
 
     console = Console(highlight=False)
-    chosen = run.read(recipe("uner_ewt") / "run.toml", [*weights(online, console), f"out={out}", *(changes or [])])
+    chosen = config.read(recipe("uner_ewt") / "run.toml", [*weights(online, console), f"out={out}", *(changes or [])])
     code = run_training(chosen, fresh=fresh)
     if code == 0:
         loaded = load(out / "model")

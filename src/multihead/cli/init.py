@@ -27,7 +27,7 @@ def init(
     """
     if scratch and from_ is not None:
         raise typer.BadParameter("--from and --scratch exclude each other")
-    from multihead.run import template
+    from multihead.config import template
     from multihead.tasks.spec import check_task_name
 
     try:

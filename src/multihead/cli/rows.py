@@ -28,9 +28,9 @@ def named_of(columns: list[str], settings: Sequence[str] = SETTINGS) -> tuple[di
 
 def writing_as(task: Task, given: list[str]) -> list[str]:
     """`decode.beam=1` … changes how the model writes, in this command alone; what else is given is given back."""
-    from multihead.run import read
-    from multihead.run.toml import toml
-    from multihead.run.writing import Decode
+    from multihead.config import read
+    from multihead.config.decode_sections import Decode
+    from multihead.config.toml import toml
     from multihead.tasks.generate import Generate
     from multihead.tasks.translate import Translate
 

@@ -15,7 +15,7 @@ import typer
 from multihead.cli.verb import verb
 
 if TYPE_CHECKING:
-    from multihead.run import RunFile
+    from multihead.config import RunFile
     from multihead.tasks import Task
     from multihead.train.examples import Data
     from multihead.train.training import Training
@@ -53,7 +53,7 @@ def train(
 
 def run_of(given: list[str], task: str | None, data: list[str] | None, start: str | None) -> RunFile:
     """The run file named first, or one made of flags; what is left are keys to change."""
-    from multihead import run
+    from multihead import config as run
     from multihead.recipes import run_file
 
     files = None if not data else data[0] if len(data) == 1 else jsons.dumps(data)

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, get_type_hints
 
 from multihead.io.type_checks import ABOVE_0, Range, check_value
 
-# The same limits as the run file's [decode] has (run/writing.py): a test compares the two.
+# The same limits as the run file's [decode] has (config/decode_sections.py): a test compares the two.
 RANGES: dict[str, Range] = {
     "beam": (1, 100),
     "nbest": (1, 1000),

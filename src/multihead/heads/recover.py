@@ -6,7 +6,7 @@ from copy import deepcopy
 from pathlib import Path
 
 from multihead.build import Loaded, load
-from multihead.run import RunFile, read
+from multihead.config import RunFile, read
 from multihead.train import Training
 
 

@@ -15,13 +15,13 @@ from typing import Any, cast
 import numpy as np
 
 from multihead.build.opening import WEIGHTS
+from multihead.config import write
 from multihead.heads import Profile, stats
 from multihead.io.files import sha256
 from multihead.metrics import spans
 from multihead.models import Encoder
 from multihead.models.several import READOUTS
 from multihead.report.facts import Confusion, Curve, Digest, Facts, Heads, Lengths, Mistake, Mistakes, Sample, Span
-from multihead.run import write
 from multihead.tasks import Prediction, Scorer, Values
 from multihead.tasks.bi import Bi
 from multihead.tasks.classify import ClassScorer, named

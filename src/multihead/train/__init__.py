@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from multihead.config import RunFile, read
 from multihead.recipes import run_file
-from multihead.run import RunFile, read
 from multihead.train.training import Training
 
 

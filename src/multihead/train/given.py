@@ -8,13 +8,13 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
+from multihead.config import RunFile
 from multihead.data.overlap import glanced
 from multihead.data.readers.notation import BIO
 from multihead.data.readers.read import Reading, has_column, records
 from multihead.data.readers.record import Found, Record, Row
 from multihead.data.split_statistics import text_of
 from multihead.data.validation import raise_rejected
-from multihead.run import RunFile
 from multihead.tasks import TASKS, Task, Values
 from multihead.tasks.words import readable_words
 from multihead.train.examples import Side

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from multihead.config import RunFile, difference, pin_paths, read, write
 from multihead.data import token_cache
 from multihead.io.files import remove_tree
-from multihead.run import RunFile, difference, pin_paths, read, write
 from multihead.train.checkpoints import Kept, opened, steps
 
 OWN = r"\.(run\.toml|log\.jsonl|metrics\.json|report[\w-]*\.html)\.\d+\.aside"

@@ -14,10 +14,10 @@ from itertools import islice
 import torch
 
 from multihead.build import Loaded, load, reading, with_readout
+from multihead.config import RunFile
 from multihead.machine.device import device_of
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, Vocabulary
 from multihead.models.families import FAMILIES, own_config
-from multihead.run import RunFile
 from multihead.tasks import Task, Values
 from multihead.tasks.conversation import give_template
 from multihead.tasks.ready import BODIES, borders, longest

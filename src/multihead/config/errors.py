@@ -9,8 +9,8 @@ from typing import Annotated, Any, get_args, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from multihead.run.file import SECTIONS, RunFile
-from multihead.run.toml import KeyPath, toml
+from multihead.config.run_config import SECTIONS, RunFile
+from multihead.config.toml import KeyPath, toml
 from multihead.tasks.sections import Section
 
 FOREIGN = {  # what other tools call our keys

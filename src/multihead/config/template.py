@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from multihead.run.file import ONLY_PAIRS
-from multihead.run.keys import ROLES, TAUGHT
-from multihead.run.text import of_task
-from multihead.run.toml import toml
+from multihead.config.parse import of_task
+from multihead.config.run_config import ONLY_PAIRS
+from multihead.config.sections import ROLES, TAUGHT
+from multihead.config.toml import toml
 from multihead.tasks.sections import Section
 from multihead.tasks.spec import SPECS, check_task_name
 

@@ -16,10 +16,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from multihead.run.faults import explain
-from multihead.run.file import SECTIONS, Block, RunFile
-from multihead.run.paths import FILES, beside, check_place, follow_links, model_beside, names_path
-from multihead.run.toml import KeyPath, line_of, toml
+from multihead.config.errors import explain
+from multihead.config.paths import FILES, beside, check_place, follow_links, model_beside, names_path
+from multihead.config.run_config import SECTIONS, Block, RunFile
+from multihead.config.toml import KeyPath, line_of, toml
 from multihead.tasks.sections import Section
 
 GROW = ("train.epochs", "train.steps")  # the only keys that may change when a run goes on, and only upwards

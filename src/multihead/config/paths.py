@@ -8,8 +8,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from multihead.run.file import RunFile
-from multihead.run.keys import HOME, Data
+from multihead.config.run_config import RunFile
+from multihead.config.sections import HOME, Data
 
 FILES = ("train", "valid", "test", "unlabelled")
 HUB = "hub:"  # as in io/hub.py, which this package cannot import

@@ -13,12 +13,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
-from multihead.run import RunFile, difference, of_task, pin_paths, read, template, write
-from multihead.run.faults import suggestion
-from multihead.run.file import ONLY_PAIRS, SECTIONS
-from multihead.run.keys import ROLES, TAUGHT, Train
-from multihead.run.text import FILES
-from multihead.run.toml import line_of, toml
+from multihead.config import RunFile, difference, of_task, pin_paths, read, template, write
+from multihead.config.errors import suggestion
+from multihead.config.parse import FILES
+from multihead.config.run_config import ONLY_PAIRS, SECTIONS
+from multihead.config.sections import ROLES, TAUGHT, Train
+from multihead.config.toml import line_of, toml
 from multihead.tasks.sections import Section
 from multihead.tasks.spec import SPECS
 

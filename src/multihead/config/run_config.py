@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, create_model, model_validator
 
-from multihead.run.keys import Data, Model, Tokenizer, Train, Window, check_name, expand_home
-from multihead.run.writing import Decode
+from multihead.config.decode_sections import Decode
+from multihead.config.sections import Data, Model, Tokenizer, Train, Window, check_name, expand_home
 from multihead.tasks.sections import Section, TaskSection, key
 from multihead.tasks.spec import SPECS, TaskSpec, check_task_name
 
