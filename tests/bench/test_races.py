@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import typer
-from tests.products import WORKS, Products
+from tests.half_precision import WORKS, Products
 
 from multihead.bench import foretelling, nanogpt, training, translating
 from multihead.bench.peers import OURS

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.products import WORKS, Products
+from tests.half_precision import WORKS, Products
 
 import multihead as mh
 from multihead.build import Loaded, save

@@ -12,7 +12,8 @@ from multihead.decode.kept import parts_of
 from multihead.decode.lean import Lean
 from multihead.decode.parts import Scores, readout_of
 from multihead.decode.steps import Prompt, Steps
-from multihead.models import Model, packed
+from multihead.kernels import packed_linear
+from multihead.models import Model
 from multihead.watch import watch
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 9], [3, 4, 0, 0, 0], [11, 12, 13, 0, 0]])
@@ -97,10 +98,10 @@ def test_a_source_without_a_token(translator: Callable[..., Model]) -> None:
 @pytest.fixture(params=["packed", "as they are"])
 def packing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Weights as oneDNN wants them, where torch has it, whatever their size; or none of them."""
-    packs = request.param == "packed" and packed._HERE
-    monkeypatch.setattr(packed, "_HERE", packs)
-    monkeypatch.setattr(packed, "LARGE", 1)
-    monkeypatch.setattr(packed, "DEAR", 1)
+    packs = request.param == "packed" and packed_linear._HERE
+    monkeypatch.setattr(packed_linear, "_HERE", packs)
+    monkeypatch.setattr(packed_linear, "LARGE", 1)
+    monkeypatch.setattr(packed_linear, "DEAR", 1)
     return packs
 
 

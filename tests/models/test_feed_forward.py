@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 import torch
-from tests.products import WORKS
+from tests.half_precision import WORKS
 from torch import Tensor, nn
 
 from multihead.models import FeedForward, ModelConfig

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.far import FAR
+from tests.fake_device import FAR
 from tests.tasks.test_contract import ROWS, asked, make, train
 
 from multihead.machine import device

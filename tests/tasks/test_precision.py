@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.products import WORKS, Products
+from tests.half_precision import WORKS, Products
 from tests.tasks.test_contract import ROWS, asked, make, train
 
 from multihead.build import Loaded

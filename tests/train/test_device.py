@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 import pytest
-from tests.far import FAR
+from tests.fake_device import FAR
 
 import multihead as mh
 from multihead.train.events import Saved

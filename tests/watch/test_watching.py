@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from multihead.attention import Cache, Mask, MultiHeadAttention, kernels
+from multihead.attention import Cache, Mask, MultiHeadAttention, functional
 from multihead.models import Encoder, EncoderDecoder, LanguageModel, ModelConfig
 from multihead.watch import ablate, watch
 
@@ -152,7 +152,7 @@ def test_where_the_kernel_hides_the_log_sum_exp(monkeypatch):
     keep = torch.tensor([[True] * 9, [False] * 4 + [True] * 5])
     with watch(model) as one:
         model(tokens, keep)
-    monkeypatch.setattr(kernels, "_FLASH", None)
+    monkeypatch.setattr(functional, "_FLASH", None)
     with watch(model) as other:
         model(tokens, keep)
     torch.testing.assert_close(one[1].weights((1, 2)), other[1].weights((1, 2)), rtol=1e-4, atol=1e-6)

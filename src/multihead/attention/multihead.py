@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multihead.attention.cache import KeyValues
-from multihead.attention.kernels import attend
+from multihead.attention.bias import Sight
+from multihead.attention.functional import attend
+from multihead.attention.kv_cache import KeyValues
 from multihead.attention.mask import Mask
 from multihead.attention.position import Position
-from multihead.attention.sight import Sight
 
 
 class Attended(NamedTuple):

@@ -17,8 +17,8 @@ from torch import nn
 from multihead.decode.parts import Function, Layer, affine, layer_of, norm_of, readout_of, tree, unobserved
 from multihead.decode.recall import Recalls
 from multihead.decode.steps import Prompt
+from multihead.kernels.packed_linear import most, packable
 from multihead.models import Decoder
-from multihead.models.packed import most, packable
 
 Stamp = tuple[Any, ...]
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from multihead.attention import MultiHeadAttention
 from multihead.decode.steps import Prompt
+from multihead.kernels.packed_linear import pack, packable, pays, product
 from multihead.models import Block, Decoder, FeedForward, Stack, TokenStem, Vocabulary
-from multihead.models.packed import pack, packable, pays, product
 
 Function = Callable[[Tensor], Tensor]
 

@@ -5,17 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from multihead.attention import (
-    Alibi,
-    Cache,
-    Mask,
-    MultiHeadAttention,
-    Position,
-    RelativeBias,
-    Rotary,
-    Sight,
-    add_dropped,
-)
+from multihead.attention import Alibi, Cache, Mask, MultiHeadAttention, Position, RelativeBias, Rotary, Sight
+from multihead.kernels.dropout import add_dropped
 from multihead.models.config import ModelConfig
 from multihead.models.feed_forward import FeedForward
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from multihead.attention.feed_forward_kernel import fused_feed_forward, trains_fused
+from multihead.kernels.feed_forward import fused_feed_forward, trains_fused
 from multihead.models.config import ModelConfig
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {

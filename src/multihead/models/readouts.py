@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multihead.attention import dropout as dropped
+from multihead.kernels.dropout import dropout as dropped
 from multihead.models.block import norm_of
 from multihead.models.bodies import Decoder, Encoder, EncoderDecoder
 from multihead.models.config import ModelConfig

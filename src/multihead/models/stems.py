@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multihead.attention import dropout
+from multihead.kernels.dropout import dropout
+from multihead.kernels.token_range import unknown_token
 from multihead.models.block import norm_of
 from multihead.models.config import ModelConfig
 
@@ -53,14 +54,6 @@ def sines(at: Tensor, dim: int) -> Tensor:
 
 def absolute_positions(config: ModelConfig, length: int) -> AbsolutePositions | None:
     return AbsolutePositions(config, length) if config.positions in ("sinusoidal", "learned") else None
-
-
-def unknown_token(number: int, rows: int) -> ValueError:
-    """The error for a token that a model has no row for: a tokenizer may have more tokens, or be another model's."""
-    return ValueError(
-        f"the tokenizer makes token {number} of it, this model's tokens are 0 to {rows - 1}; "
-        "the tokenizer is another model's, or has tokens that were added to it alone"
-    )
 
 
 class TokenStem(nn.Module):

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from multihead.decode import Hypothesis
+from multihead.kernels.packed_linear import packed
 from multihead.models import Model
-from multihead.models.packed import packed
 from multihead.serve.admission import check_size, too_much_text
 from multihead.serve.batching import choose_batch
 from multihead.serve.exclusion import ModelLock

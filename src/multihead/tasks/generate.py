@@ -20,6 +20,7 @@ from torch import Tensor
 
 from multihead.data.batching import plan
 from multihead.decode import Decoding, Hypothesis, decode, stream
+from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
 from multihead.metrics import Likelihood, Score
 from multihead.models import Decoder, Model, Vocabulary
 from multihead.tasks.conversation import message_of, spoken
@@ -38,7 +39,6 @@ from multihead.tasks.task import (
     check_filled,
     frame,
 )
-from multihead.tasks.vocabulary import vocabulary_loss, vocabulary_nats
 
 NEW = 256  # tokens that are written, where nobody says how many
 JUDGED = 4096  # tokens per batch

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from multihead.kernels.dispatch import whole
 from multihead.tasks.task import IGNORE
 
 
@@ -50,8 +50,3 @@ def label_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, agree: fl
         p, q = logits.chunk(2)
         total = total + agree / 2 * ((p.sigmoid() - q.sigmoid()) * (p - q)).sum()
     return total
-
-
-def whole(logits: Tensor) -> Tensor:
-    """Logits of half precision as float32: a sum over classes or a batch needs more than 8 bits."""
-    return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits

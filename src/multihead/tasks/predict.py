@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from multihead.data.batching import plan
+from multihead.kernels.packed_linear import packed
+from multihead.kernels.token_range import unknown_token
 from multihead.models import Model
-from multihead.models.packed import packed
-from multihead.models.stems import unknown_token
 from multihead.tasks.ready import vocabulary_of
 from multihead.tasks.task import Prediction, Scorer, Task, Values, Window, distinct
 

@@ -18,13 +18,13 @@ from torch import Tensor
 
 from multihead.data.readers.columns import fault_of
 from multihead.data.sliding_windows import windows
+from multihead.kernels.chunked_cross_entropy import IGNORE as IGNORE
 from multihead.metrics import Score, Table
 from multihead.models import Model
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import Body, TaskSpec
 from multihead.text.tokenizer import Encoding, Tokenizer
 
-IGNORE = -100  # a label that does not count
 WHOLE = ("label", "span", "ends", "cut")  # fields of the whole window: stacked in a batch, where others are padded
 
 Values = Mapping[str, Any]

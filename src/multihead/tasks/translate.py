@@ -17,6 +17,7 @@ from tokenizers.decoders import WordPiece
 from torch import Tensor
 
 from multihead.decode import Decoding, Hypothesis, alignment, decode
+from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
 from multihead.metrics import Likelihood, Score, Translations
 from multihead.models import EncoderDecoder, Model, Vocabulary
 from multihead.tasks.aligned import links, places
@@ -33,7 +34,6 @@ from multihead.tasks.task import (
     Window,
     parts_of,
 )
-from multihead.tasks.vocabulary import vocabulary_loss, vocabulary_nats
 from multihead.tasks.words import HAN
 from multihead.text.tokenizer import Encoding
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from multihead.attention.products import by_hand
+from multihead.kernels.dispatch import by_hand
 
 STEPS = 65536  # of a probability: 16 random bits decide on an element
 

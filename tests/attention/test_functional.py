@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from multihead.attention import Alibi, Mask, Sight, attend, explicit, flash_cpu, fused, kernel
-from multihead.attention import products as sharing
-from multihead.attention.short import suits
+from multihead.attention import Alibi, Mask, Sight, attend, explicit, fused, kernel
+from multihead.kernels import dispatch as sharing
+from multihead.kernels import flash_cpu
+from multihead.kernels.short_attention import suits
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2])
@@ -49,8 +50,8 @@ def test_tables_too_large_are_used_by_rows(monkeypatch, causal, bias):
     mask = mask & Mask.causal() if causal else mask
     position = Alibi(4) if bias else None
     whole = Sight(mask, 150, 150, q, position)
-    monkeypatch.setattr("multihead.attention.sight.LARGEST_TABLE", 1000)
-    monkeypatch.setattr("multihead.attention.kernels.LARGEST_TABLE", 1000)
+    monkeypatch.setattr("multihead.attention.bias.LARGEST_TABLE", 1000)
+    monkeypatch.setattr("multihead.attention.functional.LARGEST_TABLE", 1000)
     rows = Sight(mask, 150, 150, q, position)
     assert rows.by_rows
     assert not whole.by_rows

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+LARGEST_TABLE = 2**24  # numbers; a larger table of scores is built and used by rows
 MATMUL: Any = getattr(torch.backends.mkldnn, "matmul", None)  # which library multiplies fp32; "bf16": oneDNN
 _TRANSFORMED = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 
@@ -78,3 +79,8 @@ def usual_products() -> Iterator[None]:
         yield
     finally:
         MATMUL.fp32_precision = before
+
+
+def whole(logits: Tensor) -> Tensor:
+    """Logits of half precision as float32: a sum over classes or a batch needs more than 8 bits."""
+    return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from multihead.models import packed as packing
-from multihead.models.packed import packed
+from multihead.kernels import packed_linear as packing
+from multihead.kernels.packed_linear import packed
 
 pytestmark = pytest.mark.skipif(not packing._HERE, reason="this torch has no oneDNN")
 

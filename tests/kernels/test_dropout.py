@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from multihead.attention import add_dropped, dropout
-from multihead.attention.dropout import noise
+from multihead.kernels.dropout import add_dropped, dropout, noise
 
 
 @pytest.mark.parametrize("p", [0.001, 0.1, 0.5, 0.9])

@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from multihead.attention.dropout import dropout as dropped
-from multihead.attention.flash_cpu import flash_attention
+from multihead.attention.bias import Sight
 from multihead.attention.mask import Mask
-from multihead.attention.products import transformed
-from multihead.attention.short import short, suits
-from multihead.attention.sight import LARGEST_TABLE, Sight
+from multihead.kernels.dispatch import LARGEST_TABLE, transformed
+from multihead.kernels.dropout import dropout as dropped
+from multihead.kernels.flash_cpu import flash_attention
+from multihead.kernels.short_attention import short, suits
 
 
 def kernel(sight: Sight, dropout: float = 0.0) -> str:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from multihead.attention.products import MATMUL, usual_products
+from multihead.kernels.dispatch import MATMUL, usual_products
 
 # torch's own CPU flash kernel, called by name: the public function hides the log-sum-exp and refuses a causal
 # flag beside a mask.

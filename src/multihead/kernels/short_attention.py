@@ -9,18 +9,28 @@ fast. The weights are built and kept for the backward pass: of such texts, less 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from multihead.attention.products import by_hand, usual_products, way_back
-from multihead.attention.sight import LARGEST_TABLE, Sight
+from multihead.kernels.dispatch import LARGEST_TABLE, by_hand, usual_products, way_back
 
 LONGEST = 2**13  # queries times keys
 
 
-def suits(like: Tensor, tables: int, sight: Sight) -> bool:
+class ScoreBias(Protocol):
+    """What the guard asks of the bias that is added to the scores; `attention.bias` provides it."""
+
+    queries: int
+    keys: int
+    by_rows: bool
+
+    @property
+    def blind(self) -> bool: ...
+
+
+def suits(like: Tensor, tables: int, sight: ScoreBias) -> bool:
     """tables: of scores, one for each head of each row."""
     if not by_hand():
         return False

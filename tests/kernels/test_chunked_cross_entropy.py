@@ -9,10 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from multihead.kernels import chunked_cross_entropy
+from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
 from multihead.models import ModelConfig, Vocabulary
-from multihead.tasks import IGNORE, vocabulary
+from multihead.tasks import IGNORE
 from multihead.tasks.losses import class_loss
-from multihead.tasks.vocabulary import vocabulary_loss, vocabulary_nats
 
 N, V, D = 11, 37, 6
 
@@ -39,7 +40,7 @@ def plain(readout: Vocabulary, hidden: torch.Tensor, labels: torch.Tensor, smoot
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize(("bias", "transform", "scale"), [(False, False, 1.0), (True, True, 1.0), (True, False, 0.5)])
 def test_loss_and_gradients_are_those_of_the_plain_way(monkeypatch, chunk, smoothing, bias, transform, scale):
-    monkeypatch.setattr(vocabulary, "CHUNK", chunk)
+    monkeypatch.setattr(chunked_cross_entropy, "CHUNK", chunk)
     readout, hidden, labels = parts(bias, transform, scale)
     wanted = plain(readout, hidden, labels, smoothing)
     (wanted / 7).backward()
@@ -60,7 +61,7 @@ def test_loss_and_gradients_are_those_of_the_plain_way(monkeypatch, chunk, smoot
 
 @pytest.mark.parametrize("chunk", [1, 4 * V, 1 << 22])
 def test_two_readings_are_pulled_together_as_classes_are(monkeypatch, chunk):
-    monkeypatch.setattr(vocabulary, "CHUNK", chunk)
+    monkeypatch.setattr(chunked_cross_entropy, "CHUNK", chunk)
     readout, hidden, labels = parts(True, False, 1.0)
     again = (hidden.detach() + 0.3 * torch.randn_like(hidden)).requires_grad_()
     both, twice = torch.cat((hidden, again)), torch.cat((labels, labels))
@@ -75,7 +76,7 @@ def test_two_readings_are_pulled_together_as_classes_are(monkeypatch, chunk):
 
 @pytest.mark.parametrize("chunk", [2 * V, 1 << 22])
 def test_all_products_are_of_halves_under_autocast_and_what_is_summed_is_whole(monkeypatch, chunk):
-    monkeypatch.setattr(vocabulary, "CHUNK", chunk)
+    monkeypatch.setattr(chunked_cross_entropy, "CHUNK", chunk)
     readout, hidden, labels = parts(True, False, 1.0)
     readout, hidden = readout.float(), hidden.detach().float().requires_grad_()
     wanted = plain(readout, hidden, labels, 0.1)
@@ -130,7 +131,7 @@ class Largest(TorchDispatchMode):
 
 
 def test_all_logits_never_stand_in_memory_at_once(monkeypatch):
-    monkeypatch.setattr(vocabulary, "CHUNK", 2 * V)
+    monkeypatch.setattr(chunked_cross_entropy, "CHUNK", 2 * V)
     sizes = {}
     for name, loss in (("plain", plain), ("ours", vocabulary_loss)):
         readout, hidden, labels = parts(True, False, 1.0)

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from multihead.attention.mask import Causal, Keep, Mask, Rule, Window, refuse_unfit
 from multihead.attention.position import Position, Some
-
-LARGEST_TABLE = 2**24  # numbers; a larger table of scores is built and used by rows
+from multihead.kernels.dispatch import LARGEST_TABLE
 
 
 class Sight:

@@ -10,22 +10,37 @@ chunk it is the plain one, but for the saved pass over the logits.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from multihead.models import Vocabulary
-from multihead.models.stems import unknown_token
-from multihead.tasks.losses import whole
-from multihead.tasks.task import IGNORE
+from multihead.kernels.dispatch import whole
+from multihead.kernels.token_range import unknown_token
 
+IGNORE = -100  # a label that does not count
 CHUNK = 1 << 22  # logits at a time: 16 MB, about a processor's last cache
 
 
+class VocabularyReadout(Protocol):
+    """The projection from hidden states to one logit per token that `models.readouts` provides."""
+
+    scale: float
+
+    @property
+    def weight(self) -> Tensor: ...
+
+    @property
+    def bias(self) -> Tensor | None: ...
+
+    @property
+    def transform(self) -> Callable[..., Any] | None: ...
+
+
 def vocabulary_loss(
-    readout: Vocabulary, hidden: Tensor, labels: Tensor, smoothing: float = 0.0, agree: float = 0.0
+    readout: VocabularyReadout, hidden: Tensor, labels: Tensor, smoothing: float = 0.0, agree: float = 0.0
 ) -> Tensor:
     """Cross-entropy, summed: hidden [..., D], labels [...] (IGNORE: none). Smoothed, and made to agree, as in
     `losses.class_loss`."""
@@ -39,14 +54,14 @@ def vocabulary_loss(
     return _nats(readout, hidden, labels, smoothing).sum()
 
 
-def vocabulary_nats(readout: Vocabulary, hidden: Tensor, labels: Tensor) -> Tensor:
+def vocabulary_nats(readout: VocabularyReadout, hidden: Tensor, labels: Tensor) -> Tensor:
     """−log p of every label: hidden [..., D], labels [...] -> [...]; 0 where there is none."""
     found = torch.zeros(labels.shape, dtype=torch.promote_types(hidden.dtype, torch.float32), device=hidden.device)
     found[labels != IGNORE] = _nats(readout, *_counted(readout, hidden, labels))
     return found
 
 
-def _counted(readout: Vocabulary, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _counted(readout: VocabularyReadout, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """What has a label, ready for the projection: [N, D] and [N]."""
     hidden, labels = hidden.flatten(0, -2), labels.flatten()
     rows = (labels != IGNORE).nonzero()[:, 0]
@@ -80,7 +95,7 @@ def _chunks(hidden: Tensor, labels: Tensor, vocab: int) -> zip[tuple[Tensor, Ten
     return zip(hidden.split(rows), labels.split(rows), strict=True)
 
 
-def _nats(readout: Vocabulary, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+def _nats(readout: VocabularyReadout, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
     parts = [
         F.cross_entropy(
             whole(F.linear(part, readout.weight, readout.bias)), wanted, reduction="none", label_smoothing=smoothing

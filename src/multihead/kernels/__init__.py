@@ -1,0 +1,1 @@
+"""Optimizations, each behind the signature of its reference. Imports torch and machine only."""
