@@ -22,7 +22,7 @@ from multihead.models.families import (
     plan_of,
     shape_of,
 )
-from multihead.models.hollow import Hollow
+from multihead.models.meta_init import Hollow
 from multihead.text.tokenizer import Tokenizer
 
 

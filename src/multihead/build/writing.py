@@ -29,7 +29,7 @@ from multihead.models.families import (
     readout_options,
     shape_of,
 )
-from multihead.models.hollow import Hollow
+from multihead.models.meta_init import Hollow
 
 
 def save(

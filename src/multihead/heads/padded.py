@@ -9,7 +9,7 @@ from multihead.build import Loaded
 from multihead.heads.cut import Cut, configs, filled, plan_from
 from multihead.models import Block
 from multihead.models.families import FAMILIES, construct, label_fields, plan_of, readout_options
-from multihead.models.hollow import Hollow
+from multihead.models.meta_init import Hollow
 from multihead.tasks import TASKS
 from multihead.watch import attentions
 

@@ -105,7 +105,7 @@ def multiplying(name: str) -> Iterator[None]:
 @cache
 def measure(names: tuple[Name, ...] = OTHERS, device: str = "cpu") -> dict[str, Finding]:
     """Other ways than plain fp32, probed in a child process; a few seconds, once per process."""
-    program = [sys.executable, "-m", "multihead.machine.probe", device]
+    program = [sys.executable, "-m", "multihead.machine.precision_probe", device]
     findings: dict[str, Finding] = {}
     # One child answers for all, unless a precision kills it: then another goes on with the rest.
     while left := [name for name in names if name not in findings]:

@@ -1,11 +1,11 @@
 """Models: stems, blocks, the three bodies and their readouts."""
 
 from multihead.models.block import Block, Stack
-from multihead.models.bodies import Decoder, Encoder, EncoderDecoder
 from multihead.models.config import ModelConfig
+from multihead.models.embeddings import AudioStem, PatchStem, TokenStem
 from multihead.models.feed_forward import FeedForward
 from multihead.models.readouts import Classes, LanguageModel, Model, Vocabulary
-from multihead.models.stems import AudioStem, PatchStem, TokenStem
+from multihead.models.transformer import Decoder, Encoder, EncoderDecoder
 
 __all__ = [
     "AudioStem",

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from multihead.kernels.dropout import dropout as dropped
 from multihead.models.block import norm_of
-from multihead.models.bodies import Decoder, Encoder, EncoderDecoder
 from multihead.models.config import ModelConfig
 from multihead.models.feed_forward import ACTIVATIONS
+from multihead.models.transformer import Decoder, Encoder, EncoderDecoder
 
 
 class Vocabulary(nn.Module):

@@ -27,8 +27,8 @@ from multihead.metrics import Score, Spans, Table, Tags, spans
 from multihead.metrics.row_buffer import Together
 from multihead.models import Classes, Encoder, Model, TokenStem
 from multihead.models.crf import Chain, surprise
+from multihead.models.viterbi import Chances, Moves, best_legal, best_path, legal
 from multihead.tasks.losses import class_loss, counted
-from multihead.tasks.paths import Chances, Moves, best_legal, best_path, legal
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import (

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from multihead.models.families.table import EMBED_SCALE, Family, Key, Part, Readout, activation_key
+from multihead.models.families.spec import EMBED_SCALE, Family, Key, Part, Readout, activation_key
 from multihead.models.readouts import Classes, Vocabulary
 
 

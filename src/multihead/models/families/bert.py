@@ -1,6 +1,6 @@
 """BERT (Devlin et al. 2019)."""
 
-from multihead.models.families.table import Family, Key, Part, Readout, activation_key
+from multihead.models.families.spec import Family, Key, Part, Readout, activation_key
 from multihead.models.readouts import Classes, Vocabulary
 
 # RoBERTa's body has the same names.

@@ -1,7 +1,7 @@
 """DistilBERT (Sanh et al. 2019)."""
 
 from multihead.models.families.bert import ANSWER, TOKENS
-from multihead.models.families.table import Family, Key, Readout, activation_key
+from multihead.models.families.spec import Family, Key, Readout, activation_key
 from multihead.models.readouts import Classes, Vocabulary
 
 DISTILBERT = Family(

@@ -1,7 +1,7 @@
 """GPT-2 (Radford et al. 2019). Its matrices are stored [in, out], and q, k, v as one."""
 
 from multihead.models.families.bert import ANSWER, TOKENS
-from multihead.models.families.table import Family, Key, Part, Readout, activation_key
+from multihead.models.families.spec import Family, Key, Part, Readout, activation_key
 from multihead.models.readouts import Classes, Vocabulary
 
 GPT2 = Family(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from multihead.io.type_checks import show
-from multihead.models.families.table import Json
+from multihead.models.families.spec import Json
 from multihead.models.readouts import Classes, Model
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from multihead.io.config_ranges import RANGES, SCALING_RANGES
 from multihead.io.type_checks import check_value, read_value, show
 from multihead.models.config import ModelConfig
-from multihead.models.families.table import Family, Json, Key, Readout, activation_key, read_count
+from multihead.models.families.spec import Family, Json, Key, Readout, activation_key, read_count
 from multihead.models.readouts import Classes, Vocabulary
 
 SCALING = {

@@ -2,7 +2,7 @@
 
 from multihead.io.type_checks import read_value
 from multihead.models.families.bart import SHARED, WRITE, fields, layers
-from multihead.models.families.table import EMBED_SCALE, Family, Json, Key, Readout, read_count
+from multihead.models.families.spec import EMBED_SCALE, Family, Json, Key, Readout, read_count
 
 
 def target_vocab(theirs: int | None, config: Json) -> int:

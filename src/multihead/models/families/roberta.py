@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from multihead.models.families.bert import ANSWER, BODY, FIELDS, TOKENS
-from multihead.models.families.table import Family, Key, Part, Readout, read_count
+from multihead.models.families.spec import Family, Key, Part, Readout, read_count
 from multihead.models.readouts import Classes, Vocabulary
 
 ROBERTA = Family(

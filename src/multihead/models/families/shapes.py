@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from multihead.models.config import ModelConfig
-from multihead.models.families.table import Part, Shape
+from multihead.models.families.spec import Part, Shape
 
 Sizes = Mapping[str, Sequence[int]]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from multihead.io.type_checks import read_value
 from multihead.models.config import ModelConfig
-from multihead.models.families.table import Family, Json, Key, Part, Readout, activation, read_count, written
+from multihead.models.families.spec import Family, Json, Key, Part, Readout, activation, read_count, written
 from multihead.models.readouts import Vocabulary
 
 

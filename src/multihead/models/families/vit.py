@@ -1,6 +1,6 @@
 """ViT (Dosovitskiy et al. 2021)."""
 
-from multihead.models.families.table import Family, Json, Key, Part, Readout, activation_key
+from multihead.models.families.spec import Family, Json, Key, Part, Readout, activation_key
 from multihead.models.readouts import Classes
 
 SIDES = int | tuple[int, int]  # of a square, or height and width

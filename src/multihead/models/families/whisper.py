@@ -4,7 +4,7 @@
 """
 
 from multihead.models.families.bart import fields, layers
-from multihead.models.families.table import Family, Key, Readout
+from multihead.models.families.spec import Family, Key, Readout
 from multihead.models.readouts import Vocabulary
 
 BOTH = {"positions": "learned", "norm_first": True, "attention_bias": "qvo"}

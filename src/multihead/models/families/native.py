@@ -11,8 +11,8 @@ from multihead.io.config_ranges import RANGES
 from multihead.io.type_checks import check_value, read_value, show
 from multihead.models.config import ModelConfig, field_types
 from multihead.models.crf import Chain
-from multihead.models.families.table import Json, Part, Readout, Shape
-from multihead.models.families.weights import Plan, shape_of
+from multihead.models.families.convert import Plan, shape_of
+from multihead.models.families.spec import Json, Part, Readout, Shape
 from multihead.models.readouts import Classes, Model, Vocabulary
 
 OWN = "multihead"  # model_type

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from multihead.attention import Cache, Mask
 from multihead.models.block import Stack
 from multihead.models.config import ModelConfig
-from multihead.models.stems import STEMS, TokenStem
+from multihead.models.embeddings import STEMS, TokenStem
 
 
 class Encoder(nn.Module):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multihead.tasks.paths import NEVER, Chances, Moves, best_legal, best_path, legal
+from multihead.models.viterbi import NEVER, Chances, Moves, best_legal, best_path, legal
 
 LABELS = ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
 

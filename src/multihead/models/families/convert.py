@@ -10,12 +10,12 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from multihead.models.bodies import Decoder, Encoder, EncoderDecoder
+from multihead.models.embeddings import TokenStem
 from multihead.models.families.shapes import Sizes, body_shapes, stored_shape
-from multihead.models.families.table import Family, Json, Part, Readout, Shape, readout_place
-from multihead.models.hollow import Hollow
+from multihead.models.families.spec import Family, Json, Part, Readout, Shape, readout_place
+from multihead.models.meta_init import Hollow
 from multihead.models.readouts import Classes, Model, Vocabulary
-from multihead.models.stems import TokenStem
+from multihead.models.transformer import Decoder, Encoder, EncoderDecoder
 
 # Names that files from before 2019 have.
 OLD = ((re.compile(r"LayerNorm\.gamma$"), "LayerNorm.weight"), (re.compile(r"LayerNorm\.beta$"), "LayerNorm.bias"))
