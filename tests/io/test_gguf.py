@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from multihead.build import load
-from multihead.decode import greedy
+from multihead.generation import greedy
 from multihead.io.gguf import Gguf
 from multihead.text.gguf import tokenizer_from
 from multihead.text.tokenizer import Tokenizer
@@ -250,7 +250,7 @@ import random
 from pathlib import Path
 from multihead.build import load
 from multihead.text.tokenizer import Tokenizer
-from multihead.decode import greedy
+from multihead.generation import greedy
 from multihead.io.gguf import Gguf
 from multihead.text.gguf import tokenizer_from
 path = Path({str(path)!r})

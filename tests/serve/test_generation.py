@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from multihead.attention import Cache
-from multihead.decode import Decoding, decode
+from multihead.generation import Decoding, decode
 from multihead.models import LanguageModel, Model, ModelConfig
 from multihead.serve.exclusion import ModelLock
 from multihead.serve.generation import Generator, Writing

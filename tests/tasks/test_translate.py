@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from multihead.decode import Hypothesis
+from multihead.generation import Hypothesis
 from multihead.models import EncoderDecoder, ModelConfig
 from multihead.tasks import IGNORE, Summarize, Translate
 from multihead.tasks.aligned import links

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from multihead.bench.peers import OURS
 from multihead.build import load
-from multihead.decode import Decoding, decode, greedy
+from multihead.generation import Decoding, decode, greedy
 from multihead.models import EncoderDecoder, Model
 from multihead.text.tokenizer import Tokenizer
 

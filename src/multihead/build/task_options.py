@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from multihead.decode.settings import check_settings
+from multihead.generation.config import check_settings
 from multihead.io.type_checks import Range, check_value
 
 Json = dict[str, Any]

@@ -12,7 +12,7 @@ Length = Annotated[int, Field(ge=1, le=10**6)]
 
 
 class Decode(Section):
-    """decode/settings.py has the same types and limits, for settings that come with a model; a test compares them."""
+    """generation/config.py has the same types and limits, for settings that come with a model; a test compares them."""
 
     beam: Annotated[int, Field(ge=1, le=100)] = key(
         5, "candidates that are kept; 1 = the likeliest token at every step"

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from multihead.attention import Cache
-from multihead.decode.choose import Draws, drawn, likeliest, refuse_broken, sound
-from multihead.decode.rules import Rules
-from multihead.decode.settings import Decoding
+from multihead.generation.config import Decoding
+from multihead.generation.constraints import Rules
+from multihead.generation.logits import Draws, drawn, likeliest, refuse_broken, sound
 from multihead.models import Model
 from multihead.serve.exclusion import ModelLock
 from multihead.serve.limits import RequestError, stopping, too_late

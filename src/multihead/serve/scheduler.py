@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from multihead.decode import Hypothesis
+from multihead.generation import Hypothesis
 from multihead.kernels.packed_linear import packed
 from multihead.models import Model
 from multihead.serve.admission import check_size, too_much_text

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from multihead.attention import Cache, Position
 from multihead.attention.position import Rotary
-from multihead.decode.kept import parts_of
-from multihead.decode.parts import fits, norm_of
-from multihead.decode.steps import Prompt
+from multihead.generation.fast.layers import fits, norm_of
+from multihead.generation.fast.weight_cache import parts_of
+from multihead.generation.incremental import Prompt
 from multihead.models import Decoder, Model
 
 ROOM = 64  # tokens by which the slots grow at least

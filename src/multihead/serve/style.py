@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import cast
 
-from multihead.decode import Decoding
+from multihead.generation import Decoding
 from multihead.models import Model, Vocabulary
 from multihead.serve.generation import Writing
 from multihead.serve.limits import RequestError

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from multihead.data.batching import plan
-from multihead.decode import Decoding, Hypothesis, decode, stream
+from multihead.generation import Decoding, Hypothesis, decode, stream
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
 from multihead.metrics import Likelihood, Score
 from multihead.models import Decoder, Model, Vocabulary

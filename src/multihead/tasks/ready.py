@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from multihead.decode.settings import RANGES, check_settings
+from multihead.generation.config import RANGES, check_settings
 from multihead.io.type_checks import Range, check_value
 from multihead.models import Decoder, Encoder, EncoderDecoder, Model, TokenStem, Vocabulary
 from multihead.tasks.spec import SPECS

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tokenizers.decoders import WordPiece
 from torch import Tensor
 
-from multihead.decode import Decoding, Hypothesis, alignment, decode
+from multihead.generation import Decoding, Hypothesis, alignment, decode
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
 from multihead.metrics import Likelihood, Score, Translations
 from multihead.models import EncoderDecoder, Model, Vocabulary

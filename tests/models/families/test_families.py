@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from multihead.attention import Cache
 from multihead.build import load, save
-from multihead.decode import Decoding, decode, greedy
+from multihead.generation import Decoding, decode, greedy
 from multihead.models import Decoder, EncoderDecoder, ModelConfig
 from multihead.tasks.ready import decoding
 

@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-from multihead.decode.parts import Function, Layer, affine, layer_of, norm_of, readout_of, tree, unobserved
-from multihead.decode.recall import Recalls
-from multihead.decode.steps import Prompt
+from multihead.generation.fast.cross_attention import Recalls
+from multihead.generation.fast.layers import Function, Layer, affine, layer_of, norm_of, readout_of, tree, unobserved
+from multihead.generation.incremental import Prompt
 from multihead.kernels.packed_linear import most, packable
 from multihead.models import Decoder
 

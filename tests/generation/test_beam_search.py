@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from multihead.build import load
-from multihead.decode import Decoding, Hypothesis, decode, greedy
-from multihead.decode.beam import Beam
+from multihead.generation import Decoding, Hypothesis, decode, greedy
+from multihead.generation.beam_search import Beam
 from multihead.models import Model
 
 Make = Callable[..., Model]

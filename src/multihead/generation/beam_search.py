@@ -21,10 +21,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from multihead.decode.choose import Numbers, Wholes, best_of, refuse_broken, sound
-from multihead.decode.rules import NEVER, Rules
-from multihead.decode.settings import Decoding, Hypothesis
-from multihead.decode.steps import Reader
+from multihead.generation.config import Decoding, Hypothesis
+from multihead.generation.constraints import NEVER, Rules
+from multihead.generation.incremental import Reader
+from multihead.generation.logits import Numbers, Wholes, best_of, refuse_broken, sound
 
 Truths = NDArray[np.bool_]
 

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from multihead.attention import Cache, MultiHeadAttention, Position
-from multihead.decode.kept import parts_of
-from multihead.decode.parts import norm_of
-from multihead.decode.recall import Recall
-from multihead.decode.steps import Prompt
+from multihead.generation.fast.cross_attention import Recall
+from multihead.generation.fast.layers import norm_of
+from multihead.generation.fast.weight_cache import parts_of
+from multihead.generation.incremental import Prompt
 
 ROOM = 32  # new tokens that fit before the pool must grow or be tidied
 # A source is looked at by `Recall` where that is faster: at most so many tokens for each column of a head, and so many

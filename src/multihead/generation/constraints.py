@@ -7,7 +7,7 @@ from collections.abc import Sequence, Set
 import torch
 from torch import Tensor
 
-from multihead.decode.settings import Decoding
+from multihead.generation.config import Decoding
 
 NEVER = float("-inf")
 

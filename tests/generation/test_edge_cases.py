@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from multihead.decode import Decoding, decode, greedy
-from multihead.decode.align import alignment
-from multihead.decode.decoding import reader_of
-from multihead.decode.lean import Lean
-from multihead.decode.steps import Prompt, Steps
+from multihead.generation import Decoding, decode, greedy
+from multihead.generation.alignment import alignment
+from multihead.generation.fast.decoder import Lean
+from multihead.generation.generate import reader_of
+from multihead.generation.incremental import Prompt, Steps
 from multihead.models import Model
 
 TOKENS = torch.tensor([[5, 6, 7], [3, 4, 9]])

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from multihead.decode import kept, lean
-from multihead.decode.decoding import reader_of
-from multihead.decode.kept import parts_of
-from multihead.decode.lean import Lean
-from multihead.decode.parts import Scores, readout_of
-from multihead.decode.steps import Prompt, Steps
+from multihead.generation.fast import decoder, weight_cache
+from multihead.generation.fast.decoder import Lean
+from multihead.generation.fast.layers import Scores, readout_of
+from multihead.generation.fast.weight_cache import parts_of
+from multihead.generation.generate import reader_of
+from multihead.generation.incremental import Prompt, Steps
 from multihead.kernels import packed_linear
 from multihead.models import Model
 from multihead.watch import watch
@@ -39,7 +39,7 @@ def test_as_the_model_itself(
     translator: Callable[..., Model],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lean, "ROOM", 3)  # so that the pool is tidied and grows all the time
+    monkeypatch.setattr(decoder, "ROOM", 3)  # so that the pool is tidied and grows all the time
     model = (translator if pair else language_model)(**shape).double()
     ours, plain = reader_of(prompts(model, pair, padded)), Steps(prompts(model, pair, padded))
     assert isinstance(ours, Lean) == ("value_dim" not in shape)
@@ -70,7 +70,7 @@ def test_the_pool_stays_small(translator: Callable[..., Model]) -> None:
         parents = torch.zeros(3, 5, dtype=torch.long)  # all follow the first: one past
         for _ in range(58):
             reader.step(torch.full((3, 5), 7), parents)
-    assert reader.used < 59 + 5 * lean.ROOM < 59 * 5
+    assert reader.used < 59 + 5 * decoder.ROOM < 59 * 5
 
 
 def test_who_looks_on_sees_the_model_itself(translator: Callable[..., Model]) -> None:
@@ -164,7 +164,7 @@ def test_parts_are_kept_until_a_weight_changes(translator: Callable[..., Model])
 @pytest.mark.usefixtures("packing")
 def test_large_ones_are_not_kept(translator: Callable[..., Model], monkeypatch: pytest.MonkeyPatch) -> None:
     model = translator()
-    monkeypatch.setattr(kept, "most", lambda: 1000)
+    monkeypatch.setattr(weight_cache, "most", lambda: 1000)
     one = parts_of(prompts(model, True, False))
     assert parts_of(prompts(model, True, False)) is not one
     assert isinstance(one.readout, Scores)

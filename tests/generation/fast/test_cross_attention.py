@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from multihead.decode import lean
-from multihead.decode.decoding import reader_of
-from multihead.decode.lean import Lean
-from multihead.decode.steps import Prompt, Steps
+from multihead.generation.fast import decoder
+from multihead.generation.fast.decoder import Lean
+from multihead.generation.generate import reader_of
+from multihead.generation.incremental import Prompt, Steps
 from multihead.models import Model
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 9]])
@@ -23,7 +23,7 @@ def prompt(model: Model) -> Prompt:
 def test_as_the_model_itself(
     shape: dict[str, object], short: int, translator: Callable[..., Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lean, "SHORT", short)
+    monkeypatch.setattr(decoder, "SHORT", short)
     model = translator(**shape).double()
     for block in model.body.decoder.stack.blocks:
         for linear in (block.cross.q, block.cross.out):
@@ -69,6 +69,6 @@ def test_a_long_source_keeps_its_keys(translator: Callable[..., Model], monkeypa
     longest = 3 * one.key_dims[0] // 2
     assert by_tables(longest)
     assert not by_tables(longest + 1)
-    monkeypatch.setattr(lean, "TABLE", 4 * numbers)
+    monkeypatch.setattr(decoder, "TABLE", 4 * numbers)
     assert by_tables(4)
     assert not by_tables(5)

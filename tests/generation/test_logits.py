@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multihead.decode import Decoding
-from multihead.decode.choose import ENOUGH, Draws, best_of, drawn, likeliest
+from multihead.generation import Decoding
+from multihead.generation.logits import ENOUGH, Draws, best_of, drawn, likeliest
 
 seeds = st.integers(0, 10_000)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from multihead.decode import Decoding, alignment, decode
+from multihead.generation import Decoding, alignment, decode
 from multihead.models import Model
 from multihead.watch import watch
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from multihead.decode import Decoding, decode, greedy, stream
-from multihead.decode import decoding as room
-from multihead.decode.beam import Beam
-from multihead.decode.steps import Prompt, Steps
+from multihead.generation import Decoding, decode, greedy, stream
+from multihead.generation import generate as room
+from multihead.generation.beam_search import Beam
+from multihead.generation.incremental import Prompt, Steps
 from multihead.models import Encoder, Model, ModelConfig, Vocabulary
 
 Make = Callable[..., Model]

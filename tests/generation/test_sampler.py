@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from multihead.decode import greedy
+from multihead.generation import greedy
 from multihead.models import Encoder, EncoderDecoder, LanguageModel, Model, ModelConfig, Vocabulary
 
 torch.set_num_threads(1)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from multihead.decode.choose import Draws, drawn, likeliest, refuse_broken, sound
-from multihead.decode.rules import Rules
-from multihead.decode.settings import Decoding
-from multihead.decode.steps import Reader
+from multihead.generation.config import Decoding
+from multihead.generation.constraints import Rules
+from multihead.generation.incremental import Reader
+from multihead.generation.logits import Draws, drawn, likeliest, refuse_broken, sound
 
 
 class Chosen(NamedTuple):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from multihead.attention import MultiHeadAttention
-from multihead.decode.steps import Prompt
+from multihead.generation.incremental import Prompt
 from multihead.kernels.packed_linear import pack, packable, pays, product
 from multihead.models import Block, Decoder, FeedForward, Stack, TokenStem, Vocabulary
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence, Set
 
 from torch import Tensor
 
-from multihead.decode.beam import Beam
-from multihead.decode.choose import Draws
-from multihead.decode.lean import Lean
-from multihead.decode.parts import fits
-from multihead.decode.rules import Rules
-from multihead.decode.settings import Decoding, Hypothesis
-from multihead.decode.single import Single
-from multihead.decode.steps import Prompt, Reader, Steps
+from multihead.generation.beam_search import Beam
+from multihead.generation.config import Decoding, Hypothesis
+from multihead.generation.constraints import Rules
+from multihead.generation.fast.decoder import Lean
+from multihead.generation.fast.layers import fits
+from multihead.generation.incremental import Prompt, Reader, Steps
+from multihead.generation.logits import Draws
+from multihead.generation.sampler import Single
 from multihead.models import Model
 
 PLAIN = Decoding()

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from multihead.decode.settings import Decoding
+from multihead.generation.config import Decoding
 
 BLOCK = 64  # numbers whose maximum is taken first: vector instructions do that, while topk goes one by one
 ENOUGH = 1024  # of the sorted candidates; nearly always they hold top_p's share, and a full sort is not needed
