@@ -1,4 +1,4 @@
-"""The lazy surface: cheap to import, and `mh.watch` is the function whatever was imported before."""
+"""The lazy surface: cheap to import, and no package shadows a public name."""
 
 import ast
 import subprocess
@@ -41,27 +41,6 @@ def test_unknown_name() -> None:
         _ = mh.atend  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    "before",
-    [
-        "",
-        "import multihead.watch",
-        "from multihead.watch import ablate",
-        "import importlib; importlib.import_module('multihead.watch')",
-        "import multihead; multihead.ablate",
-        "import multihead; multihead.watch; import multihead.watch",
-        "from multihead import *",
-    ],
-)
-def test_watch_is_the_function(before: str) -> None:
-    program = f"""
-{before}
-import sys, types
-import multihead as mh
-assert not isinstance(mh.watch, types.ModuleType), mh.watch
-from multihead import watch
-from multihead.watch import watch as same  # the room is still a room
-assert mh.watch is watch is same
-assert isinstance(sys.modules["multihead.watch"], types.ModuleType)
-"""
-    run(program)
+def test_no_package_is_called_as_a_public_name() -> None:
+    folder = Path(mh.__file__).parent
+    assert not {path.stem for path in folder.iterdir()} & set(mh.LAZY)

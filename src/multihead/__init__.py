@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-
 TYPE_CHECKING = False  # as typing has it, whose import takes 6 ms: the command catches Ctrl-C only after this file
 if TYPE_CHECKING:  # what editors and mypy see; LAZY below is what runs, and a test compares the two
     from multihead.attention import Cache, Mask, MultiHeadAttention, attend
     from multihead.build import load, save
+    from multihead.inspection import ablate, watch
     from multihead.models import Decoder, Encoder, EncoderDecoder, LanguageModel, ModelConfig
     from multihead.serve import serve
     from multihead.train import train
-    from multihead.watch import ablate, watch
 
 __version__ = "0.1.0"
 
@@ -26,8 +23,8 @@ LAZY = {
     "EncoderDecoder": "multihead.models",
     "LanguageModel": "multihead.models",
     "ModelConfig": "multihead.models",
-    "ablate": "multihead.watch",
-    "watch": "multihead.watch",
+    "ablate": "multihead.inspection",
+    "watch": "multihead.inspection",
     "load": "multihead.build",
     "save": "multihead.build",
     "train": "multihead.train",
@@ -66,20 +63,3 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *LAZY})
-
-
-class _Package(ModuleType):
-    """Keeps `multihead.watch` and `multihead.train` the functions.
-
-    Python binds every imported subpackage as an attribute of its parent, so importing anything from the room
-    `multihead.watch` would put the module in the function's place. `from multihead.watch import …` is not
-    affected: it looks the room up in sys.modules.
-    """
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if isinstance(value, ModuleType) and LAZY.get(name) == value.__name__:
-            value = getattr(value, name)
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from multihead.generation import Decoding, alignment, decode
+from multihead.inspection import watch
 from multihead.models import Model
-from multihead.watch import watch
 
 Make = Callable[..., Model]
 

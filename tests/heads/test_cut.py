@@ -19,9 +19,9 @@ from multihead.attention.multihead import merge
 from multihead.build import Loaded
 from multihead.heads.cut import Cut, configs, cut, cut_of, filled, plan_from
 from multihead.heads.fold import Moment
+from multihead.inspection import ablate, attentions, numbers, watch
 from multihead.models import Block, EncoderDecoder, LanguageModel, Model, ModelConfig
 from multihead.models.families import own_config
-from multihead.watch import ablate, attentions, numbers, watch
 
 SMALL = ModelConfig(vocab=37, dim=24, layers=2, heads=4, max_length=64, dropout=0.0, inner=20)
 KINDS = {

@@ -17,12 +17,12 @@ from multihead.cli.rows import rows_of
 from multihead.heads import Budget, prune, rank, stats
 from multihead.heads.judge import evaluated, examples, work
 from multihead.heads.pruning import halves
+from multihead.inspection import ablate, numbers
 from multihead.metrics import Interval
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig, Vocabulary
 from multihead.models.families import own_config
 from multihead.tasks.conversation import give_template, with_signs
 from multihead.text.tokenizer import Tokenizer
-from multihead.watch import ablate, numbers
 
 LETTERS = "abcdefghijkl"
 

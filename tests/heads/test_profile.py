@@ -16,8 +16,8 @@ from multihead.heads.alike import groups
 from multihead.heads.feed import Feed, rectangle, run
 from multihead.heads.naming import named
 from multihead.heads.profile import Kinds, Side, _tables, sides
+from multihead.inspection import watch
 from multihead.text.tokenizer import Tokenizer
-from multihead.watch import watch
 
 TEXTS = ["a b c . a", "d e , f a b c d e f .", "g", "a a b , a", "h i j k l a b c d e f g h i j ."]
 

@@ -23,10 +23,10 @@ from multihead.heads.cut import Cut
 from multihead.heads.judge import Example, Work, examples
 from multihead.heads.moments import moments
 from multihead.heads.pruning import halves
+from multihead.inspection import numbers
 from multihead.metrics import Difference, Interval, Score
 from multihead.models import ModelConfig
 from multihead.text.tokenizer import Tokenizer
-from multihead.watch import numbers
 
 
 def files(directory: Path) -> dict[str, bytes]:

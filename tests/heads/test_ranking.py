@@ -12,11 +12,11 @@ from multihead.heads import rank
 from multihead.heads.gates import Gates, no_weights
 from multihead.heads.judge import at_stake, evaluated, examples, loss_of, named_score, wary, work
 from multihead.heads.passes import Passes
+from multihead.inspection import ablate
 from multihead.metrics import Difference, Interval, Likelihood, Pearson, Summaries
 from multihead.models import Classes, Encoder, EncoderDecoder, Model, ModelConfig
 from multihead.tasks import TASKS
 from multihead.text.tokenizer import Tokenizer
-from multihead.watch import ablate
 
 SMALL = ModelConfig(vocab=37, dim=24, layers=3, heads=4, max_length=64, dropout=0.0)
 

@@ -10,11 +10,11 @@ from safetensors import safe_open
 
 from multihead.build import load, save
 from multihead.config import read
+from multihead.inspection import ablate, watch
 from multihead.models import EncoderDecoder, Model, ModelConfig
 from multihead.train.frozen import limit
 from multihead.train.lora import merge_updates
 from multihead.train.training import Training
-from multihead.watch import ablate, watch
 
 TOKENS = torch.tensor([[2, 5, 6, 7, 3], [2, 8, 9, 3, 0]])
 RANK = 2

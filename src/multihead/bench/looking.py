@@ -11,7 +11,7 @@ from torch import Tensor
 from multihead.attention import MultiHeadAttention, Sight, attend, explicit
 from multihead.bench import peers
 from multihead.bench.timing import Ratio, race, ratio
-from multihead.watch import Seen, watch
+from multihead.inspection import Seen, watch
 
 # Statistics are timed from here on; watching is up to here, for it costs something per call, not per token.
 LONG = 2048

@@ -18,6 +18,8 @@ from multihead.data.readers.columns import strings
 from multihead.data.readers.normalize import settled
 from multihead.data.readers.record import Options
 from multihead.data.readers.tag_schemes import Survey, scheme_of
+from multihead.inspection import Seen, ablate, is_watched, watch
+from multihead.inspection.address import Address, attentions
 from multihead.io.manifest import MANIFEST
 from multihead.machine.cpu_sharing import share_cpus
 from multihead.machine.device import device_of
@@ -30,8 +32,6 @@ from multihead.tasks.generate import Generate
 from multihead.tasks.predict import evaluate, predictions
 from multihead.tasks.ready import check_borders, longest, natural, usage, vocabulary_of
 from multihead.text.tokenizer import Tokenizer
-from multihead.watch import Seen, ablate, is_watched, watch
-from multihead.watch.address import Address, attentions
 
 Json = dict[str, Any]
 
@@ -159,7 +159,7 @@ class Loaded:
         return (piece for piece in task.stream(self.model, values))
 
     def watch(self, only: Sequence[str] = ()) -> AbstractContextManager[Seen]:
-        """Record what every attention (or `only` these, as `encoder.2.self`) attends to: `multihead.watch`."""
+        """Record what every attention (or `only` these, as `encoder.2.self`) attends to: `multihead.inspection`."""
         return watch(self.model, only)
 
     def ablate(self, heads: Sequence[Address]) -> AbstractContextManager[None]:

@@ -84,8 +84,8 @@ def draw(loaded: Loaded, file: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    from multihead.inspection import watch
     from multihead.io.files import write_bytes
-    from multihead.watch import watch
 
     with watch(loaded.model) as seen:
         loaded.predict([SENTENCE])

@@ -10,9 +10,9 @@ from statistics import median
 import torch
 from torch import nn
 
+from multihead.inspection import attentions, numbers
 from multihead.metrics import Difference, Score
 from multihead.models import Block, Classes, Model, Vocabulary
-from multihead.watch import attentions, numbers
 
 ROUNDS = 7
 

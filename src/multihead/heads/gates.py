@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from multihead.attention import Attended
 from multihead.heads.fold import KEYS
 from multihead.heads.judge import Example, work
+from multihead.inspection import attentions, numbers
 from multihead.models import Block, Model
 from multihead.tasks import Task
-from multihead.watch import attentions, numbers
 
 
 class Gates:

@@ -14,9 +14,9 @@ from multihead.attention import Attended
 from multihead.attention.multihead import merge
 from multihead.heads.fold import KEYS, Moment
 from multihead.heads.judge import Example, work
+from multihead.inspection import attentions
 from multihead.models import Block, Model
 from multihead.tasks import Batch, Task
-from multihead.watch import attentions
 
 WIDEST = 4096  # of a wider layer the mean alone is kept: its table would take more memory than the model
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from multihead.build import Loaded
 from multihead.heads.cut import Cut, configs, filled, plan_from
+from multihead.inspection import attentions
 from multihead.models import Block
 from multihead.models.families import FAMILIES, construct, label_fields, plan_of, readout_options
 from multihead.models.meta_init import Hollow
 from multihead.tasks import TASKS
-from multihead.watch import attentions
 
 
 def padded(loaded: Loaded) -> Loaded:

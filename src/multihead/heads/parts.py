@@ -17,8 +17,8 @@ from torch import Tensor
 from multihead.heads.cut import ByGroup, Cut, configs, cut_of
 from multihead.heads.fold import KEYS, RIDGE, Moment, Moments, Numbers
 from multihead.heads.gates import Gates
+from multihead.inspection import attentions, numbers
 from multihead.models import Block, Model
-from multihead.watch import attentions, numbers
 
 ROUND = 16  # units: widths stay multiples of it, which the machine's kernels like
 Places = NDArray[np.int64]

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from multihead.attention import Attended
 from multihead.attention.multihead import merge
+from multihead.inspection import ablate, attentions, locate, numbers
 from multihead.models import Block, EncoderDecoder, Model
-from multihead.watch import ablate, attentions, locate, numbers
 
 
 class Passes:

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from multihead.build import Loaded
 from multihead.heads.feed import Feed, longest, rectangle, run, target_tokens
 from multihead.heads.profile import ROLLED, rolled, stats
+from multihead.inspection import Input, watch
 from multihead.models import EncoderDecoder
 from multihead.tasks import Batch, Window
 from multihead.tasks.classify import Classify
 from multihead.tasks.words import laid_out, word_of
 from multihead.text.tokenizer import Encoding, Tokenizer
-from multihead.watch import Input, watch
 
 WHOLE = 256  # words: up to here every weight is kept
 BANDS = 96  # a coarse map has at most this many rows and columns

@@ -22,10 +22,10 @@ from multihead.build import Loaded
 from multihead.heads.alike import groups
 from multihead.heads.feed import Feed, run
 from multihead.heads.naming import named
+from multihead.inspection import watch
+from multihead.inspection.statistics import one_line
 from multihead.tasks import Batch, Values
 from multihead.text.tokenizer import Tokenizer
-from multihead.watch import watch
-from multihead.watch.statistics import one_line
 
 CHUNK = 2**23  # weights at a time
 ROLLED = 1024  # tokens: a longer input is left out of the rollout, which wants all rows at once

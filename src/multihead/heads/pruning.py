@@ -17,10 +17,10 @@ from multihead.heads.feed import texts
 from multihead.heads.fold import Moments
 from multihead.heads.judge import Example, evaluated, examples, loss_of, named_score, points, work
 from multihead.heads.keepsake import keep
+from multihead.inspection import attentions, numbers
 from multihead.io.hub import resolve
 from multihead.models import Model
 from multihead.tasks import Task, Values
-from multihead.watch import attentions, numbers
 
 TIMED = 4  # batches, spread over the lengths, that the latency is measured on
 

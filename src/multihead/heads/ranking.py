@@ -13,10 +13,10 @@ from multihead.data.batching import plan
 from multihead.heads.gates import Gates
 from multihead.heads.judge import REPLICATES, Example, Said, drawn, examples, loss_of, named_score, score, work
 from multihead.heads.passes import Passes
+from multihead.inspection import ablate
 from multihead.metrics import Difference, Score, Spearman
 from multihead.models import Model
 from multihead.tasks import Batch, Scorer, Task, Values
-from multihead.watch import ablate
 
 BLOCK = 1024  # rows whose answers are held at once
 PORTIONS = 10  # early stopping looks at the heads after each of them

@@ -11,6 +11,8 @@ import numpy as np
 
 from multihead.build import Loaded
 from multihead.heads.feed import rectangle, run
+from multihead.inspection import Input, Seen, ablate, locate, numbers, watch
+from multihead.inspection.recording import own
 from multihead.models import EncoderDecoder, Model
 from multihead.serve.admission import check_size, too_much_text
 from multihead.serve.limits import Limits, RequestError
@@ -18,8 +20,6 @@ from multihead.serve.schemas import HeadsForm
 from multihead.tasks import Prediction, Task, Values, Window
 from multihead.tasks.generate import Generate
 from multihead.tasks.predict import answer_row, check_tokens, encoded, read
-from multihead.watch import Input, Seen, ablate, locate, numbers, watch
-from multihead.watch.seen import own
 
 WRITTEN = 32  # tokens of a text in a what-if: nobody else is answered meanwhile
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from multihead.build import Loaded, load
+from multihead.inspection.address import numbers
 from multihead.models import Model
 from multihead.serve.exclusion import ModelLock
 from multihead.serve.generation import Generator
@@ -24,7 +25,6 @@ from multihead.serve.style import Style
 from multihead.tasks import Prediction, Task
 from multihead.tasks.bi import Embed
 from multihead.tasks.generate import Generate
-from multihead.watch.address import numbers
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 ROUTES = ("/v1/predict/", "/v1/heads/", "/v1/whatif/")  # behind which a model's name stands

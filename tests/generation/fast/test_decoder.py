@@ -12,9 +12,9 @@ from multihead.generation.fast.layers import Scores, readout_of
 from multihead.generation.fast.weight_cache import parts_of
 from multihead.generation.generate import reader_of
 from multihead.generation.incremental import Prompt, Steps
+from multihead.inspection import watch
 from multihead.kernels import packed_linear
 from multihead.models import Model
-from multihead.watch import watch
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 9], [3, 4, 0, 0, 0], [11, 12, 13, 0, 0]])
 KEEP = torch.tensor([[True] * 5, [True] * 2 + [False] * 3, [True] * 3 + [False] * 2])

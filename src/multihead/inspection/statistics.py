@@ -16,7 +16,7 @@ from torch import Tensor
 from multihead.attention import Attended, attend
 
 if TYPE_CHECKING:
-    from multihead.watch.seen import Seen
+    from multihead.inspection.recording import Seen
 
 NAMES = ("entropy", "self", "previous", "next", "first", "separator", "offset")
 CHUNK = 2**22  # scores at a time, where there is a bias

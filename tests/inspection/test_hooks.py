@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from multihead.attention import Cache, Mask, MultiHeadAttention, functional
+from multihead.inspection import ablate, watch
 from multihead.models import Encoder, EncoderDecoder, LanguageModel, ModelConfig
-from multihead.watch import ablate, watch
 
 SMALL = ModelConfig(vocab=37, dim=24, layers=2, heads=4, max_length=64, dropout=0.0, norm_first=True)
 POSITIONS = ["none", "sinusoidal", "rotary", "alibi", "relative"]

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from multihead.attention import Attended
-from multihead.watch.address import Address, locate
-from multihead.watch.statistics import Statistics, summary
+from multihead.inspection.address import Address, locate
+from multihead.inspection.statistics import Statistics, summary
 
 
 class Seen:

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from multihead.attention import Attended, MultiHeadAttention
+from multihead.inspection.address import Address, attentions, locate, numbers
+from multihead.inspection.recording import Seen, own
 from multihead.models import Decoder, Encoder, TokenStem
-from multihead.watch.address import Address, attentions, locate, numbers
-from multihead.watch.seen import Seen, own
 
 
 class HasModel(Protocol):
