@@ -21,7 +21,7 @@ from multihead.inspection import ablate, numbers
 from multihead.metrics import Interval
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig, Vocabulary
 from multihead.models.families import own_config
-from multihead.tasks.conversation import give_template, with_signs
+from multihead.tasks.chat import give_template, with_signs
 from multihead.text.tokenizer import Tokenizer
 
 LETTERS = "abcdefghijkl"

@@ -10,7 +10,7 @@ from multihead.metrics.entities import spans
 from multihead.metrics.row_buffer import ROWS, Together
 from multihead.tasks.classify import ClassScorer
 from multihead.tasks.ner import TagScorer
-from multihead.tasks.similarity import SimilarityScorer
+from multihead.tasks.pair_scores import SimilarityScorer
 from multihead.tasks.task import Scorer
 
 

@@ -20,7 +20,7 @@ from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, M
 from multihead.models.families import own_config
 from multihead.serve import Limits, ModelServer, serving
 from multihead.tasks import TASKS
-from multihead.tasks.conversation import give_template
+from multihead.tasks.chat import give_template
 from multihead.text.tokenizer import Tokenizer
 from multihead.train.examples import Text
 from multihead.train.loop import Plan, fit

@@ -7,8 +7,8 @@ import torch
 
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.tasks.match import Match
+from multihead.tasks.pair_scores import SimilarityScorer
 from multihead.tasks.predict import predictions
-from multihead.tasks.similarity import SimilarityScorer
 from multihead.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.train(["some words"], "wordpiece", 40)

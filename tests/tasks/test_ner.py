@@ -25,7 +25,7 @@ from multihead.models.crf import Chain, surprise
 from multihead.tasks import Batch, Ner
 from multihead.tasks.ner import TagScorer
 from multihead.tasks.predict import evaluate, predictions, read
-from multihead.tasks.words import neighbours, stretches
+from multihead.tasks.word_spans import neighbours, stretches
 from multihead.text.tokenizer import Tokenizer
 from multihead.train.loop import Plan, fit
 from multihead.train.optimizer import adamw

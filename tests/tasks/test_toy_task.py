@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from multihead.models import Model
-from multihead.tasks.similarity import SimilarityScorer
+from multihead.tasks.pair_scores import SimilarityScorer
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window, arrays
 

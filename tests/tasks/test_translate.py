@@ -9,11 +9,11 @@ import torch
 from multihead.generation import Hypothesis
 from multihead.models import EncoderDecoder, ModelConfig
 from multihead.tasks import IGNORE, Summarize, Translate
-from multihead.tasks.aligned import links
 from multihead.tasks.predict import predictions
 from multihead.tasks.summarize import SummaryScorer, sentence
 from multihead.tasks.translate import Written, combined, joined
-from multihead.tasks.words import WORDS
+from multihead.tasks.word_alignment import links
+from multihead.tasks.word_spans import WORDS
 from multihead.text.tokenizer import Tokenizer
 from multihead.train.scratch import with_vocabulary
 

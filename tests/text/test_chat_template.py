@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from multihead.tasks.conversation import spoken
+from multihead.tasks.chat import spoken
 from multihead.text.chat_template import render
 from multihead.text.tokenizer import Tokenizer
 

@@ -9,7 +9,7 @@ import torch
 from multihead.build import load
 from multihead.config import read
 from multihead.tasks.predict import predictions
-from multihead.tasks.words import joined, laid_out, tags_of_tokens
+from multihead.tasks.word_spans import joined, laid_out, tags_of_tokens
 from multihead.train import teacher as room
 from multihead.train.training import Training
 

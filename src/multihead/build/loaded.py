@@ -27,7 +27,7 @@ from multihead.machine.precision import reading_in
 from multihead.metrics import Score
 from multihead.models import Classes, Encoder, Model, Vocabulary
 from multihead.tasks import TASKS, Prediction, Task
-from multihead.tasks.bi import Embed
+from multihead.tasks.bi_encoder import Embed
 from multihead.tasks.generate import Generate
 from multihead.tasks.predict import evaluate, predictions
 from multihead.tasks.ready import check_borders, longest, natural, usage, vocabulary_of

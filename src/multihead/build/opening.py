@@ -34,7 +34,7 @@ from multihead.models.families import (
 from multihead.models.families.shapes import Sizes
 from multihead.models.finite import first_not_finite
 from multihead.tasks import TASKS
-from multihead.tasks.bi import Embed
+from multihead.tasks.bi_encoder import Embed
 from multihead.tasks.ready import DECODING, UNKNOWN
 from multihead.text.gguf import tokenizer_from
 from multihead.text.tokenizer import Tokenizer

@@ -18,7 +18,7 @@ from multihead.tasks.classify import Classify
 from multihead.tasks.denoise import Denoise
 from multihead.tasks.generate import Generate
 from multihead.tasks.task import distinct
-from multihead.tasks.words import joined
+from multihead.tasks.word_spans import joined
 
 AHEAD = 1024  # rows that are read before the first batch: enough to find neighbours of equal length
 BATCH_TOKENS = 4096

@@ -19,7 +19,7 @@ from multihead.inspection import Input, watch
 from multihead.models import EncoderDecoder
 from multihead.tasks import Batch, Window
 from multihead.tasks.classify import Classify
-from multihead.tasks.words import laid_out, word_of
+from multihead.tasks.word_spans import laid_out, word_of
 from multihead.text.tokenizer import Encoding, Tokenizer
 
 WHOLE = 256  # words: up to here every weight is kept

@@ -23,12 +23,12 @@ from multihead.models import Encoder
 from multihead.models.several import READOUTS
 from multihead.report.facts import Confusion, Curve, Digest, Facts, Heads, Lengths, Mistake, Mistakes, Sample, Span
 from multihead.tasks import Prediction, Scorer, Values
-from multihead.tasks.bi import Bi
+from multihead.tasks.bi_encoder import Bi
 from multihead.tasks.classify import ClassScorer, named
 from multihead.tasks.generate import Generate
 from multihead.tasks.ner import is_bio
 from multihead.tasks.predict import predictions
-from multihead.tasks.words import joined
+from multihead.tasks.word_spans import joined
 from multihead.train.examples import Data, Text
 from multihead.train.log import read_record
 from multihead.train.setup import Subject

@@ -8,7 +8,7 @@ from typing import Any
 
 from multihead.serve.limits import Limits, RequestError
 from multihead.tasks import Task, Values
-from multihead.tasks.bi import Bi
+from multihead.tasks.bi_encoder import Bi
 
 PER_TOKEN = 4  # characters of a text for each token that a request may hold
 

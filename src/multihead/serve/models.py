@@ -23,7 +23,7 @@ from multihead.serve.metrics import Metrics, ModelMetrics
 from multihead.serve.scheduler import Scheduler
 from multihead.serve.style import Style
 from multihead.tasks import Prediction, Task
-from multihead.tasks.bi import Embed
+from multihead.tasks.bi_encoder import Embed
 from multihead.tasks.generate import Generate
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

@@ -15,7 +15,7 @@ from torch import Tensor
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
 from multihead.models import Model, Vocabulary
 from multihead.tasks.generate import TextScorer
-from multihead.tasks.noise import Ids, draws, infilled, with_masks
+from multihead.tasks.masking import Ids, draws, infilled, with_masks
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import IGNORE, Batch, Prediction, Scorer, Task, Values, Window
 from multihead.tasks.translate import Translate

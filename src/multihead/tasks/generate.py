@@ -23,10 +23,10 @@ from multihead.generation import Decoding, Hypothesis, decode, stream
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
 from multihead.metrics import Likelihood, Score
 from multihead.models import Decoder, Model, Vocabulary
-from multihead.tasks.conversation import message_of, spoken
+from multihead.tasks.chat import message_of, spoken
+from multihead.tasks.scored_text import Stretch, stretched
 from multihead.tasks.sections import GenerateSection, TaskSection
 from multihead.tasks.spec import SPECS
-from multihead.tasks.stretch import Stretch, stretched
 from multihead.tasks.task import (
     IGNORE,
     Batch,

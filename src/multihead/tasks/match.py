@@ -1,6 +1,6 @@
 """match: how two texts belong together: a class (paraphrase or not), or a score (how similar).
 
-Here both are read together; tasks/bi.py makes a vector of each (kind = "bi")."""
+Here both are read together; tasks/bi_encoder.py makes a vector of each (kind = "bi")."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from multihead.models import Model
-from multihead.tasks.bi import Bi, positive_of
+from multihead.tasks.bi_encoder import Bi, positive_of
 from multihead.tasks.classify import Classify, ClassScorer, named
+from multihead.tasks.pair_scores import SimilarityScorer, number, share_of
 from multihead.tasks.sections import TaskSection
-from multihead.tasks.similarity import SimilarityScorer, number, share_of
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import Batch, Prediction, Scorer, Task, Values, Window
 

@@ -43,7 +43,7 @@ from multihead.tasks.task import (
     check_filled,
     frame,
 )
-from multihead.tasks.words import (
+from multihead.tasks.word_spans import (
     DIGITS,
     Shown,
     apart,

@@ -180,7 +180,7 @@ SPECS: dict[str, TaskSpec] = {
         ),
         TaskSpec(
             name="mask",
-            implementation="multihead.tasks.mask:Mask",
+            implementation="multihead.tasks.masked_lm:Mask",
             inputs=("text",),
             section=MaskSection,
             example=("train.txt", "text"),

@@ -20,7 +20,6 @@ from multihead.generation import Decoding, Hypothesis, alignment, decode
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
 from multihead.metrics import Likelihood, Score, Translations
 from multihead.models import EncoderDecoder, Model, Vocabulary
-from multihead.tasks.aligned import links, places
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import (
@@ -34,7 +33,8 @@ from multihead.tasks.task import (
     Window,
     parts_of,
 )
-from multihead.tasks.words import HAN
+from multihead.tasks.word_alignment import links, places
+from multihead.tasks.word_spans import HAN
 from multihead.text.tokenizer import Encoding
 
 SIGNS = f"[{HAN}\u3000-\u303f\uff00-\uffef]"

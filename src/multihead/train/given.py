@@ -16,7 +16,7 @@ from multihead.data.readers.record import Found, Record, Row
 from multihead.data.split_statistics import text_of
 from multihead.data.validation import raise_rejected
 from multihead.tasks import TASKS, Task, Values
-from multihead.tasks.words import readable_words
+from multihead.tasks.word_spans import readable_words
 from multihead.train.examples import Side
 
 

@@ -30,7 +30,7 @@ from multihead.machine.memory import limit
 from multihead.models import Decoder, Encoder, EncoderDecoder, Model, ModelConfig, TokenStem, Vocabulary
 from multihead.models.families import own_config
 from multihead.tasks import Task, Values
-from multihead.tasks.conversation import NEW, give_template, with_signs
+from multihead.tasks.chat import NEW, give_template, with_signs
 from multihead.text.tokenizer import Tokenizer
 
 LEARNT = 100_000_000  # characters that a tokenizer is learnt from, at most

@@ -19,9 +19,9 @@ from multihead.machine.device import device_of
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, Vocabulary
 from multihead.models.families import FAMILIES, own_config
 from multihead.tasks import Task, Values
-from multihead.tasks.conversation import give_template
+from multihead.tasks.chat import give_template
+from multihead.tasks.pair_scores import number
 from multihead.tasks.ready import BODIES, borders, longest
-from multihead.tasks.similarity import number
 from multihead.text.coverage import unspelt
 from multihead.text.training import NoText
 from multihead.train.frozen import limit

@@ -15,10 +15,10 @@ from torch import Tensor
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
 from multihead.metrics import Bootstrap, Likelihood, Score, percentile
 from multihead.models import Model, Vocabulary
-from multihead.tasks.noise import draws, hidden, masked, with_masks
+from multihead.tasks.masking import draws, hidden, masked, with_masks
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window
-from multihead.tasks.words import WORDS, word_of
+from multihead.tasks.word_spans import WORDS, word_of
 
 TOLD = 5  # candidates for a gap
 JUDGED = 64  # windows per batch

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.tasks.words import WORDS
+from multihead.tasks.word_spans import WORDS
 
 Span = tuple[int, int]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multihead.tasks.words import apart, joined, laid_out, readable_words, tags_of_tokens, tags_of_words
+from multihead.tasks.word_spans import apart, joined, laid_out, readable_words, tags_of_tokens, tags_of_words
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from multihead.metrics import Score
 from multihead.metrics.retrieval import Retrieval, ranks_of
 from multihead.models import Model
 from multihead.tasks.classify import named
-from multihead.tasks.similarity import SimilarityScorer, share_of
+from multihead.tasks.pair_scores import SimilarityScorer, share_of
 from multihead.tasks.spec import SPECS, TaskSpec
 from multihead.tasks.task import Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window
 
@@ -42,7 +42,9 @@ class Embed(Task):
     options: pool: "first" takes the first token's vector, else it is the mean.
     """
 
-    spec = TaskSpec(name="embed", implementation="multihead.tasks.bi:Embed", inputs=("text",))  # no task of run files
+    spec = TaskSpec(
+        name="embed", implementation="multihead.tasks.bi_encoder:Embed", inputs=("text",)
+    )  # no task of run files
     readout = ReadoutKind("Model", "none")
 
     @classmethod

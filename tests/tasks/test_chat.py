@@ -8,7 +8,7 @@ import torch
 
 from multihead.models import LanguageModel, ModelConfig
 from multihead.tasks import Generate
-from multihead.tasks.conversation import give_template, with_signs
+from multihead.tasks.chat import give_template, with_signs
 from multihead.tasks.predict import evaluate
 from multihead.text.chat_template import default_template
 from multihead.text.tokenizer import Tokenizer

@@ -15,7 +15,7 @@ from multihead.metrics import Spearman
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.models.families import own_config
 from multihead.tasks import TASKS
-from multihead.tasks.bi import Bi, Compared, RetrievalScorer, positive_of, unit
+from multihead.tasks.bi_encoder import Bi, Compared, RetrievalScorer, positive_of, unit
 from multihead.tasks.match import Match
 from multihead.tasks.predict import evaluate, predictions
 from multihead.text.tokenizer import Tokenizer

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multihead.tasks.noise import draws, hidden, infilled, masked, with_masks
+from multihead.tasks.masking import draws, hidden, infilled, masked, with_masks
 from multihead.text.tokenizer import Tokenizer
 
 TOKENS = st.lists(st.integers(10, 99), min_size=1, max_size=60).map(np.array)
