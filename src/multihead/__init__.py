@@ -5,9 +5,9 @@ from __future__ import annotations
 TYPE_CHECKING = False  # as typing has it, whose import takes 6 ms: the command catches Ctrl-C only after this file
 if TYPE_CHECKING:  # what editors and mypy see; LAZY below is what runs, and a test compares the two
     from multihead.attention import Cache, Mask, MultiHeadAttention, attend
-    from multihead.build import load, save
     from multihead.inspection import ablate, watch
     from multihead.models import Decoder, Encoder, EncoderDecoder, LanguageModel, ModelConfig
+    from multihead.pretrained import load, save
     from multihead.serve import serve
     from multihead.train import train
 
@@ -25,8 +25,8 @@ LAZY = {
     "ModelConfig": "multihead.models",
     "ablate": "multihead.inspection",
     "watch": "multihead.inspection",
-    "load": "multihead.build",
-    "save": "multihead.build",
+    "load": "multihead.pretrained",
+    "save": "multihead.pretrained",
     "train": "multihead.train",
     "serve": "multihead.serve",
 }

@@ -91,8 +91,8 @@ def test_the_table_is_whole_in_80_columns() -> None:
 
 
 def test_other_families_are_refused(tmp_path: Path) -> None:
-    from multihead.build import create, save
     from multihead.models import ModelConfig
+    from multihead.pretrained import create, save
 
     save(
         create(

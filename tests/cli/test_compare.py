@@ -11,12 +11,13 @@ import torch
 from tests.half_precision import WORKS, Products
 
 import multihead as mh
-from multihead.build import Loaded, save
 from multihead.cli.compare import compare
 from multihead.cli.rows import reading_of, scored
+from multihead.inference import Loaded
+from multihead.inference.engine import evaluate
 from multihead.models import Decoder, Encoder, Model, ModelConfig, Vocabulary
 from multihead.models.families import own_config
-from multihead.tasks.predict import evaluate
+from multihead.pretrained import save
 from multihead.text.tokenizer import Tokenizer
 
 WORDS = [f"w{i}" for i in range(12)]

@@ -11,11 +11,11 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from multihead.build import create, join, save
 from multihead.cli.export import opener
 from multihead.config import read
 from multihead.models import ModelConfig
 from multihead.models.families import FAMILIES
+from multihead.pretrained import create, join, save
 from multihead.text.tokenizer import Tokenizer
 from multihead.train.training import Training
 

@@ -16,14 +16,15 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from multihead.build import Loaded, load, save
 from multihead.cli.predict import Pipe, Source, inputs, of_rows, table
 from multihead.cli.rows import writing_as
 from multihead.data.readers.notation import TagNotation
+from multihead.inference import Loaded
+from multihead.inference.engine import AHEAD
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.models.families import own_config
+from multihead.pretrained import load, save
 from multihead.tasks import Translate
-from multihead.tasks.predict import AHEAD
 from multihead.text.tokenizer import Tokenizer
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}

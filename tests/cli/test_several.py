@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from multihead.build import load
+from multihead.pretrained import load
 
 GOOD, BAD = ["fine", "lovely", "great"], ["dull", "cold", "poor"]
 TYPES = {"who": "PERSON", "where": "PLACE", "when": "TIME"}

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from multihead.build import load
 from multihead.generation import Decoding, Hypothesis, decode, greedy
 from multihead.generation.beam_search import Beam
 from multihead.models import Model
+from multihead.pretrained import load
 
 Make = Callable[..., Model]
 PENALTIES = st.sampled_from([-0.5, 0.0, 0.3, 1.0, 2.0])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from multihead.build import Loaded
+from multihead.inference import Loaded
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig
 from multihead.models.families import own_config
 from multihead.text.tokenizer import Tokenizer

@@ -16,9 +16,9 @@ from torch import Tensor
 import multihead as mh
 from multihead.attention import Cache, Mask
 from multihead.attention.multihead import merge
-from multihead.build import Loaded
 from multihead.heads.cut import Cut, configs, cut, cut_of, filled, plan_from
 from multihead.heads.fold import Moment
+from multihead.inference import Loaded
 from multihead.inspection import ablate, attentions, numbers, watch
 from multihead.models import Block, EncoderDecoder, LanguageModel, Model, ModelConfig
 from multihead.models.families import own_config

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import multihead as mh
-from multihead.build import Loaded
 from multihead.cli.rows import rows_of
 from multihead.heads import Budget, prune, rank, stats
 from multihead.heads.judge import evaluated, examples, work
 from multihead.heads.pruning import halves
+from multihead.inference import Loaded
 from multihead.inspection import ablate, numbers
 from multihead.metrics import Interval
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig, Vocabulary

@@ -10,13 +10,14 @@ import pytest
 import torch
 
 from multihead import recipes
-from multihead.build import Loaded, load
 from multihead.heads import Profile, stats
 from multihead.heads.alike import groups
 from multihead.heads.feed import Feed, rectangle, run
 from multihead.heads.naming import named
 from multihead.heads.profile import Kinds, Side, _tables, sides
+from multihead.inference import Loaded
 from multihead.inspection import watch
+from multihead.pretrained import load
 from multihead.text.tokenizer import Tokenizer
 
 TEXTS = ["a b c . a", "d e , f a b c d e f .", "g", "a a b , a", "h i j k l a b c d e f g h i j ."]

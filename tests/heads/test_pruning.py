@@ -15,7 +15,6 @@ import torch
 
 import multihead as mh
 from multihead.attention.multihead import merge
-from multihead.build import create
 from multihead.data.splits import is_valid
 from multihead.heads import Budget, padded, prune, recovery, undo
 from multihead.heads.choose import Point, Search, caution, chosen
@@ -26,6 +25,7 @@ from multihead.heads.pruning import halves
 from multihead.inspection import numbers
 from multihead.metrics import Difference, Interval, Score
 from multihead.models import ModelConfig
+from multihead.pretrained import create
 from multihead.text.tokenizer import Tokenizer
 
 

@@ -65,7 +65,7 @@ def test_a_loss_is_what_two_evaluations_give(planted: Any) -> None:
 
 def deep(tokenizer: Tokenizer, rows: list[dict[str, Any]], layers: int, heads: int) -> Any:
     """A model of many heads; what it says is nonsense, what it costs is not."""
-    from multihead.build import Loaded
+    from multihead.inference import Loaded
     from multihead.models.families import own_config
 
     torch.manual_seed(0)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from multihead.build import load
 from multihead.generation import greedy
 from multihead.io.gguf import Gguf
+from multihead.pretrained import load
 from multihead.text.gguf import tokenizer_from
 from multihead.text.tokenizer import Tokenizer
 
@@ -248,7 +248,7 @@ def test_no_flipped_bit_kills(tmp_path: Path) -> None:
     code = f"""
 import random
 from pathlib import Path
-from multihead.build import load
+from multihead.pretrained import load
 from multihead.text.tokenizer import Tokenizer
 from multihead.generation import greedy
 from multihead.io.gguf import Gguf

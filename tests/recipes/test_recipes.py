@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from multihead.build import create, save
 from multihead.config import read
 from multihead.data.splits import folded
 from multihead.models import ModelConfig
+from multihead.pretrained import create, save
 from multihead.recipes import bundled, recipe, run_file, shakespeare
 from multihead.recipes.benchmarks import reuters, sst2_more
 from multihead.text.tokenizer import Tokenizer

@@ -15,7 +15,7 @@ import torch
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
-from multihead.build import Loaded
+from multihead.inference import Loaded
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig
 from multihead.models.families import own_config
 from multihead.serve import Limits, ModelServer, serving

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from multihead.build import Loaded
+from multihead.inference import Loaded
 from multihead.tasks import TASKS
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from multihead.build import Loaded
+from multihead.inference import Loaded
 from multihead.serve import serving
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")

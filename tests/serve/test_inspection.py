@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from multihead.build import Loaded
+from multihead.inference import Loaded
 from multihead.tasks import TASKS
 
 HEADS = ["encoder.2.self.3", "encoder.0.self.1"]

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 import multihead as mh
-from multihead.build import Loaded, save
+from multihead.inference import Loaded
+from multihead.pretrained import save
 from multihead.serve import Access
 from multihead.serve.models import split_entry
 from multihead.serve.running import bind

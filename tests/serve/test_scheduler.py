@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from multihead.build import Loaded
+from multihead.inference import Loaded
 from multihead.serve.batching import SLACK, choose_batch
 from multihead.serve.limits import Limits, RequestError
 from multihead.serve.scheduler import Scheduler

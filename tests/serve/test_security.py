@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from multihead.build import Loaded, save
+from multihead.inference import Loaded
+from multihead.pretrained import save
 from multihead.serve import Access, Limits, serving
 from multihead.serve.security import host_name, is_loopback
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from multihead.data.readers.read import records
+from multihead.inference.engine import predictions
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.tasks.answer import Answer
-from multihead.tasks.predict import predictions
 from multihead.text.tokenizer import Tokenizer
 from multihead.train.examples import Side, encoded
 

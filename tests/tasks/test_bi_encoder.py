@@ -10,14 +10,15 @@ import pytest
 import torch
 
 import multihead as mh
-from multihead.build import Loaded, save
+from multihead.inference import Loaded
+from multihead.inference.engine import evaluate, predictions
 from multihead.metrics import Spearman
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.models.families import own_config
+from multihead.pretrained import save
 from multihead.tasks import TASKS
 from multihead.tasks.bi_encoder import Bi, Compared, RetrievalScorer, positive_of, unit
 from multihead.tasks.match import Match
-from multihead.tasks.predict import evaluate, predictions
 from multihead.text.tokenizer import Tokenizer
 from multihead.train.loop import Plan, fit
 from multihead.train.optimizer import adamw

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from multihead.inference.engine import evaluate
 from multihead.models import LanguageModel, ModelConfig
 from multihead.tasks import Generate
 from multihead.tasks.chat import give_template, with_signs
-from multihead.tasks.predict import evaluate
 from multihead.text.chat_template import default_template
 from multihead.text.tokenizer import Tokenizer
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from multihead.inference.engine import evaluate, predictions
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig
 from multihead.tasks import TASKS
-from multihead.tasks.predict import evaluate, predictions
 from multihead.text.tokenizer import Tokenizer
 from multihead.train.examples import Text
 from multihead.train.loop import Plan, fit

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from multihead.inference.engine import evaluate, predictions
 from multihead.models import LanguageModel, ModelConfig
 from multihead.tasks import Generate
-from multihead.tasks.predict import evaluate, predictions
 from multihead.text.chat_template import default_template
 from multihead.text.tokenizer import Tokenizer
 

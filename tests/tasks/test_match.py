@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from multihead.inference.engine import predictions
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.tasks.match import Match
 from multihead.tasks.pair_scores import SimilarityScorer
-from multihead.tasks.predict import predictions
 from multihead.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.train(["some words"], "wordpiece", 40)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from multihead.inference.engine import evaluate
 from multihead.models import Classes, Decoder, Encoder, Model, ModelConfig, Vocabulary
 from multihead.tasks import Classify, Generate, Mask
-from multihead.tasks.predict import evaluate
 from multihead.text.tokenizer import Tokenizer
 
 

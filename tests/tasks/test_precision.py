@@ -9,8 +9,8 @@ import torch
 from tests.half_precision import WORKS, Products
 from tests.tasks.test_contract import ROWS, asked, make, train
 
-from multihead.build import Loaded
-from multihead.tasks.predict import evaluate, predictions
+from multihead.inference import Loaded
+from multihead.inference.engine import evaluate, predictions
 
 READING = {
     **{name: (name, {}) for name in ("ner", "classify", "match", "answer")},

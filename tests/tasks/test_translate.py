@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from multihead.generation import Hypothesis
+from multihead.inference.engine import predictions
 from multihead.models import EncoderDecoder, ModelConfig
 from multihead.tasks import IGNORE, Summarize, Translate
-from multihead.tasks.predict import predictions
 from multihead.tasks.summarize import SummaryScorer, sentence
 from multihead.tasks.translate import Written, combined, joined
 from multihead.tasks.word_alignment import links

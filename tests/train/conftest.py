@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from multihead.build import create, save
 from multihead.config import read
 from multihead.models import ModelConfig
+from multihead.pretrained import create, save
 from multihead.text.tokenizer import Tokenizer
 from multihead.train import rows
 from multihead.train.training import Training

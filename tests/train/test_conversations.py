@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from multihead.build import load, save
 from multihead.config import read
+from multihead.pretrained import load, save
 from multihead.train.examples import cache_key
 from multihead.train.training import Training
 

@@ -23,7 +23,7 @@ def test_a_run_far_away_stops_and_goes_on(runs, way, monkeypatch):
     assert runs.whole("stopped", **way) == want
     assert runs.log("stopped") == runs.log("whole")
     near, far = mh.load(run.out / "model"), mh.load(run.out / "model")
-    monkeypatch.setattr("multihead.build.loaded.device_of", lambda wanted: FAR)
+    monkeypatch.setattr("multihead.inference.pipeline.device_of", lambda wanted: FAR)
     assert far.to("auto").ready().device == FAR
     texts = ["a lovely film", "poor plot"]
     labels = [[answer["label"] for answer in one.predict(texts)] for one in (near, far)]

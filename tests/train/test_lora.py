@@ -8,10 +8,10 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from multihead.build import load, save
 from multihead.config import read
 from multihead.inspection import ablate, watch
 from multihead.models import EncoderDecoder, Model, ModelConfig
+from multihead.pretrained import load, save
 from multihead.train.frozen import limit
 from multihead.train.lora import merge_updates
 from multihead.train.training import Training

@@ -13,8 +13,8 @@ import torch
 import transformers
 
 import multihead as mh
-from multihead.build.pooling import read_pooling
 from multihead.config import read
+from multihead.io.pooling import read_pooling
 from multihead.models import Classes
 from multihead.train.training import Training
 

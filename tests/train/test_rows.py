@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from multihead.build import load
 from multihead.config import read
+from multihead.pretrained import load
 from multihead.train import checkpoints, rows
 from multihead.train.rows import Rows
 from multihead.train.training import Training

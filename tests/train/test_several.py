@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 import multihead as mh
 from multihead.config import difference, read, write
-from multihead.tasks.predict import predictions
+from multihead.inference.engine import predictions
 from multihead.train.events import Evaluated, Saved
 from multihead.train.loop import Plan, Step
 from multihead.train.optimizer import adamw

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from multihead.build import load
 from multihead.config import read
-from multihead.tasks.predict import predictions
+from multihead.inference.engine import predictions
+from multihead.pretrained import load
 from multihead.tasks.word_spans import joined, laid_out, tags_of_tokens
 from multihead.train import teacher as room
 from multihead.train.training import Training

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from multihead.build import load
 from multihead.config import read
 from multihead.models import Encoder
+from multihead.pretrained import load
 from multihead.train.events import Evaluated, Saved
 from multihead.train.training import Training
 

@@ -21,8 +21,8 @@ from rich.table import Table
 
 from multihead.bench.load import Load, load_server, quantile
 from multihead.bench.servers import LITSERVE, OURS, PATHS, PLAIN, started
-from multihead.build import load, save
 from multihead.machine import cpu, threads
+from multihead.pretrained import load, save
 from multihead.recipes import minilm, shakespeare
 
 CLIENTS = 32

@@ -12,9 +12,9 @@ import torch
 from multihead.bench.drawn import Batch, Rows, ours, trainer, tuned
 from multihead.bench.peers import OURS
 from multihead.bench.training import Race
-from multihead.build import load, with_readout
 from multihead.data.readers.read import records
 from multihead.models import Encoder
+from multihead.pretrained import load, with_readout
 from multihead.tasks import IGNORE, Window
 from multihead.tasks.ner import Ner
 from multihead.train.rows import learn_rows

@@ -20,8 +20,8 @@ from multihead import config as runs
 from multihead.bench.drawn import Batch, Rows, ours, trainer, tuned
 from multihead.bench.peers import OURS
 from multihead.bench.training import Race
-from multihead.build import save
 from multihead.models import EncoderDecoder
+from multihead.pretrained import save
 from multihead.recipes import recipe
 from multihead.tasks import IGNORE, Window
 from multihead.train.setup import Subject, set_up

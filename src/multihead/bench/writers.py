@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from multihead.bench.peers import OURS
-from multihead.build import load
 from multihead.generation import Decoding, decode, greedy
 from multihead.models import EncoderDecoder, Model
+from multihead.pretrained import load
 from multihead.text.tokenizer import Tokenizer
 
 THEIRS, CT2, CT2_INT8 = "transformers", "CTranslate2", "CTranslate2 int8"

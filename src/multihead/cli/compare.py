@@ -13,7 +13,7 @@ from multihead.cli.rows import reading_of, scored, tell_faults
 from multihead.cli.verb import DEVICE, PRECISION, verb
 
 if TYPE_CHECKING:
-    from multihead.build import Loaded
+    from multihead.inference import Loaded
     from multihead.metrics import Difference
     from multihead.tasks import Prediction, Scorer, Task
 
@@ -46,9 +46,9 @@ def compare(
     from rich.console import Console
     from rich.markup import escape
 
+    from multihead.inference.engine import answers
     from multihead.metrics import flips, plain
     from multihead.report.waiting import watched
-    from multihead.tasks.predict import answers
 
     console = Console(highlight=False, stderr=json)
     models = [opened(model, name).to(device, precision) for model in (first, second)]
@@ -160,7 +160,7 @@ def verdict(p_value: float) -> str:
 
 def opened(model: str, name: str | None) -> Loaded:
     """The named task of a model with several; a model with one task needs no name."""
-    from multihead.build import load
+    from multihead.pretrained import load
 
     loaded = load(model)
     return load(model, task=name) if loaded.tasks else loaded

@@ -12,7 +12,7 @@ from multihead.cli.verb import verb
 if TYPE_CHECKING:  # torch takes two seconds to import: not for --help
     from rich.console import Console
 
-    from multihead.build import Loaded
+    from multihead.inference import Loaded
 
 app = verb()
 
@@ -36,8 +36,8 @@ def demo(
     from rich.console import Console
 
     from multihead import config
-    from multihead.build import load
     from multihead.cli.train import run_training
+    from multihead.pretrained import load
     from multihead.recipes import recipe
 
     console = Console(highlight=False)

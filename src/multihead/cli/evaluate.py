@@ -40,18 +40,18 @@ def evaluate(
     """
     from rich.console import Console
 
-    from multihead.build import load
+    from multihead.inference import engine
     from multihead.metrics import plain
+    from multihead.pretrained import load
     from multihead.report.console import scores_grid, table_views
     from multihead.report.waiting import watched
-    from multihead.tasks import predict
 
     loaded = load(model, task=name).to(device, precision)
     task = loaded.ready()
     console = Console(highlight=False, stderr=json)
     reading = reading_of(task, data, writing_as(task, columns or []))
     rows = watched(scored(reading), f"scoring {data.name}", console)
-    scorer = predict.evaluate(loaded.model, task, rows, precision=loaded.precision)
+    scorer = engine.evaluate(loaded.model, task, rows, precision=loaded.precision)
     if json:
         tell_faults(reading)
         print(jsons.dumps(plain(scorer.result()), allow_nan=False))

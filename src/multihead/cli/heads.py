@@ -69,9 +69,9 @@ def show(
     """
     from rich.console import Console
 
-    from multihead.build import load
     from multihead.heads.picture import picture
     from multihead.io.files import write_bytes
+    from multihead.pretrained import load
     from multihead.report.attention_map import draw_png, show_map
     from multihead.report.attention_page import attention_page
 
@@ -116,10 +116,10 @@ def stats(
     """
     from rich.console import Console
 
-    from multihead.build import load
     from multihead.heads import stats as measured
     from multihead.heads import uses
     from multihead.metrics import plain
+    from multihead.pretrained import load
     from multihead.report.heads import print_profile, print_uses
 
     console = Console(highlight=False, stderr=json)
@@ -178,9 +178,9 @@ def rank(
     """
     from rich.console import Console
 
-    from multihead.build import load
     from multihead.heads import rank as ranked
     from multihead.metrics import plain
+    from multihead.pretrained import load
     from multihead.report.heads import print_ranking
 
     if by not in ("ablation", "gradient", "both"):
@@ -241,11 +241,11 @@ def prune(
 
     from rich.console import Console
 
-    from multihead.build import load
     from multihead.heads import Budget
     from multihead.heads import prune as pruned
     from multihead.heads.pruning import halves, judged, verdict
     from multihead.metrics import plain
+    from multihead.pretrained import load
     from multihead.report.heads import print_bill, spread
     from multihead.report.pruning_curve import draw_curve
 

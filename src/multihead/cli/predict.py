@@ -64,10 +64,10 @@ def predict(
     """
     from rich.console import Console
 
-    from multihead.build import load
+    from multihead.inference.engine import WRITTEN, predictions
+    from multihead.pretrained import load
     from multihead.report.waiting import watched
     from multihead.tasks.generate import Generate
-    from multihead.tasks.predict import WRITTEN, predictions
 
     if "=" in file and not Path(file).exists():  # no file: predict -i MODEL decode.beam=1
         file, columns = "-", [file, *(columns or [])]
@@ -152,7 +152,7 @@ def talk(model: Model, task: Generate) -> None:
 
 def written(model: Model, task: Generate, values: Values, turn: int) -> Iterator[str]:
     """In pieces as they come; of a search among several texts, the best one at its end."""
-    from multihead.tasks.predict import predictions
+    from multihead.inference.engine import predictions
 
     how = task.decoding()
     if how.beam == how.nbest == 1:
@@ -350,7 +350,7 @@ def table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str
     from multihead.data.readers.csv import HEADER
     from multihead.data.readers.read import records
     from multihead.data.readers.record import Record, Reject, Repair
-    from multihead.tasks.predict import Refused
+    from multihead.inference.engine import Refused
     from multihead.tasks.task import EmptyInput
 
     reading = records(path, columns=roles_in(path, task, named, settings), task=task.name, gold=False, **settings)
@@ -390,7 +390,7 @@ def inputs(source: Source, task: Task, named: dict[str, str], settings: dict[str
     Answer n is that of line n: an empty one is answered with an error too."""
     from multihead.data.readers.columns import missing
     from multihead.data.readers.lines import LONGEST_LINE, likely, wide
-    from multihead.tasks.predict import Refused
+    from multihead.inference.engine import Refused
     from multihead.tasks.task import EmptyInput
 
     encoding = settings.get("encoding", "utf-8")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from multihead.build import Loaded
     from multihead.data.readers.read import Reading
+    from multihead.inference import Loaded
     from multihead.tasks import Task, Values
 
 
@@ -120,7 +120,7 @@ def by_task(
     model: str, names: Sequence[str], given: list[str], limit: int | None
 ) -> dict[str, tuple[Loaded, Iterator[Values]]]:
     """`sst2=dev.tsv text=sentence trec=TREC.test …`: of each task, the model opened for it, and its rows."""
-    from multihead.build import load
+    from multihead.pretrained import load
 
     parts: dict[str, list[str]] = {}
     for one in given:

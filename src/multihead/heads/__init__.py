@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from multihead.build import load
 from multihead.heads.bill import Bill
 from multihead.heads.choose import Budget, Point
 from multihead.heads.keepsake import undo as _undo
@@ -12,6 +11,7 @@ from multihead.heads.pruning import Pruned, prune
 from multihead.heads.ranking import Effect, Ranking, rank
 from multihead.heads.recover import recovery
 from multihead.heads.uses import Uses, uses
+from multihead.pretrained import load
 
 
 def undo(directory: str | Path, out: str | Path) -> list[str]:

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from multihead.build import Loaded
 from multihead.data.batching import plan
+from multihead.inference import Loaded
 from multihead.models import Encoder, EncoderDecoder, Model, TokenStem, Vocabulary
 from multihead.tasks import SPECS, TASKS, Batch, Task, Values, Window
 from multihead.tasks.classify import Classify

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from multihead.build import Loaded
 from multihead.heads.feed import Feed, longest, rectangle, run, target_tokens
 from multihead.heads.profile import ROLLED, rolled, stats
+from multihead.inference import Loaded
 from multihead.inspection import Input, watch
 from multihead.models import EncoderDecoder
 from multihead.tasks import Batch, Window

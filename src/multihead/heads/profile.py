@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from multihead.attention import Attended
-from multihead.build import Loaded
 from multihead.heads.alike import groups
 from multihead.heads.feed import Feed, run
 from multihead.heads.naming import named
+from multihead.inference import Loaded
 from multihead.inspection import watch
 from multihead.inspection.statistics import one_line
 from multihead.tasks import Batch, Values

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from multihead.build import Loaded, load, save
 from multihead.data.splits import is_valid
 from multihead.heads.bill import Bill, ratio, size_of
 from multihead.heads.choose import Budget, Point, Search, chosen
@@ -17,9 +16,11 @@ from multihead.heads.feed import texts
 from multihead.heads.fold import Moments
 from multihead.heads.judge import Example, evaluated, examples, loss_of, named_score, points, work
 from multihead.heads.keepsake import keep
+from multihead.inference import Loaded
 from multihead.inspection import attentions, numbers
 from multihead.io.hub import resolve
 from multihead.models import Model
+from multihead.pretrained import load, save
 from multihead.tasks import Task, Values
 
 TIMED = 4  # batches, spread over the lengths, that the latency is measured on

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from multihead.build import Loaded
 from multihead.data.batching import plan
 from multihead.heads.gates import Gates
 from multihead.heads.judge import REPLICATES, Example, Said, drawn, examples, loss_of, named_score, score, work
 from multihead.heads.passes import Passes
+from multihead.inference import Loaded
 from multihead.inspection import ablate
 from multihead.metrics import Difference, Score, Spearman
 from multihead.models import Model

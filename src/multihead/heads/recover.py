@@ -5,8 +5,9 @@ from __future__ import annotations
 from copy import deepcopy
 from pathlib import Path
 
-from multihead.build import Loaded, load
 from multihead.config import RunFile, read
+from multihead.inference import Loaded
+from multihead.pretrained import load
 from multihead.train import Training
 
 

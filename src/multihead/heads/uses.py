@@ -9,9 +9,9 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.build import Loaded
 from multihead.heads.gates import Gates
 from multihead.heads.judge import examples
+from multihead.inference import Loaded
 from multihead.tasks import Values
 
 OWN = 2.0  # times as much as any other task: then a head is this task's

@@ -14,20 +14,20 @@ from typing import Any, cast
 
 import numpy as np
 
-from multihead.build.opening import WEIGHTS
 from multihead.config import write
 from multihead.heads import Profile, stats
+from multihead.inference.engine import predictions
 from multihead.io.files import sha256
 from multihead.metrics import spans
 from multihead.models import Encoder
-from multihead.models.several import READOUTS
+from multihead.pretrained.load import WEIGHTS
+from multihead.pretrained.multitask import READOUTS
 from multihead.report.facts import Confusion, Curve, Digest, Facts, Heads, Lengths, Mistake, Mistakes, Sample, Span
 from multihead.tasks import Prediction, Scorer, Values
 from multihead.tasks.bi_encoder import Bi
 from multihead.tasks.classify import ClassScorer, named
 from multihead.tasks.generate import Generate
 from multihead.tasks.ner import is_bio
-from multihead.tasks.predict import predictions
 from multihead.tasks.word_spans import joined
 from multihead.train.examples import Data, Text
 from multihead.train.log import read_record

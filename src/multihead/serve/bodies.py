@@ -14,9 +14,9 @@ from starlette.responses import Response
 
 from multihead.data.readers.json import Refused as RefusedJson
 from multihead.data.readers.json import parse
+from multihead.inference.engine import Refused
 from multihead.serve.limits import Limits, RequestError
 from multihead.tasks import Task, Values
-from multihead.tasks.predict import Refused
 from multihead.tasks.task import EmptyInput
 
 Form = TypeVar("Form", bound=BaseModel)

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from multihead.build import Loaded
 from multihead.heads.feed import rectangle, run
+from multihead.inference import Loaded
+from multihead.inference.engine import answer_row, check_tokens, encoded, read
 from multihead.inspection import Input, Seen, ablate, locate, numbers, watch
 from multihead.inspection.recording import own
 from multihead.models import EncoderDecoder, Model
@@ -19,7 +20,6 @@ from multihead.serve.limits import Limits, RequestError
 from multihead.serve.schemas import HeadsForm
 from multihead.tasks import Prediction, Task, Values, Window
 from multihead.tasks.generate import Generate
-from multihead.tasks.predict import answer_row, check_tokens, encoded, read
 
 WRITTEN = 32  # tokens of a text in a what-if: nobody else is answered meanwhile
 

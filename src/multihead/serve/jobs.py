@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from multihead.inference.engine import Refused
 from multihead.serve.limits import RequestError
 from multihead.serve.style import Style
 from multihead.tasks import Prediction, Task, Values, Window
-from multihead.tasks.predict import Refused
 
 
 class Observer(Protocol):

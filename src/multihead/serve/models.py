@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
-from multihead.build import Loaded, load
+from multihead.inference import Loaded
 from multihead.inspection.address import numbers
 from multihead.models import Model
+from multihead.pretrained import load
 from multihead.serve.exclusion import ModelLock
 from multihead.serve.generation import Generator
 from multihead.serve.limits import Limits, RequestError

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import uvicorn
 
-from multihead.build import Loaded
+from multihead.inference import Loaded
 from multihead.machine.threads import processors
 from multihead.serve.api import Api, document_models, make_app
 from multihead.serve.compat import CompatRoutes

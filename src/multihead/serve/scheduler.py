@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from multihead.generation import Hypothesis
+from multihead.inference.engine import Refused, answer_row, check_tokens, encoded
 from multihead.kernels.packed_linear import packed
 from multihead.models import Model
 from multihead.serve.admission import check_size, too_much_text
@@ -30,7 +31,6 @@ from multihead.serve.limits import Limits, RequestError, overloaded, stopping, t
 from multihead.serve.style import Style, is_streamed, make_writing
 from multihead.tasks import Prediction, Task, Values, Window
 from multihead.tasks.generate import Generate
-from multihead.tasks.predict import Refused, answer_row, check_tokens, encoded
 
 # Tokens of a batch. MiniLM reads 13-token texts at 0.28 ms of CPU each token alone and 0.11 ms from 150 tokens on; more
 # only make whoever comes next wait longer.

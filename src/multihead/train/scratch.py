@@ -22,13 +22,14 @@ from typing import Any
 
 from torch import nn
 
-from multihead.build import Loaded, create
-from multihead.build.loaded import Json
 from multihead.config import RunFile
 from multihead.data.tokenizer_cache import learnt
+from multihead.inference import Loaded
+from multihead.inference.pipeline import Json
 from multihead.machine.memory import limit
 from multihead.models import Decoder, Encoder, EncoderDecoder, Model, ModelConfig, TokenStem, Vocabulary
 from multihead.models.families import own_config
+from multihead.pretrained import create
 from multihead.tasks import Task, Values
 from multihead.tasks.chat import NEW, give_template, with_signs
 from multihead.text.tokenizer import Tokenizer

@@ -13,15 +13,16 @@ from itertools import islice
 
 import torch
 
-from multihead.build import Loaded, load, reading, with_readout
 from multihead.config import RunFile
+from multihead.inference import Loaded
+from multihead.inference.defaults import BODIES, borders, longest
 from multihead.machine.device import device_of
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, Vocabulary
 from multihead.models.families import FAMILIES, own_config
+from multihead.pretrained import load, reading, with_readout
 from multihead.tasks import Task, Values
 from multihead.tasks.chat import give_template
 from multihead.tasks.pair_scores import number
-from multihead.tasks.ready import BODIES, borders, longest
 from multihead.text.coverage import unspelt
 from multihead.text.training import NoText
 from multihead.train.frozen import limit

@@ -25,13 +25,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from multihead.build import load
 from multihead.data import token_cache
+from multihead.inference.engine import AHEAD, encoded, read
 from multihead.io.files import sha256
 from multihead.io.hub import resolve
 from multihead.io.manifest import MANIFEST
+from multihead.pretrained import load
 from multihead.tasks import Task, Values, Window
-from multihead.tasks.predict import AHEAD, encoded, read
 from multihead.train.events import lasting
 
 FIELDS = {"belief": np.float32, "shape": np.int64}

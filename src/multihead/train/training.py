@@ -17,17 +17,18 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from multihead.build import Loaded, save, trunk_of
 from multihead.config import RunFile, difference, pin_paths, read, write
 from multihead.config.toml import toml
+from multihead.inference import Loaded
+from multihead.inference.engine import evaluate
 from multihead.io.files import make_directory, name_file_in_errors, remove_tree, write_bytes, write_json
 from multihead.machine import memory
 from multihead.machine.cpu_sharing import share_cpus
 from multihead.machine.threads import processors
 from multihead.metrics import Score, plain
 from multihead.models.finite import first_not_finite
+from multihead.pretrained import save, trunk_of
 from multihead.tasks import Prediction, Scorer, Task, Values
-from multihead.tasks.predict import evaluate
 from multihead.train import checkpoints
 from multihead.train.average import averaged, blend, copied, mean, wearing
 from multihead.train.best import above, known, loss_of, mean_score, preferred

@@ -13,10 +13,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from multihead.attention import Cache
-from multihead.build import load, save
 from multihead.generation import Decoding, decode, greedy
+from multihead.inference.defaults import decoding
 from multihead.models import Decoder, EncoderDecoder, ModelConfig
-from multihead.tasks.ready import decoding
+from multihead.pretrained import load, save
 
 transformers = pytest.importorskip("transformers")
 CLOSE = {"rtol": 0.0, "atol": 1e-4}

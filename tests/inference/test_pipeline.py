@@ -9,9 +9,10 @@ import pytest
 import torch
 
 import multihead as mh
-from multihead.build import Loaded, save
+from multihead.inference import Loaded
 from multihead.models import Classes, Encoder, LanguageModel, Model, ModelConfig
 from multihead.models.families import own_config
+from multihead.pretrained import save
 from multihead.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parents[1]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from multihead.build.loaded import Json, Loaded
+from multihead.inference.pipeline import Json, Loaded
 from multihead.models import Decoder, Encoder, EncoderDecoder, Model, ModelConfig, TokenStem, Vocabulary
 from multihead.models.families import (
     FAMILIES,

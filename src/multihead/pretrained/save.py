@@ -8,12 +8,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from multihead.build.loaded import Json, Loaded
-from multihead.build.opening import WEIGHTS
+from multihead.inference.pipeline import Json, Loaded
 from multihead.io import manifest
 from multihead.io.files import make_directory, name_file_in_errors
 from multihead.io.weights import write_json, write_tensors
-from multihead.models import Model, ModelConfig, several
+from multihead.models import Model, ModelConfig
 from multihead.models.crf import Chain
 from multihead.models.families import (
     ARCHITECTURE,
@@ -30,6 +29,8 @@ from multihead.models.families import (
     shape_of,
 )
 from multihead.models.meta_init import Hollow
+from multihead.pretrained import multitask
+from multihead.pretrained.load import WEIGHTS
 
 
 def save(
@@ -50,7 +51,7 @@ def save(
         directory.mkdir(parents=True, exist_ok=True)
     manifest.begin(directory)
     with name_file_in_errors(directory):
-        for name in (*WEIGHTS[1:], several.READOUTS):
+        for name in (*WEIGHTS[1:], multitask.READOUTS):
             (directory / name).unlink(missing_ok=True)  # of a model that was here before
     files = [directory / "model.safetensors", directory / "config.json"]
     if loaded.tokenizer is not None:
@@ -66,8 +67,8 @@ def save(
     write_json(files[1], config)
     told = {name: _entry(one, loaded) for name, one in (tasks or {}).items()}
     if tasks:
-        one_each = several.readout_tensors({name: one.model for name, one in tasks.items()})
-        files.append(directory / several.READOUTS)
+        one_each = multitask.readout_tensors({name: one.model for name, one in tasks.items()})
+        files.append(directory / multitask.READOUTS)
         write_tensors(files[-1], one_each)
     manifest.finish(directory, loaded.task, loaded.options, files, loaded.pruned, told, loaded.name)
 

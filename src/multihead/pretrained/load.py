@@ -10,16 +10,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from multihead.build.forms import architecture_of, family_of, join
-from multihead.build.loaded import Json, Loaded
-from multihead.build.pooling import Pooling, read_pooling
-from multihead.build.task_options import check_options
+from multihead.inference.defaults import DECODING, UNKNOWN
+from multihead.inference.pipeline import Json, Loaded
 from multihead.io import manifest
 from multihead.io.files import read_json
 from multihead.io.gguf import Gguf
 from multihead.io.hub import resolve
+from multihead.io.pooling import Pooling, read_pooling
 from multihead.io.weights import read_config, read_tensors
-from multihead.models import Encoder, Model, several
+from multihead.models import Encoder, Model
 from multihead.models.families import (
     OWN,
     Plan,
@@ -33,9 +32,11 @@ from multihead.models.families import (
 )
 from multihead.models.families.shapes import Sizes
 from multihead.models.finite import first_not_finite
+from multihead.pretrained import multitask
+from multihead.pretrained.assemble import architecture_of, family_of, join
+from multihead.pretrained.task_options import check_options
 from multihead.tasks import TASKS
 from multihead.tasks.bi_encoder import Embed
-from multihead.tasks.ready import DECODING, UNKNOWN
 from multihead.text.gguf import tokenizer_from
 from multihead.text.tokenizer import Tokenizer
 
@@ -143,7 +144,7 @@ def _with_task(trunk: Loaded, name: str | None, told: Json, path: Path, dtype: t
         raise ValueError(f"{file}: does not say what the task {name!r} is; save the model again") from None
     if kind not in TASKS:
         raise ValueError(f"{file}: the task of {name!r} is {kind!r}; known: {', '.join(TASKS)}")
-    model = several.with_stored(trunk.model, readout, name, path, dtype)
+    model = multitask.with_stored(trunk.model, readout, name, path, dtype)
     config = {**trunk.config, "architectures": [architecture]}
     config = own_config(model) if config.get("model_type") == OWN else config
     config |= label_fields(labels)

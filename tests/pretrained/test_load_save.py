@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import multihead as mh
-from multihead.build import Loaded, create, join, load, reading, save, with_readout
 from multihead.data.readers.read import records
+from multihead.inference import Loaded
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig
 from multihead.models.families import own_config
+from multihead.pretrained import create, join, load, reading, save, with_readout
 from multihead.text.tokenizer import Tokenizer
 from multihead.train.scratch import with_vocabulary
 
@@ -247,7 +249,7 @@ def test_an_interrupted_save_is_seen(made: dict[str, Path], tmp_path: Path, monk
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("multihead.build.writing.write_tensors", killed)
+    monkeypatch.setattr(import_module("multihead.pretrained.save"), "write_tensors", killed)
     with pytest.raises(KeyboardInterrupt):
         save(loaded, tmp_path)
     with pytest.raises(ValueError, match="interrupted"):

@@ -16,12 +16,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from multihead.build import create, load, save
 from multihead.heads import stats
 from multihead.io.seal import seal
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.models.families import own_config
+from multihead.pretrained import create, load, save
 from multihead.text.tokenizer import Tokenizer
 
 Json = dict[str, Any]

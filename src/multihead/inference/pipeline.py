@@ -13,14 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from multihead.build.pooling import Pooling
 from multihead.data.readers.columns import strings
 from multihead.data.readers.normalize import settled
 from multihead.data.readers.record import Options
 from multihead.data.readers.tag_schemes import Survey, scheme_of
-from multihead.inspection import Seen, ablate, is_watched, watch
+from multihead.inference.defaults import check_borders, longest, natural, usage, vocabulary_of
+from multihead.inference.engine import evaluate, predictions
 from multihead.inspection.address import Address, attentions
+from multihead.inspection.hooks import ablate, is_watched, watch
+from multihead.inspection.recording import Seen
 from multihead.io.manifest import MANIFEST
+from multihead.io.pooling import Pooling
 from multihead.machine.cpu_sharing import share_cpus
 from multihead.machine.device import device_of
 from multihead.machine.precision import reading_in
@@ -29,8 +32,6 @@ from multihead.models import Classes, Encoder, Model, Vocabulary
 from multihead.tasks import TASKS, Prediction, Task
 from multihead.tasks.bi_encoder import Embed
 from multihead.tasks.generate import Generate
-from multihead.tasks.predict import evaluate, predictions
-from multihead.tasks.ready import check_borders, longest, natural, usage, vocabulary_of
 from multihead.text.tokenizer import Tokenizer
 
 Json = dict[str, Any]

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from multihead.data.batching import plan
+from multihead.inference.defaults import vocabulary_of
 from multihead.kernels.packed_linear import packed
 from multihead.kernels.token_range import unknown_token
 from multihead.models import Model
-from multihead.tasks.ready import vocabulary_of
 from multihead.tasks.task import Prediction, Scorer, Task, Values, Window, distinct
 
 AHEAD = 1024  # rows that are read before the first of them is answered: enough to find neighbours of equal length

@@ -1,0 +1,5 @@
+"""Using a model: the pipeline object, the batching engine, defaults of models without a task."""
+
+from multihead.inference.pipeline import Loaded
+
+__all__ = ["Loaded"]
