@@ -9,7 +9,7 @@ if TYPE_CHECKING:  # what editors and mypy see; LAZY below is what runs, and a t
     from multihead.models import Decoder, Encoder, EncoderDecoder, LanguageModel, ModelConfig
     from multihead.pretrained import load, save
     from multihead.serve import serve
-    from multihead.train import train
+    from multihead.training import train
 
 __version__ = "0.1.0"
 
@@ -27,7 +27,7 @@ LAZY = {
     "watch": "multihead.inspection",
     "load": "multihead.pretrained",
     "save": "multihead.pretrained",
-    "train": "multihead.train",
+    "train": "multihead.training",
     "serve": "multihead.serve",
 }
 

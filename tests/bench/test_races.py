@@ -15,7 +15,7 @@ from multihead.bench.peers import OURS
 from multihead.cli.bench import Kind, _corpus, _train
 from multihead.models import LanguageModel
 from multihead.tasks.generate import Generate
-from multihead.train.setup import set_up
+from multihead.training.setup import set_up
 
 WORDS = ["a", "dog", "runs", "fast", "over", "the", "green", "hill", "while", "two", "men", "look", "on"]
 SMALL = [

@@ -17,7 +17,7 @@ import pytest
 
 from multihead.cli.main import _run
 from multihead.cli.train import run_of
-from multihead.train.training import Training
+from multihead.training.run import Training
 
 SPEC = importlib.util.spec_from_file_location("broken_files", Path(__file__).parent / "broken_files.py")
 assert SPEC is not None

@@ -17,7 +17,7 @@ from multihead.models import ModelConfig
 from multihead.models.families import FAMILIES
 from multihead.pretrained import create, join, save
 from multihead.text.tokenizer import Tokenizer
-from multihead.train.training import Training
+from multihead.training.run import Training
 
 BERT = ModelConfig(
     vocab=11, dim=8, layers=1, heads=2, inner=6, max_length=5, activation="gelu", positions="learned",

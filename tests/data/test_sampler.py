@@ -85,7 +85,7 @@ from pathlib import Path
 from multihead.data.row_lengths import Lengths
 from multihead.data.token_cache import Store
 from multihead.machine import memory
-from multihead.train.loop import Order, Plan
+from multihead.training.loop import Order, Plan
 
 kept = Store(Path(sys.argv[1]), {"rows": int(sys.argv[2]), "fields": {"tokens": "<u2"}})
 list(Order(np.full(100, 7), Plan(batch_tokens=64))[0])  # what the first call brings in

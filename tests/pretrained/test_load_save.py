@@ -21,7 +21,7 @@ from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, M
 from multihead.models.families import own_config
 from multihead.pretrained import create, join, load, reading, save, with_readout
 from multihead.text.tokenizer import Tokenizer
-from multihead.train.scratch import with_vocabulary
+from multihead.training.from_scratch import with_vocabulary
 
 transformers = pytest.importorskip("transformers")
 V = 41

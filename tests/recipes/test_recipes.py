@@ -14,7 +14,7 @@ from multihead.pretrained import create, save
 from multihead.recipes import bundled, recipe, run_file, shakespeare
 from multihead.recipes.benchmarks import reuters, sst2_more
 from multihead.text.tokenizer import Tokenizer
-from multihead.train.given import data_of
+from multihead.training.task_data import data_of
 
 RECIPES = {  # rows of train, valid (0: held out of train by hash) and test
     "uner_ewt": (12_543, 2_001, 2_077),

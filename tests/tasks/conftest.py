@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from multihead.config import read
-from multihead.train.events import Evaluated, Saved
-from multihead.train.training import Training
+from multihead.training.events import Evaluated, Saved
+from multihead.training.run import Training
 
 
 @pytest.fixture

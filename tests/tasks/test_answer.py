@@ -12,7 +12,7 @@ from multihead.inference.engine import predictions
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.tasks.answer import Answer
 from multihead.text.tokenizer import Tokenizer
-from multihead.train.examples import Side, encoded
+from multihead.training.dataset import Side, encoded
 
 CONTEXT = "The tower was built in 1889 by Gustave Eiffel ."
 LONG = {"question": "Who?", "context": "one two three four five six seven " * 9}

@@ -20,8 +20,8 @@ from multihead.tasks import TASKS
 from multihead.tasks.bi_encoder import Bi, Compared, RetrievalScorer, positive_of, unit
 from multihead.tasks.match import Match
 from multihead.text.tokenizer import Tokenizer
-from multihead.train.loop import Plan, fit
-from multihead.train.optimizer import adamw
+from multihead.training.loop import Plan, fit
+from multihead.training.optimizer import adamw
 
 NAMES = ["Ada", "Bo", "Cleo", "Dan", "Eve", "Finn", "Gus", "王明"]
 PLACES = ["Rome", "Oslo", "Lima", "Bonn", "Kyiv", "Bern", "Riga", "北京"]

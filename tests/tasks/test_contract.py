@@ -10,10 +10,10 @@ from multihead.inference.engine import evaluate, predictions
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig
 from multihead.tasks import TASKS
 from multihead.text.tokenizer import Tokenizer
-from multihead.train.examples import Text
-from multihead.train.loop import Plan, fit
-from multihead.train.optimizer import adamw
-from multihead.train.scratch import with_vocabulary
+from multihead.training.dataset import Text
+from multihead.training.from_scratch import with_vocabulary
+from multihead.training.loop import Plan, fit
+from multihead.training.optimizer import adamw
 
 NAMES = ["Ada", "Bo", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal"]
 PLACES = ["Rome", "Oslo", "Lima", "Bonn", "Kyiv", "Bern", "Riga", "Cork"]

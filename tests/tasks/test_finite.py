@@ -13,11 +13,11 @@ from multihead.config import read
 from multihead.io.files import read_json, sha256, write_json
 from multihead.io.seal import seal
 from multihead.io.weights import read_safetensors, write_tensors
-from multihead.train import checkpoints
-from multihead.train.events import Resumed
-from multihead.train.log import Log
-from multihead.train.loop import Step
-from multihead.train.training import Training
+from multihead.training import checkpoints
+from multihead.training.events import Resumed
+from multihead.training.log import Log
+from multihead.training.loop import Step
+from multihead.training.run import Training
 
 TEXT = """task = "classify"
 out = "{out}"

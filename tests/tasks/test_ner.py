@@ -27,9 +27,9 @@ from multihead.tasks import Batch, Ner
 from multihead.tasks.ner import TagScorer
 from multihead.tasks.word_spans import neighbours, stretches
 from multihead.text.tokenizer import Tokenizer
-from multihead.train.loop import Plan, fit
-from multihead.train.optimizer import adamw
-from multihead.train.training import Training
+from multihead.training.loop import Plan, fit
+from multihead.training.optimizer import adamw
+from multihead.training.run import Training
 
 WORDS = ["Ada", "Bo", "Jones", "visited", "Rome", "Oslo", "."]
 

@@ -15,7 +15,7 @@ from multihead.tasks.translate import Written, combined, joined
 from multihead.tasks.word_alignment import links
 from multihead.tasks.word_spans import WORDS
 from multihead.text.tokenizer import Tokenizer
-from multihead.train.scratch import with_vocabulary
+from multihead.training.from_scratch import with_vocabulary
 
 LINES = ["the cat sat.", "a dog ran!", "狗跑了。", "they met in Rome?"]
 

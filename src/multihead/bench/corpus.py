@@ -30,7 +30,7 @@ from rich.table import Table
 from multihead import config as runs
 from multihead.machine import memory
 from multihead.recipes import recipe
-from multihead.train.training import Training
+from multihead.training.run import Training
 
 TASKS = ("generate", "mask", "denoise")
 BAR = 200 * 2**20  # bytes that the largest text may take more than the smallest

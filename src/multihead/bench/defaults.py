@@ -28,7 +28,7 @@ from multihead.config import of_task, read, write
 from multihead.metrics import spans
 from multihead.recipes import minilm
 from multihead.tasks import Prediction, Values
-from multihead.train.training import Training
+from multihead.training.run import Training
 
 PLAIN, OURS = "plain", "ours"
 REPLICATES = 2000

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from multihead.bench.training import Ran, computing, halved
 from multihead.models import Model
 from multihead.tasks import Task, Window
-from multihead.train.loop import Order, Plan, fit
-from multihead.train.optimizer import adamw
+from multihead.training.loop import Order, Plan, fit
+from multihead.training.optimizer import adamw
 
 Batch = dict[str, torch.Tensor]
 Collate = Callable[[Sequence[Window]], tuple[Batch, int, int]]  # -> the batch, its real tokens, and with padding

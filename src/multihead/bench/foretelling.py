@@ -25,11 +25,11 @@ from multihead.bench.training import Race, Ran, computing
 from multihead.models import Decoder, LanguageModel, Model, ModelConfig
 from multihead.recipes import recipe
 from multihead.tasks import Task
-from multihead.train.examples import Text, examples_of
-from multihead.train.loop import Plan, fit
-from multihead.train.optimizer import adamw
-from multihead.train.running import Running
-from multihead.train.setup import set_up
+from multihead.training.block_sampler import Running
+from multihead.training.dataset import Text, examples_of
+from multihead.training.loop import Plan, fit
+from multihead.training.optimizer import adamw
+from multihead.training.setup import set_up
 
 BATCHES = 40  # in a round: short ones, whose neighbours in time see the same machine
 THEIRS, FUSED = "nanoGPT's loop", "the same, fused AdamW"

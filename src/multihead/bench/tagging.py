@@ -17,7 +17,7 @@ from multihead.models import Encoder
 from multihead.pretrained import load, with_readout
 from multihead.tasks import IGNORE, Window
 from multihead.tasks.ner import Ner
-from multihead.train.rows import learn_rows
+from multihead.training.partial_embedding import learn_rows
 
 ROWS = 32  # sentences per batch of the peers; ours has as many tokens
 BATCHES = 25  # in a round, drawn from all of an epoch's

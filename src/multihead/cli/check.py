@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from multihead.data.validation import Finding
     from multihead.tasks import Values
     from multihead.tasks.ner import Ner
-    from multihead.train.setup import Subject
+    from multihead.training.setup import Subject
 
 app = verb()
 SHOWN = 3  # examples of a finding
@@ -45,7 +45,7 @@ def check(
     from multihead import config as run
     from multihead.data import validation as checks
     from multihead.recipes import run_file
-    from multihead.train.given import beside_of, data_of
+    from multihead.training.task_data import beside_of, data_of
 
     console = Console(highlight=False, stderr=json)
     whole = run.read(run_file(file), changes or [])
@@ -97,8 +97,8 @@ def set_up_or_refused(run: RunFile) -> dict[str, list[Finding]]:
     """By task: what training itself would refuse before its first step, or would not read as it is."""
     from multihead.data.validation import Finding
     from multihead.io.hub import PREFIX
-    from multihead.train.given import read_all
-    from multihead.train.setup import set_up
+    from multihead.training.setup import set_up
+    from multihead.training.task_data import read_all
 
     first = run.tasks[0].name if run.tasks else ""
     try:
@@ -116,7 +116,7 @@ def first_rows(subject: Subject) -> list[Finding]:
     from multihead.data.validation import Finding
     from multihead.tasks.classify import named
     from multihead.tasks.ner import Ner
-    from multihead.train.examples import windows_of
+    from multihead.training.dataset import windows_of
 
     task = subject.task
     found = [Finding("warn", "unknown words", warning) for warning in subject.unspelt()]

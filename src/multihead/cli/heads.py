@@ -349,7 +349,7 @@ def recovered(pruned: Path, run: Path, console: Console) -> Path:
     """Train on, say how good it then is, and where it is."""
     from multihead.heads import recovery
     from multihead.report import Progress
-    from multihead.train.loop import Step
+    from multihead.training.loop import Step
 
     training = recovery(pruned, run)
     with Progress(training.order.steps, console=console) as line:

@@ -17,8 +17,8 @@ from multihead.cli.verb import verb
 if TYPE_CHECKING:
     from multihead.config import RunFile
     from multihead.tasks import Task
-    from multihead.train.examples import Data
-    from multihead.train.training import Training
+    from multihead.training.dataset import Data
+    from multihead.training.run import Training
 
 app = verb()
 
@@ -80,7 +80,7 @@ def run_training(run: RunFile, *, fresh: bool = False, json: bool = False) -> in
     from multihead.report.of_run import collector_of, facts_of, together
     from multihead.report.page import page
     from multihead.report.progress import reading
-    from multihead.train.training import Training
+    from multihead.training.run import Training
 
     console = Console(stderr=json, highlight=False)
     with reading(console):
@@ -117,9 +117,9 @@ def run_training(run: RunFile, *, fresh: bool = False, json: bool = False) -> in
 
 def announce(training: Training, console: object) -> None:
     """What was read, and how long it will take."""
-    from multihead.train import checkpoints
-    from multihead.train.estimate import seconds_per_step
-    from multihead.train.events import lasting
+    from multihead.training import checkpoints
+    from multihead.training.events import lasting
+    from multihead.training.time_estimate import seconds_per_step
 
     say = partial(console.print, markup=False)  # type: ignore[attr-defined]  # the [tokenizer] of a message is no style
     for subject, part in zip(training.subjects, training.parts, strict=True):
@@ -160,8 +160,8 @@ def steps(training: Training, console: object) -> int:
     from multihead.machine.memory import resident
     from multihead.report.facts import called
     from multihead.report.progress import Progress
-    from multihead.train.events import Evaluated, Note, Resumed, Saved
-    from multihead.train.loop import Step
+    from multihead.training.events import Evaluated, Note, Resumed, Saved
+    from multihead.training.loop import Step
 
     caught = 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from multihead.config import RunFile, read
 from multihead.inference import Loaded
 from multihead.pretrained import load
-from multihead.train import Training
+from multihead.training import Training
 
 
 def recovery(directory: str | Path, run: str | Path | RunFile, *changes: str) -> Training:

@@ -29,10 +29,10 @@ from multihead.tasks.classify import ClassScorer, named
 from multihead.tasks.generate import Generate
 from multihead.tasks.ner import is_bio
 from multihead.tasks.word_spans import joined
-from multihead.train.examples import Data, Text
-from multihead.train.log import read_record
-from multihead.train.setup import Subject
-from multihead.train.training import MEAN, Training
+from multihead.training.dataset import Data, Text
+from multihead.training.log import read_record
+from multihead.training.run import MEAN, Training
+from multihead.training.setup import Subject
 
 LISTED = 200
 SAMPLED = 60

@@ -10,7 +10,7 @@ import pytest
 from multihead.data.readers import documents
 from multihead.data.readers.read import records
 from multihead.recipes import recipe
-from multihead.train.examples import Side
+from multihead.training.dataset import Side
 
 
 def texts(path: Path, side: str = "all", **options: str) -> list[str]:

@@ -1,0 +1,377 @@
+"""A task's data for training: rows of files, split, encoded once into the token cache, and read from there."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multihead.data import token_cache
+from multihead.data.readers.read import Reading
+from multihead.data.row_lengths import Lengths
+from multihead.data.sampler import Epochs
+from multihead.data.split_statistics import kept_together
+from multihead.data.splits import VALID, drawn, is_valid, last_of
+from multihead.data.token_blocks import Corpus
+from multihead.data.validation import raise_rejected
+from multihead.io.files import read_own_json, write_json
+from multihead.io.seal import seal, unseal
+from multihead.tasks import Task, Values, Window
+from multihead.tasks.task import WHOLE
+from multihead.training.block_sampler import Running
+from multihead.training.distillation import Teachers
+from multihead.training.loop import Order, Plan
+
+log = logging.getLogger(__name__)
+
+STRETCH = 50  # sentences of a document that are held out together, or not
+DTYPES = {
+    "tokens": np.int32,
+    "types": np.int8,
+    "word": np.int32,
+    "labels": np.int16,
+    "offsets": np.int32,
+    "span": np.int32,
+    "target": np.int32,
+}
+
+
+class Inputs(NamedTuple):
+    """Rows that were encoded: all of them, those that gave several windows, those that lost tokens at their ends."""
+
+    rows: int
+    windowed: int
+    cut: int
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Encoded windows, memory-mapped. What `Store` keeps flat gets its shape back here."""
+
+    kept: token_cache.Store
+    shapes: dict[str, tuple[int, ...]]  # -1: as long as the window
+    notes: tuple[str, ...] = ()  # rows that were left out, and why
+    read: str = ""  # what was read when the cache was filled
+    inputs: Inputs | None = None  # None: the cache is older than this count
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def __getitem__(self, row: int) -> Window:
+        return {name: values.reshape(self.shapes[name]) for name, values in self.kept[row].items()}
+
+    @property
+    def fields(self) -> list[str]:
+        return [name for name in ("tokens", "target") if name in self.shapes]
+
+    @property
+    def sizes(self) -> Lengths:
+        """The tokens of each window; of pairs, both sides together."""
+        return Lengths([self.kept], self.fields, joined=True)
+
+    @property
+    def lengths(self) -> Lengths:
+        """[N]; of pairs, each side's [N, 2]."""
+        return Lengths([self.kept], self.fields)
+
+    @property
+    def keys(self) -> list[str]:
+        """Of the token cache: they change with the rows, the labels, the tokenizer and how windows are cut."""
+        return [self.kept.directory.name]
+
+    @property
+    def tokens(self) -> list[NDArray[np.integer]]:
+        """Those of all windows, one after the other."""
+        return [self.kept.values[name] for name in self.fields]
+
+    def order(self, plan: Plan) -> Order:
+        return Order(self.lengths, plan)
+
+
+class Mixed:
+    """Several sets of windows, each gone through as often an epoch as its weight says."""
+
+    def __init__(self, parts: Sequence[Examples], weights: Sequence[float]) -> None:
+        self.parts, self.weights = parts, weights
+        self.starts = np.cumsum([0, *map(len, parts)])
+        stores, fields = [part.kept for part in parts], parts[0].fields
+        self.lengths, self.sizes = Lengths(stores, fields), Lengths(stores, fields, joined=True)
+        self.notes = tuple(note for part in parts for note in part.notes)
+        self.read = "\n".join(part.read for part in parts)
+        known = [part.inputs for part in parts if part.inputs is not None]
+        self.inputs = Inputs(*map(sum, zip(*known, strict=True))) if len(known) == len(parts) else None
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def __getitem__(self, row: int) -> Window:
+        part = int(np.searchsorted(self.starts, row, side="right")) - 1
+        return self.parts[part][row - int(self.starts[part])]
+
+    @property
+    def keys(self) -> list[str]:
+        return [key for part in self.parts for key in part.keys]
+
+    @property
+    def tokens(self) -> list[NDArray[np.integer]]:
+        return [array for part in self.parts for array in part.tokens]
+
+    def order(self, plan: Plan) -> Order:
+        return Order(self.lengths, plan, Epochs([len(part) for part in self.parts], self.weights, plan.seed))
+
+
+class Text(Corpus):
+    """Running text of the token cache."""
+
+    notes: tuple[str, ...] = ()
+    read = ""
+
+    @property
+    def keys(self) -> list[str]:
+        return [Path(str(file.filename)).parent.name for file in self.files if isinstance(file, np.memmap)]
+
+    @property
+    def tokens(self) -> list[NDArray[np.integer]]:
+        return self.files
+
+    def order(self, plan: Plan) -> Running:
+        return Running(self, plan)
+
+
+Data = Examples | Mixed | Text
+
+
+def examples_of(
+    task: Task,
+    train: Side,
+    cache: Path,
+    files: Sequence[Path],
+    weights: Sequence[float] | None = None,
+    teachers: Teachers | None = None,
+    beside: Side | None = None,
+) -> Data:
+    """All that is trained on, from the cache if it has it. weights: one for each training file. beside: inputs whose
+    labels the teachers give."""
+    parts = [train] if weights is None else train.parts()
+    if weights is not None and len(weights) != len(parts):
+        what = "pairs of files" if train.reading.sources[0][1] == "parallel" else "training files"
+        raise ValueError(f"data.weights has {len(weights)} numbers for {len(parts)} {what}; give one for each")
+    sides = [f"{train.side} {train.limit} {number}/{len(parts)}" for number in range(len(parts))]
+    keys = [cache_key(files, task, side, train.reading.how, teachers) for side in sides]
+    if task.running:
+        stores = [running(task, part, cache, key) for part, key in zip(parts, keys, strict=True)]
+        return Text([kept.values["tokens"] for kept in stores], task.size, weights)
+    counted = "" if task.labels else "train"  # with labels, all rows were read and counted before
+    found = [encoded(task, part, cache, key, teachers, counted) for part, key in zip(parts, keys, strict=True)]
+    if beside is not None:
+        assert teachers is not None
+        named = [Path(file) for file, _, _ in beside.reading.sources]
+        key = cache_key(named, task, "unlabelled", beside.reading.how, teachers)
+        further = encoded(task, beside, cache, key, teachers.alone, "unlabelled")
+        found.append(replace(further, read=f"unlabelled: {further.read}"))
+        weights = [*(weights or [1.0]), 1.0]
+    return found[0] if weights is None else Mixed(found, weights)
+
+
+def running(task: Task, rows: Side, cache: Path, key: str) -> token_cache.Store:
+    """Documents as tokens, one after the other; small vocabularies take two bytes a token."""
+    dtype = np.uint16 if len(task.tokenizer) <= 1 << 16 else np.int32
+
+    def build() -> Iterator[dict[str, Any]]:
+        for values in task.learnt(rows()):
+            yield {"tokens": task.encode(values)[0]["tokens"]}
+        raise_rejected("train", rows.reading)  # as in `encoded`
+
+    return token_cache.cached(cache, key, {"tokens": dtype}, build)
+
+
+def encoded(
+    task: Task,
+    rows: Side,
+    cache: Path,
+    key: str,
+    teachers: Callable[[Callable[[], Iterable[Values]], Path], Iterator[Values]] | None = None,
+    counted: str = "",
+) -> Examples:
+    """The windows of all rows, from the cache if it has them. Rows of no use to training are left out, and told.
+
+    counted: the name of the side whose rejected rows are counted here, where too many stop the run as `check` does.
+    """
+
+    def learnt() -> Iterable[Values]:
+        return task.learnt(rows() if teachers is None else teachers(rows, cache))
+
+    beside = cache / f"{key}.json"  # what the cache does not say of itself
+    found = _read_beside(beside)
+    if found is None:
+        token_cache.discard(cache, key)  # what was left out of it, and why, is told by those who fill it
+        if teachers is not None:
+            log.info("the teacher is asked; what it says is kept, so a run that is stopped goes on")
+    told = _looked(task, learnt(), rows.reading) if found is None else found
+
+    def build() -> Iterator[dict[str, Any]]:
+        left: dict[str, list[Any]] = {}  # reason -> how many, and where the first one stands
+        cut = {"rows": 0, "tokens": 0}
+        used = windowed = 0
+        for values in learnt():
+            windows, reason = windows_of(task, values)
+            if reason:
+                left.setdefault(reason, [0, f"{values.get('file', 'row')}:{values.get('line', '?')}"])[0] += 1
+                continue
+            lost = sum(int(window.get("cut", 0)) for window in windows)
+            cut = {"rows": cut["rows"] + (lost > 0), "tokens": cut["tokens"] + lost}
+            used, windowed = used + 1, windowed + (len(windows) > task.readings)
+            for window in windows:
+                yield {name: array.reshape(-1) for name, array in window.items()}
+        if counted:  # before the cache is complete: the next start would not see it
+            raise_rejected(counted, rows.reading)
+        told.update(left=left, cut=cut, read=str(rows.reading), inputs=Inputs(used, windowed, cut["rows"]))
+        write_json(beside, seal(told))
+
+    dtypes = {name: np.dtype(dtype) for name, dtype in told["fields"].items()}
+    kept = token_cache.cached(cache, key, dtypes, build, quiet=teachers is not None)
+    notes = [f"{count:,} rows are not used: {why}; first: {place}" for why, (count, place) in told["left"].items()]
+    if told.get("cut", {}).get("rows"):
+        rows_, tokens = told["cut"]["rows"], told["cut"]["tokens"]
+        notes.append(f"{rows_:,} rows are longer than {task.size} tokens: {tokens:,} tokens at their ends are cut off")
+    shapes = {name: tuple(shape) for name, shape in told["shapes"].items()}
+    return Examples(kept, shapes, tuple(notes), told["read"], Inputs(*told["inputs"]) if "inputs" in told else None)
+
+
+def _read_beside(file: Path) -> dict[str, Any] | None:
+    """Return what was written beside a cache; None if nothing was, or if it is damaged, which is said."""
+    if not file.exists():
+        return None
+    try:
+        return unseal(read_own_json(file), str(file), ("shapes", "fields", "left", "read"), ("cut", "inputs"))
+    except (ValueError, OSError) as error:
+        log.warning("%s; the token cache is built again", error)
+        return None
+
+
+def windows_of(task: Task, values: Values) -> tuple[list[Window], str]:
+    """A row as the model reads it, and why it is of no use to training ("": it is)."""
+    try:
+        windows = task.encode(values)
+        return windows, task.fault(windows)
+    except ValueError as error:
+        raise ValueError(f"{values['file']}:{values['line']}: {error}") from None
+
+
+def _looked(task: Task, rows: Iterable[Values], reading: Reading) -> dict[str, Any]:
+    """The fields of a window, by the first one that is of use."""
+    found = (windows_of(task, values) for values in rows)
+    first = next((windows[0] for windows, reason in found if windows and not reason), None)
+    if first is None:
+        raise ValueError(f"there is nothing to train on: no row was usable\n{reading}")
+    return {
+        # One axis is as long as the window (-1), unless the field speaks of the whole window.
+        "shapes": {name: array.shape if name in WHOLE else (-1, *array.shape[1:]) for name, array in first.items()},
+        "fields": {name: _stored(name, array) for name, array in first.items()},
+        "left": {},
+        "read": "",
+    }
+
+
+def _stored(name: str, array: NDArray[Any]) -> str:
+    return np.dtype(array.dtype if array.dtype.kind == "f" else DTYPES.get(name, array.dtype)).str
+
+
+def cache_key(
+    files: Iterable[Path], task: Task, side: str, how: Mapping[str, Any], teachers: Teachers | None = None
+) -> str:
+    """Everything that the windows depend on: the files' bytes and how they are read, the tokenizer, the task and its
+    options, and who teaches."""
+    options = {
+        "task": task.name,
+        "labels": task.labels,
+        "size": task.size,
+        "overlap": task.overlap,
+        "options": json.loads(json.dumps({k: v for k, v in task.options.items() if k != "decode"}, default=str)),
+        "side": side,
+        "how": json.loads(json.dumps(how, default=str)),
+        **({} if teachers is None else {"taught": [*teachers.digests, task.trust]}),
+    }
+    both = dict.fromkeys((task.tokenizer, task.tokenizer.target))
+    return token_cache.key(
+        files, "\n".join(one.inner.to_str() + (one.template or "") for one in both).encode(), options
+    )
+
+
+class Side:
+    """The rows of a file that lie on one side of the split; a new loop reads anew.
+
+    limit: no more than so many, drawn by a hash of their text, so that a smaller limit takes a part of a larger one's
+    rows. documents: stretches of documents are held out and drawn, since sentences are shown with their neighbours.
+    """
+
+    def __init__(self, reading: Reading, side: str = "all", limit: int | None = None, documents: bool = False) -> None:
+        self.reading, self.side, self.limit, self.documents = reading, side, limit, documents
+        self.last: int | None = None
+        self.looked = False
+
+    def __call__(self) -> Iterator[Values]:
+        if self.limit is None:
+            return self._rows()
+        if not self.looked:  # once: what a run trains on does not change
+            places = (self._place(number, values) for number, values in enumerate(self._rows()))
+            self.last, self.looked = last_of(places, self.limit), True
+        last = self.last
+        numbered = enumerate(self._rows())
+        return (values for number, values in numbered if last is None or self._place(number, values) <= last)
+
+    def _place(self, number: int, values: Values) -> int:
+        """Rows with the lowest are taken; of a long running text, that is its beginning."""
+        if "of" in values:
+            return number
+        document = f"{values['file']}\n{values.get('document')}"
+        return drawn(document if self.documents else kept_together(values), number)
+
+    def parts(self) -> list[Side]:
+        """One for each file of the reading (or pair of files)."""
+        readings = [Reading([source], self.reading.options) for source in self.reading.sources]
+        parts = [Side(reading, self.side, documents=self.documents) for reading in readings]
+        if self.limit is not None:  # of all files together
+            self()
+            for part in parts:
+                part.limit, part.last, part.looked = self.limit, self.last, True
+        return parts
+
+    def _placed(self) -> Iterator[dict[str, Any]]:
+        """The rows; of a document that is split, the piece over the border in two."""
+        for record in self.reading:
+            values = record.placed
+            cut = int(values["of"] * (1 - VALID)) - values["at"] if self.side != "all" and "of" in values else 0
+            if 0 < cut < len(values["text"]):
+                head, tail = values["text"][:cut], values["text"][cut:]
+                yield {**values, "text": head}
+                values |= {"text": tail, "at": values["at"] + cut, "line": values["line"] + head.count("\n")}
+            yield values
+
+    def _rows(self) -> Iterator[Values]:
+        document, sentences, out = None, 0, False
+        for values in self._placed():
+            if not self.documents or self.side == "all" or values.get("document", 0) is None:
+                out = self.side != "all" and held_out(values)
+            else:
+                mine = (values["file"], values.get("document"))
+                document, sentences = mine, sentences + 1 if mine == document else 0
+                if sentences % STRETCH == 0:
+                    out = held_out(values)
+                # Neighbours on the other side of the split are not seen: to its sentences, a stretch is a document.
+                values["document"] = f"{values.get('document')} from {sentences - sentences % STRETCH}"
+            if self.side == "all" or out == (self.side == "valid"):
+                yield values
+
+
+def held_out(values: Values) -> bool:
+    """Is a row of train kept for validation? Of one long document it is the end, else a tenth of the rows by hash."""
+    if "of" in values:
+        return int(values["at"]) >= int(values["of"] * (1 - VALID))
+    return is_valid(kept_together(values))

@@ -1,0 +1,53 @@
+"""What happens in a run, as its loop tells it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from multihead.metrics import Score
+from multihead.training.loop import Step
+
+
+@dataclass(frozen=True)
+class Resumed:
+    step: int
+    notes: list[str]  # what was wrong with newer checkpoints
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    step: int
+    scores: dict[str, Score]
+    main: str
+    best: bool
+    mean_of: tuple[int, ...] = ()  # not the weights of this step, but the mean of these steps' checkpoints
+    mains: tuple[str, ...] = ()  # of several tasks, the scores that the main one is the mean of
+
+    @property
+    def what(self) -> str:
+        return f"mean of steps {', '.join(map(str, self.mean_of))}" if self.mean_of else f"step {self.step}"
+
+
+@dataclass(frozen=True)
+class Saved:
+    step: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that the machine or the files decided, said once."""
+
+    text: str
+
+
+Event = Step | Resumed | Evaluated | Saved | Note
+
+
+def lasting(seconds: float) -> str:
+    """less than a minute, about 12 min, about 3 h 05 min"""
+    minutes = round(seconds / 60)
+    if not minutes:
+        return "less than a minute"
+    return f"about {minutes} min" if minutes < 60 else f"about {minutes // 60} h {minutes % 60:02d} min"

@@ -1,0 +1,58 @@
+"""Parts of a model that stay as they are while the rest learns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+
+from torch import nn
+
+from multihead.models import Block, Decoder, Encoder, EncoderDecoder, Model
+from multihead.training.lora import add_updates
+
+EMBEDDINGS = "embeddings"
+
+
+def limit(model: Model, freeze: int | Sequence[str], rank: int, old: AbstractSet[int]) -> None:
+    """What may learn: the readout always; of the body, what `freeze` and low-rank updates leave.
+
+    old: ids of the parameters that came with the body. What a task added to it (token types for letter case) knows
+    nothing yet and learns in any case.
+    """
+    if rank:
+        model.body.requires_grad_(False)
+        add_updates(model.body, rank, old)
+    for part in chosen(model, freeze):
+        part.requires_grad_(False)
+    for name, parameter in model.body.named_parameters():
+        if id(parameter) not in old and ".parametrizations." not in name:
+            parameter.requires_grad_(True)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ValueError("train.freeze leaves nothing to learn: the readout is tied to the embeddings; freeze less")
+
+
+def chosen(model: Model, freeze: int | Sequence[str]) -> list[nn.Module]:
+    """A number: the embeddings and so many lowest layers of each stack. Names: "embeddings", "encoder.0", …"""
+    layers = {block.address: block for block in model.modules() if isinstance(block, Block)}
+    if isinstance(freeze, int):
+        deepest = 1 + max(number(address) for address in layers)
+        if freeze > deepest:
+            raise ValueError(f"train.freeze is {freeze}; this model has {deepest} layers")
+        low = [block for address, block in layers.items() if number(address) < freeze]
+        return [*embeddings(model), *low] if freeze else []
+    known = [EMBEDDINGS, *layers]
+    if unknown := next((name for name in freeze if name not in known), None):
+        raise ValueError(f"train.freeze names {unknown!r}; this model has: {', '.join(known)}")
+    return [part for name in freeze for part in (embeddings(model) if name == EMBEDDINGS else [layers[name]])]
+
+
+def embeddings(model: Model) -> list[nn.Module]:
+    """Stems, and what a stack has learnt of positions: behind a fixed stem and fixed layers, nothing is kept."""
+    body = model.body
+    sides: list[Encoder | Decoder] = [body.encoder, body.decoder] if isinstance(body, EncoderDecoder) else [body]
+    positions = [side.stack.position for side in sides]
+    return [*(side.stem for side in sides), *(p for p in positions if isinstance(p, nn.Module))]
+
+
+def number(address: str) -> int:
+    return int(address.rpartition(".")[2])

@@ -1,0 +1,229 @@
+"""The loop: a generator of step records. Printing, saving, scoring and stopping consume it.
+
+Loss is sum ÷ count over all that belongs to a step. The order of samples and dropout are pure functions of
+(seed, step), so a run goes on bit for bit from any step whose weights and optimiser state were kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from multihead.data.batching import plan
+from multihead.data.row_lengths import Lengths
+from multihead.data.sampler import Epochs
+from multihead.machine.device import seed
+from multihead.machine.precision import multiplying
+from multihead.models import Model
+from multihead.tasks import Task, Window
+from multihead.training.optimizer import gathered, rate
+
+log = logging.getLogger(__name__)
+PATIENCE = 20  # steps in a row whose gradients are not finite, before the run is given up
+
+
+class Windows(Protocol):
+    """Encoded data: windows by number, and their lengths."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, row: int, /) -> Window: ...
+    @property
+    def sizes(self) -> NDArray[np.int64] | Lengths: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to train, in plain numbers."""
+
+    epochs: float = 3.0
+    steps: int | None = None  # instead of epochs
+    batch_tokens: int = 1024
+    accumulate: int = 1
+    schedule: str = "linear"
+    warmup: float = 0.1  # a share of all steps; 1 or more: steps
+    floor: float = 0.0  # the share of the learning rate that is left at the end
+    clip: float = 1.0
+    seed: int = 1
+    precision: str = "fp32"  # or onednn, bf16
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the optimiser."""
+
+    step: int  # counted from 1
+    epoch: float
+    loss: float
+    lr: float
+    norm: float
+    tokens: int  # real ones
+    padded: int  # and with padding
+    seconds: float
+    skipped: bool  # the gradient was not finite; nothing was learnt
+    task: str = ""  # of several, the one that this step was of
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the tasks that a run learns: what a step of it calls, and what it learns from."""
+
+    model: Model
+    task: Task
+    data: Windows
+    name: str = ""
+
+
+class Schedule(Protocol):
+    """What a step is made of: the epoch it lies in, as a fraction, and its micro-batches."""
+
+    steps: int
+
+    @property
+    def warmup(self) -> int: ...
+    def __getitem__(self, step: int, /) -> tuple[float, list[NDArray[np.int64]]]: ...
+
+
+class Order:
+    """Which windows make which step, without a state: epoch after epoch, batches of similar lengths.
+
+    sizes: [N], or [N, 2] for pairs; epochs: which windows an epoch shows, else each of them once.
+    """
+
+    def __init__(self, sizes: NDArray[np.int64] | Lengths, plan_: Plan, epochs: Epochs | None = None) -> None:
+        if not len(sizes):
+            raise ValueError("there is nothing to train on: no row was usable")
+        self.sizes, self.plan = sizes, plan_
+        self.epochs = epochs or Epochs([len(sizes)], None, plan_.seed)
+        self.planned: dict[int, list[list[NDArray[np.int64]]]] = {}  # the steps of the block that was asked for last
+        self.per_block = [0]  # steps before each block, counted through all epochs
+        if plan_.steps is not None:
+            self.steps = plan_.steps
+        else:
+            whole, part = int(plan_.epochs), plan_.epochs - int(plan_.epochs)
+            self.steps = self._before(whole)
+            if part:
+                self.steps += round(part * (self._before(whole + 1) - self._before(whole)))
+        self.steps = max(self.steps, 1)
+
+    @property
+    def warmup(self) -> int:
+        return int(self.plan.warmup if self.plan.warmup >= 1 else self.plan.warmup * self.steps)
+
+    @property
+    def epoch_steps(self) -> int:
+        """Of the first epoch; batches are drawn anew in each, so others may have one more or less."""
+        return self._before(1)
+
+    def __getitem__(self, step: int) -> tuple[float, list[NDArray[np.int64]]]:
+        """The epoch that step (from 0) lies in, as a fraction, and its micro-batches."""
+        while self.per_block[-1] <= step:
+            self._count()
+        block = bisect_right(self.per_block, step) - 1
+        groups = self._groups(block)
+        inside = step - self.per_block[block]
+        return (block + inside / len(groups)) / self.epochs.blocks, groups[inside]
+
+    def _before(self, epoch: int) -> int:
+        while len(self.per_block) <= epoch * self.epochs.blocks:
+            self._count()
+        return self.per_block[epoch * self.epochs.blocks]
+
+    def _count(self) -> None:
+        """One block more."""
+        if self.epochs.blocks > 1:
+            epoch, block = divmod(len(self.per_block) - 1, self.epochs.blocks)
+            log.info("planning the batches of epoch %d: block %d of %d", epoch + 1, block + 1, self.epochs.blocks)
+        self.per_block.append(self.per_block[-1] + len(self._groups(len(self.per_block) - 1)))
+
+    def _groups(self, block: int) -> list[list[NDArray[np.int64]]]:
+        if block not in self.planned:
+            rows = self.epochs.rows(*divmod(block, self.epochs.blocks))
+            batches = plan(self.sizes[rows], self.plan.batch_tokens, self.plan.seed, block, longest_first=block == 0)
+            batches = [rows[batch] for batch in batches]
+            n = self.plan.accumulate
+            self.planned = {block: [batches[i : i + n] for i in range(0, len(batches), n)]}
+        return self.planned[block]
+
+
+def fit(
+    model: Model,
+    task: Task,
+    data: Windows,
+    optimizer: torch.optim.Optimizer,
+    plan_: Plan,
+    start: int = 0,
+    order: Schedule | None = None,
+) -> Iterator[Step]:
+    """Train on one task from step `start` to the end, yielding a record after each step."""
+    return learn([Part(model, task, data)], optimizer, plan_, order or Order(data.sizes, plan_), start)
+
+
+def learn(
+    parts: Sequence[Part],
+    optimizer: torch.optim.Optimizer,
+    plan_: Plan,
+    order: Schedule,
+    start: int = 0,
+    whose: Callable[[int], int] = lambda step: 0,
+) -> Iterator[Step]:
+    """As `fit`, for one task or several that share weights; whose: the number of the part that a step is of.
+
+    What belongs to other parts only has no gradient in a step, and is left as it is: no decay, no momentum.
+    """
+    bad = 0
+    modules = [list(part.model.modules()) for part in parts]
+    for step in range(start, order.steps):
+        began = time.perf_counter()
+        number = whose(step)
+        part = parts[number]
+        epoch, batches = order[step]
+        share = rate(step, order.steps, order.warmup, plan_.schedule, plan_.floor)
+        for group in optimizer.param_groups:
+            group["lr"] = group.get("factor", 1.0) * group["base"] * share
+        if not all(module.training for module in modules[number]):  # `train` itself takes a percent of a small step
+            part.model.train()
+        optimizer.zero_grad(set_to_none=True)
+        seed(part.task.device, mixed(plan_.seed, step))
+        loss, count, real, padded = accumulated(part.model, part.task, part.data, batches, plan_.precision)
+        norm, finite = gathered(optimizer, max(count, 1.0), plan_.clip)
+        bad = 0 if finite else bad + 1
+        if finite:
+            optimizer.step()
+        elif bad >= PATIENCE:
+            raise ValueError(
+                f"the gradient was not finite for {bad} steps in a row, up to step {step + 1}; the last good "
+                "checkpoint is kept: lower train.lr, or look for broken rows with `multihead check`"
+            )
+        seconds = time.perf_counter() - began
+        lr = max(group["lr"] / group.get("factor", 1.0) for group in optimizer.param_groups)
+        yield Step(step + 1, epoch, loss / max(count, 1.0), lr, norm, real, padded, seconds, not finite, part.name)
+
+
+def accumulated(
+    model: Model, task: Task, data: Windows, batches: Sequence[NDArray[np.int64]], precision: str = "fp32"
+) -> tuple[float, float, int, int]:
+    """Gradients of the summed loss over all micro-batches; the sum, the count, and tokens real and padded."""
+    loss, count, real, padded = 0.0, 0.0, 0, 0
+    for rows in batches:
+        batch = task.collate([data[int(row)] for row in rows] * (2 if task.agree else 1))
+        with multiplying(precision):
+            with torch.autocast(task.device.type, torch.bfloat16, enabled=precision == "bf16"):
+                total, number = task.loss(model, batch)
+            total.backward()
+        loss, count = loss + float(total.detach()), count + float(number)
+        keeps = [batch[name] for name in ("keep", "target_keep") if name in batch]
+        real, padded = real + sum(int(keep.sum()) for keep in keeps), padded + sum(keep.numel() for keep in keeps)
+    return loss, count, real, padded
+
+
+def mixed(seed_: int, step: int) -> int:
+    """A seed for one step: neighbours share nothing."""
+    return int(np.random.SeedSequence([seed_, step]).generate_state(1, np.uint64)[0]) >> 1

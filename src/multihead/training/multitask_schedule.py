@@ -1,0 +1,81 @@
+"""Several tasks in turn: which task a step is of, as a pure function of (seed, step)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multihead.training.dataset import Data
+from multihead.training.loop import Plan, Schedule
+
+STREAM = 2  # of the seed: other draws than those of `loop.Order`
+
+
+class Endless(Schedule, Protocol):
+    """An order of the whole data, which goes on for ever."""
+
+    @property
+    def epoch_steps(self) -> int: ...
+
+
+class Turns:
+    """A step is of one task. An epoch has each task's own number of steps times its weight, in an order drawn anew.
+
+    So with weights of 1, an epoch goes through the data of every task once. Each task goes on in its own order where
+    it stopped, whatever the weights; how far it has come follows from the step alone.
+    """
+
+    def __init__(self, orders: Sequence[Endless], weights: Sequence[float], plan: Plan) -> None:
+        self.orders, self.plan = orders, plan
+        self.counts = [max(1, round(w * order.epoch_steps)) for order, w in zip(orders, weights, strict=True)]
+        self.each = sum(self.counts)
+        self.steps = max(1, plan.steps if plan.steps is not None else round(plan.epochs * self.each))
+        self.drawn: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None
+
+    @property
+    def warmup(self) -> int:
+        return int(self.plan.warmup if self.plan.warmup >= 1 else self.plan.warmup * self.steps)
+
+    @property
+    def epoch_steps(self) -> int:
+        return self.each
+
+    def whose(self, step: int) -> int:
+        """The number of the task that step (from 0) is of."""
+        epoch, inside = divmod(step, self.each)
+        return int(self._epoch(epoch)[0][inside])
+
+    def __getitem__(self, step: int) -> tuple[float, list[NDArray[np.int64]]]:
+        """The epoch that step (from 0) lies in, as a fraction, and the micro-batches of its task."""
+        epoch, inside = divmod(step, self.each)
+        whose, before = self._epoch(epoch)
+        number = int(whose[inside])
+        _, batches = self.orders[number][epoch * self.counts[number] + int(before[inside])]
+        return step / self.each, batches
+
+    def _epoch(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For each step of an epoch: whose it is, and how many of the same task come before it."""
+        if self.drawn is None or self.drawn[0] != epoch:
+            whose = np.repeat(np.arange(len(self.counts)), self.counts)
+            np.random.Generator(np.random.PCG64([self.plan.seed, epoch, STREAM])).shuffle(whose)
+            before = np.empty_like(whose)
+            for number, count in enumerate(self.counts):
+                before[whose == number] = np.arange(count)
+            self.drawn = (epoch, whose, before)
+        return self.drawn[1:]
+
+
+def ordered(
+    data: Sequence[Data], weights: Sequence[float], plan: Plan, batch_tokens: int
+) -> tuple[Endless, Callable[[int], int]]:
+    """What every step is made of, and the number of the task whose it is."""
+    if len(data) == 1:
+        return data[0].order(plan), lambda step: 0
+    # Batches of each task are as large as wanted, or as its own longest window.
+    plans = [replace(plan, steps=1, batch_tokens=max(batch_tokens, int(windows.sizes.max()))) for windows in data]
+    turns = Turns([windows.order(own) for windows, own in zip(data, plans, strict=True)], weights, plan)
+    return turns, turns.whose

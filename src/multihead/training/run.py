@@ -1,0 +1,386 @@
+"""A run: from a run file to a trained model, step by step; what happens is told as events.
+
+A run that was stopped, however, goes on from its newest whole checkpoint, bit for bit.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import asdict, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from multihead.config import RunFile, difference, pin_paths, read, write
+from multihead.config.toml import toml
+from multihead.inference import Loaded
+from multihead.inference.engine import evaluate
+from multihead.io.files import make_directory, name_file_in_errors, remove_tree, write_bytes, write_json
+from multihead.machine import memory
+from multihead.machine.cpu_sharing import share_cpus
+from multihead.machine.threads import processors
+from multihead.metrics import Score, plain
+from multihead.models.finite import first_not_finite
+from multihead.pretrained import save, trunk_of
+from multihead.tasks import Prediction, Scorer, Task, Values
+from multihead.training import checkpoints
+from multihead.training.acceleration import kept_precision, precision_of, stepping
+from multihead.training.dataset import Data, examples_of
+from multihead.training.events import Evaluated, Event, Note, Resumed, Saved
+from multihead.training.lock import only_writer
+from multihead.training.log import Log
+from multihead.training.loop import Part, Plan, learn
+from multihead.training.lora import merge_updates
+from multihead.training.model_selection import above, known, loss_of, mean_score, preferred
+from multihead.training.multitask_schedule import ordered
+from multihead.training.optimizer import adamw
+from multihead.training.partial_embedding import learn_rows, whole_tables
+from multihead.training.resume import Origin, open_best, sweep_litter
+from multihead.training.setup import Subject, set_up
+from multihead.training.tensorboard import Curves, points
+from multihead.training.weight_averaging import averaged, blend, copied, mean, wearing
+
+log = logging.getLogger(__name__)
+
+MEAN = "mean"  # of the main scores of several tasks
+HELD = 0.5  # of the memory that may be used: beyond it, what was freed is given back
+
+
+class Training:
+    """`for event in training:` trains; `finish` scores the best model and writes it."""
+
+    def __init__(self, run: RunFile, fresh: bool = False) -> None:
+        self.run, self.out = run, Path(run.out)
+        self.notes: list[str] = []  # what is said before the first step
+        self._claim(fresh)
+        began = None if fresh else kept_precision(self.out / "checkpoints")
+        memory.keep_freed()
+        self.room = int(HELD * memory.limit())
+        torch.set_num_threads(processors() if run.train.threads == "auto" else int(run.train.threads))
+        share_cpus()
+        self.subjects: list[Subject]
+        self.subjects, self.model = set_up(run)  # of several tasks, the model holds the readouts of all
+        options = run.train
+        device = self.subjects[0].task.device
+        precision, self.note = precision_of(began or options.precision, device)
+        data = [examples_of_subject(subject, self.out / "cache", precision) for subject in self.subjects]
+        self.plan = Plan(
+            epochs=options.epochs or 1,
+            steps=options.steps,
+            batch_tokens=max(options.batch_tokens, int(data[0].sizes.max())),
+            accumulate=options.accumulate,
+            schedule=options.schedule,
+            warmup=float(options.warmup),
+            floor=min(1.0, options.lr_end / options.lr),
+            clip=options.clip,
+            seed=options.seed,
+            precision=precision,
+        )
+        self.parts = [
+            Part(stepping(subject.loaded.model, options.compile), subject.task, windows, subject.name)
+            for subject, windows in zip(self.subjects, data, strict=True)
+        ]
+        self.order, self.whose = ordered(data, [s.weight for s in self.subjects], self.plan, options.batch_tokens)
+        self.origin = Origin(run, [key for windows in data for key in windows.keys])
+        self.validated = [s for s in self.subjects if "valid" in s.sides and not s.auxiliary]
+        self.best: dict[str, Any] = {}
+        self.average: dict[str, Tensor] | None = None  # of the steps so far (ema)
+        self.mean: dict[str, Tensor] = {}  # of the last checkpoints, once it is found to be best
+        self.mean_of: list[int] = []
+        self.curves = Curves(self.out / "tensorboard")
+        self.log = Log(self.out / "log.jsonl")
+        self.scores: dict[str, Any] = {}  # of the best model, by side; of several tasks, by name and side
+        self.stop = False  # set from outside: save at the next step, and leave
+        # Only now, when nothing is wrong with it: a run file with a fault must not hold its directory, or empty it.
+        with only_writer(self.out):
+            sweep_litter(self.out)
+            if fresh:
+                self._clear()
+            write_bytes(self.out / "run.toml", write(pin_paths(run)).encode())
+
+    def _claim(self, fresh: bool) -> None:
+        """A directory of another run is not overwritten: the difference is shown."""
+        with name_file_in_errors(self.out):
+            self.out.mkdir(parents=True, exist_ok=True)
+        written = self.out / "run.toml"
+        if not fresh and written.exists() and (changed := difference(self._written(written), self.run)):
+            written_otherwise = all(one.startswith("decode.") for one in changed)
+            raise ValueError(
+                f"{self.out} holds a run with other settings ({'; '.join(changed)}); "
+                "choose another out, or start over with --fresh"
+                + ("; evaluate and predict take decode.* for a trained model" if written_otherwise else "")
+            )
+
+    def _written(self, file: Path) -> RunFile:
+        """The settings of the run that is here; of a damaged file, those that the newest checkpoint holds."""
+        try:
+            return read(file, [f"out={toml(str(self.out))}"])
+        except ValueError as error:
+            kept = next((state["run"] for state in checkpoints.states(self.out / "checkpoints") if "run" in state), "")
+            if not kept:
+                raise ValueError(f"{error}; mend it, choose another out, or start over with --fresh") from None
+            self.notes.append(f"{error}; the checkpoint has the run's settings too: written again")
+            return read(kept)
+
+    def _clear(self) -> None:
+        """What an earlier run has left; the token cache knows by itself what it is good for."""
+        for name in ("checkpoints", "best", "model", "tensorboard", "log.jsonl", "metrics.json", "run.toml"):
+            remove_tree(self.out / name)
+
+    def __iter__(self) -> Iterator[Event]:
+        with only_writer(self.out), closing(self.curves):
+            yield from self._events()
+
+    def _events(self) -> Iterator[Event]:
+        options = self.run.train
+        if all(subject.task.readout.over != "vocabulary" for subject in self.subjects):  # which may hold the same table
+            also = {token for s in self.subjects for token in (s.task.pad, *s.task.tokenizer.special.values())}
+            learn_rows(self.model.body, (array for part in self.parts for array in cast(Data, part.data).tokens), also)
+        optimizer = adamw(self.model, options.lr, options.weight_decay, options.layer_decay, options.beta2)
+        kept, wrong = checkpoints.latest(self.out / "checkpoints")
+        start = 0
+        if options.average == "ema":
+            self.average = copied(self.model)
+        yield from (Note(note) for note in (*self.notes, self.note) if note)
+        if kept is not None:
+            self.origin.check(kept, self.out / "checkpoints" / f"step-{kept.step}")
+            start, self.best = kept.step, kept.state["best"]
+            yield from (Note(fault) for fault in self._open_best()[1])
+            checkpoints.restore(self.model, kept.tensors["model"])
+            checkpoints.restore_optimizer(optimizer, kept.tensors["optimizer"])
+            if self.average is not None:
+                self.average = {
+                    name: torch.empty_like(own).copy_(kept.tensors["average"][name])
+                    for name, own in self.average.items()
+                }
+            yield Resumed(start, wrong)
+        elif wrong:
+            yield Resumed(0, wrong)
+        if damaged := self.log.cut(start):
+            yield Note(damaged)
+        each = options.eval_every or self._epoch()
+        self.curves.begin(start)
+        steps = learn(self.parts, optimizer, self.plan, self.order, start, self.whose)
+        for step in () if self._enough() else steps:
+            self.log.add({name: value for name, value in asdict(step).items() if name != "task" or value})
+            self.curves.add(step.step, points(step))
+            if self.average is not None:
+                blend(self.average, self.model, min(options.ema_decay, (1 + step.step) / (10 + step.step)))
+            if memory.resident() > self.room:
+                memory.give_back_freed()
+            yield step
+            last = step.step == self.order.steps
+            if self.validated and (reached(step.step, each) or last):
+                yield self._evaluate(step.step)
+            if step.step % options.save_every == 0 or last or self.stop or self._enough():
+                path = self._save(step.step, optimizer)
+                yield Saved(step.step, path)
+            if self.stop:
+                return
+            if self._enough():
+                break
+        if options.average == "last":
+            yield from self._mean()
+
+    def _epoch(self) -> float:
+        """Its steps: not always a whole number, so that the last epoch ends with the last step."""
+        epochs = self.run.train.epochs
+        return max(1.0, self.order.steps / epochs) if epochs else self.order.epoch_steps
+
+    def _open_best(self) -> tuple[checkpoints.Kept | None, list[str]]:
+        """The best model, or the best one before it that is whole; lines about those that are not."""
+        self.best, kept, faults = open_best(self.out / "best", self.best, self.origin)
+        instead = (
+            f"the best before it, step {kept.step}, is used"
+            if kept
+            else "it is chosen anew: by the next evaluation, or the last weights are taken"
+        )
+        return kept, [f"{fault}; {instead}" for fault in faults]
+
+    def _enough(self) -> bool:
+        return 0 < self.run.train.patience <= self.best.get("stale", 0)
+
+    def finish(
+        self, replicates: int = 1000, told: Mapping[str, Callable[[Values, Prediction, bool], None]] | None = None
+    ) -> dict[str, Scorer]:
+        """The best weights, scored on validation and test data, and written as a model directory.
+
+        told: listeners, by side; of several tasks, by `Subject.called`: sst2/test. The scorers have the same names.
+        """
+        with only_writer(self.out):
+            return self._finish(replicates, told or {})
+
+    def _finish(
+        self, replicates: int, told: Mapping[str, Callable[[Values, Prediction, bool], None]]
+    ) -> dict[str, Scorer]:
+        if (weights := self._chosen()) is not None:
+            checkpoints.restore(self.model, weights)
+        self._check_finite(self.best.get("step", self.order.steps))
+        merge_updates(self.model)
+        whole_tables(self.model)
+        self._write(self.out / "model")  # before anything that could go wrong
+        scorers: dict[str, Scorer] = {}
+        for subject in self.subjects:
+            for side in ("valid", "test"):
+                if side in subject.sides:
+                    name, rows = subject.called(side), subject.sides[side]()
+                    scorers[name] = evaluate(subject.loaded.model, subject.task, rows, replicates, told.get(name))
+            found = {side: scorers[subject.called(side)].result() for side in subject.sides if side != "train"}
+            self.scores |= {subject.name: found} if subject.name and found else found
+        of = {"mean_of": self.mean_of} if self.mean else {"step": self.best.get("step", self.order.steps)}
+        several = {"tasks": plain(self.scores)} if self.subjects[0].name else plain(self.scores)
+        write_json(self.out / "metrics.json", {**of, **several})
+        return scorers
+
+    def _chosen(self) -> Mapping[str, Tensor] | None:
+        """The weights to end with; None: those that the model has."""
+        if self.mean:
+            return self.mean
+        if self.best:
+            kept, faults = self._open_best()
+            for fault in faults:  # damaged since this run began
+                log.warning("%s", fault)
+            if kept is not None:
+                return kept.tensors["model"]
+        return self.average
+
+    def _write(self, directory: Path) -> None:
+        """The model; of several tasks, those that are not auxiliary, or the only such one as a model of its own."""
+        make_directory(directory)
+        kept = {subject.name: subject.loaded for subject in self.subjects if not subject.auxiliary}
+        name, first = next(iter(kept.items()))
+        if len(kept) == 1:
+            save(replace(first, name=name), directory)
+        else:
+            save(trunk_of(first), directory, tasks=kept)
+
+    @property
+    def only(self) -> Subject:
+        """The task of a run that has one."""
+        if len(self.subjects) > 1:
+            names = ", ".join(subject.name for subject in self.subjects)
+            raise ValueError(f"this run has several tasks: {names}; each is one of .subjects")
+        return self.subjects[0]
+
+    @property
+    def loaded(self) -> Loaded:
+        return self.only.loaded
+
+    @property
+    def task(self) -> Task:
+        return self.only.task
+
+    @property
+    def examples(self) -> Data:
+        return cast(Data, self.parts[self.subjects.index(self.only)].data)
+
+    def _score(self) -> tuple[dict[str, Score], tuple[str, ...], str]:
+        """What is scored while training (the rows, the ways and the numbers of the end, or the first rows of them), the
+        main score of each task, and what decides: the only one, or the mean. Auxiliary tasks are left out."""
+        scores: dict[str, Score] = {}
+        mains: list[str] = []
+        for subject in self.validated:
+            rows = islice(subject.sides["valid"](), self.run.train.eval_rows or None)
+            scorer = evaluate(subject.loaded.model, subject.task, rows, replicates=0)
+            scores |= {subject.called(name): score for name, score in scorer.result().items()}
+            mains.append(subject.called(scorer.main))
+        if len(mains) > 1:
+            scores[MEAN] = mean_score([scores[main] for main in mains])
+        return scores, tuple(mains), MEAN if len(mains) > 1 else mains[0]
+
+    def _check_finite(self, step: int, **groups: Mapping[str, Tensor]) -> None:
+        """Raise before weights that are no numbers are scored or saved; what was saved before stays."""
+        for what, tensors in ({"model": checkpoints.weights(self.model)} | groups).items():
+            name = first_not_finite(tensors.items())
+            if name is not None:
+                last = max(checkpoints.steps(self.out / "checkpoints"), default=0)
+                stays = f"the checkpoint of step {last} stays" if last else "there is no checkpoint before it"
+                raise ValueError(
+                    f"{self.out}: at step {step} {name} ({what}) is not finite (NaN or infinite); nothing of it is "
+                    f"saved, {stays}: lower train.lr or train.weight_decay, and start over with --fresh"
+                )
+
+    def _evaluate(self, step: int) -> Evaluated:
+        self._check_finite(step, average=self.average or {})
+        with wearing(self.model, self.average):
+            scores, mains, main = self._score()
+            best = preferred(scores, main, self.best)
+            gain = not self.best or above(scores[main], self.best["score"])
+            self.best["stale"] = 0 if gain else self.best["stale"] + 1  # evaluations since the score last rose
+            if best:
+                self.best |= {"step": step, "score": known(scores[main].value), "loss": loss_of(scores)}
+                # Older ones stay until no checkpoint speaks of them.
+                tensors = {"model": checkpoints.weights(self.model)}
+                state = {"best": self.best, **self.origin.state}
+                checkpoints.save(self.out / "best", step, tensors, state, keep=sys.maxsize)
+        found = {name: known(score.value) for name, score in scores.items()}
+        self.log.add({"step": step, "valid": found})
+        self.curves.add(step, {f"valid/{name}": score.value for name, score in scores.items()})
+        return Evaluated(step, scores, main, best, mains=mains)
+
+    def _mean(self) -> Iterator[Event]:
+        """The mean of the last checkpoints, against the best weights so far, as if it were the last evaluation.
+
+        It follows from the files alone, so a run that is taken up again after its last step finds the same.
+        """
+        options, directory = self.run.train, self.out / "checkpoints"
+        chosen = averaged(checkpoints.steps(directory), options.keep, options.save_every)
+        tensors, chosen, wrong = mean(directory, chosen, self.origin.check)
+        yield from (Note(f"left out of the mean: {fault}") for fault in wrong)
+        if not self.validated:
+            self.mean, self.mean_of = tensors, chosen
+            return
+        with wearing(self.model, tensors):
+            scores, mains, main = self._score()
+        best = preferred(scores, main, self.best)
+        if best:
+            self.mean, self.mean_of = tensors, chosen
+        found = {name: known(score.value) for name, score in scores.items()}
+        self.log.add({"step": chosen[-1], "mean_of": chosen, "mean": found})
+        yield Evaluated(chosen[-1], scores, main, best, tuple(chosen), mains)
+
+    def _save(self, step: int, optimizer: torch.optim.Optimizer) -> Path:
+        tensors = {"model": checkpoints.weights(self.model), "optimizer": checkpoints.optimizer_tensors(optimizer)}
+        if self.average is not None:
+            tensors["average"] = self.average
+        self._check_finite(step, **tensors)
+        state = {
+            "best": self.best,
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "precision": self.plan.precision,
+            **self.origin.state,
+        }
+        options = self.run.train
+        every = options.save_every if options.average == "last" else 1
+        saved = checkpoints.save(self.out / "checkpoints", step, tensors, state, options.keep, every)
+        self._forget()
+        return saved
+
+    def _forget(self) -> None:
+        """Best models that neither this run nor a checkpoint speaks of any more."""
+        states = checkpoints.states(self.out / "checkpoints")
+        spoken = {best.get("step") for best in (self.best, *(state["best"] for state in states))}
+        for step in checkpoints.steps(self.out / "best"):
+            if step not in spoken:
+                checkpoints.remove(self.out / "best" / f"step-{step}")
+
+
+def reached(step: int, each: float) -> bool:
+    """Whether a multiple of `each` lies between the step before and this one."""
+    return step // each > (step - 1) // each
+
+
+def examples_of_subject(subject: Subject, cache: Path, precision: str) -> Data:
+    given = subject.run.data
+    if subject.teachers is not None:
+        subject.teachers.precision = precision
+    files = [Path(file) for file in ([given.train] if isinstance(given.train, str) else given.train)]
+    train, beside = subject.sides["train"], subject.beside
+    return examples_of(subject.task, train, cache, files, given.weights, subject.teachers, beside)

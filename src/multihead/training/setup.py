@@ -1,0 +1,227 @@
+"""From a run file to everything that training needs: the tasks on their data, tokenizer and model.
+
+Of several tasks, each is set up as if it were alone, but for the body, which they share.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, fields, replace
+from itertools import islice
+
+import torch
+
+from multihead.config import RunFile
+from multihead.inference import Loaded
+from multihead.inference.defaults import BODIES, borders, longest
+from multihead.machine.device import device_of
+from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, Vocabulary
+from multihead.models.families import FAMILIES, own_config
+from multihead.pretrained import load, reading, with_readout
+from multihead.tasks import Task, Values
+from multihead.tasks.chat import give_template
+from multihead.tasks.pair_scores import number
+from multihead.text.coverage import unspelt
+from multihead.text.training import NoText
+from multihead.training.distillation import Teachers
+from multihead.training.freezing import limit
+from multihead.training.from_scratch import scratch, texts_of, with_vocabulary
+from multihead.training.task_data import Read, read_all
+
+UNSPELT = 0.05  # of the characters, for a warning; BERT's Chinese vocabulary has no curly quotes, which are 2 %
+WANTED = {
+    "encoder": "sees pictures or sound; {task} wants a model that reads text, such as BERT",
+    "decoder": "is no language model; {task} wants one that only writes, such as GPT-2 or Llama",
+    "encoder_decoder": (
+        "has one side; {task} wants two, such as Marian, BART or T5, or from = {{encoder = …, decoder = …}}"
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Subject(Read):
+    """One task of a run, before the first step; several have the same body."""
+
+    loaded: Loaded = field(kw_only=True)
+    task: Task = field(kw_only=True)
+    wrote: str = field(default="", kw_only=True)  # the architecture of a model that wrote, and reads now
+    teachers: Teachers | None = field(default=None, kw_only=True)
+
+    def called(self, what: str) -> str:
+        """What is one of several tasks', by its name: sst2/valid."""
+        return f"{self.name}/{what}" if self.name else what
+
+    def unspelt(self) -> list[str]:
+        """Sides that the vocabulary cannot spell, by their first rows: all such words are one to the model."""
+        reads = self.task.tokenizer
+        columns = {"source": reads, "target": reads.target} if self.kind.gold == ("target",) else {"text": reads}
+        fix = "name another model in from, or train from scratch with a [tokenizer] of its own"
+        if self.run.from_ is None:
+            fix = 'set tokenizer.kind = "bpe", or a larger tokenizer.vocab'
+        found = []
+        for name, side in self.sides.items():
+            if side.side == "valid":  # held out of train, which is told
+                continue
+            for column, tokenizer in columns.items():
+                names = None if column == "text" else (column,)
+                share = unspelt(tokenizer, (text for values in side() for text in texts_of(values, names)))
+                if share > UNSPELT:
+                    unknown = f"is not in the vocabulary and read as {tokenizer.named['unk']}"
+                    found.append(f"{name}: {share:.0%} of the {column} {unknown}; {fix}")
+        return found
+
+
+def set_up(run: RunFile) -> tuple[list[Subject], Model]:
+    """Read what must be known of the data, build the tasks and the model: the only task's, or one with all readouts."""
+    device = device_of(run.device)
+    every = read_all(run)
+    kind = every[0].kind
+    torch.manual_seed(run.train.seed)
+    texts = every[0].sides["train"] if len(every) == 1 else lambda: by_turns([one.sides["train"]() for one in every])
+    talks = any(one.options.get("chat") for one in every)
+    try:
+        given = scratch(run, kind, texts, talks) if run.from_ is None else load(run.from_)
+    except NoText:
+        told = "\n".join(f"{one.run.data.train}: no row is left to train on\n{one.readings['train']}" for one in every)
+        raise ValueError(told) from None
+    loaded = reading(given) if kind.body == "encoder" else given
+    wrote = given.architecture if loaded is not given else ""
+    subjects: list[Subject] = []
+    for one in every:
+        subjects.append(placed(one, loaded, [other.loaded.model for other in subjects], wrote))
+    refuse_unlike(subjects)
+    old = {id(parameter) for parameter in known(loaded.model.body, run)}
+    for subject in subjects:
+        subject.task.adapt(subject.loaded.model)
+    model = whole(subjects)
+    limit(model, run.train.freeze, run.train.lora, old)
+    model.to(device)
+    for subject in subjects:
+        subject.task.device = device
+        refuse_unreadable(subject)
+    return subjects, model
+
+
+def refuse_unreadable(subject: Subject) -> None:
+    """Before training too: rows to score on that could not be scored. Where there are labels, all were looked at."""
+    scored = "score" in subject.options
+    if (subject.labels and not scored) or subject.task.readout.over == "vocabulary":
+        return
+    for name in ("valid", "test"):
+        for values in subject.sides[name]() if name in subject.sides else ():
+            if scored:
+                number(values)
+            try:
+                subject.task.encode(values)
+            except ValueError as error:
+                raise ValueError(f"{values['file']}:{values['line']}: {error}") from None
+
+
+def placed(one: Read, loaded: Loaded, others: Sequence[Model], wrote: str) -> Subject:
+    """The task, with its readout on the body; a readout that another task has taken is copied."""
+    run = one.run
+    if loaded.tokenizer is None:
+        raise ValueError(f"{run.from_}: this model has no tokenizer; {run.task} reads text")
+    most = longest_of(loaded, one.kind, run)
+    size = min(run.window.size or most, most)
+    options = one.options
+    if one.kind.body != "encoder":
+        options = options | borders(
+            loaded.model.body, loaded.tokenizer.target, loaded.generation, loaded.generation_file
+        )
+    if one.kind.readout.over == "none" and loaded.pooling and "pool" not in options:
+        options = options | {"pool": loaded.pooling}  # vectors of a bi-encoder stay as they were
+    if options.get("chat") and loaded.tokenizer.template is None:
+        give_template(loaded.tokenizer, options["start"], options["stop"][0])
+    task = one.kind(loaded.tokenizer, one.labels, size, min(run.window.overlap, size // 2), **options)
+    task.smoothing, task.agree = run.train.smoothing, run.train.agree
+    mine = fitted(replace(loaded), task)
+    if any(mine.model.readout is other.readout for other in others):
+        tied = {id(parameter): parameter for parameter in mine.model.body.parameters()}
+        mine.model = Model(mine.model.body, deepcopy(mine.model.readout, tied))
+    teachers, task.trust = (Teachers(run.data.teacher, task), run.data.trust) if run.data.teacher else (None, 0.0)
+    mine_too = {f.name: getattr(one, f.name) for f in fields(Read)}
+    return Subject(**mine_too, loaded=mine, task=task, wrote=wrote, teachers=teachers)
+
+
+def whole(subjects: Sequence[Subject]) -> Model:
+    """All that learns, as one model: of several tasks, the body and every readout, called task-NAME."""
+    models = [subject.loaded.model for subject in subjects]
+    if len(models) == 1:
+        return models[0]
+    readouts = {f"task-{s.name}": model.readout for s, model in zip(subjects, models, strict=True)}
+    return Model(models[0].body, torch.nn.ModuleDict(readouts))
+
+
+def by_turns(several: Sequence[Iterator[Values]]) -> Iterator[Values]:
+    """A row of each, and again: a tokenizer that reads only so much still sees all of them."""
+    waiting = deque(several)
+    while waiting:
+        rows = waiting.popleft()
+        for values in islice(rows, 1):
+            yield values
+            waiting.append(rows)
+
+
+def refuse_unlike(subjects: Sequence[Subject]) -> None:
+    """The best model is the one with the best mean; a loss, of which less is better, has no mean with other scores."""
+    mains = {subject.name: subject.task.scorer(0).main for subject in subjects if not subject.auxiliary}
+    if len({main == "loss" for main in mains.values()}) > 1:
+        lost = next(name for name, main in mains.items() if main == "loss")
+        told = ", ".join(f"{name} by {main}" for name, main in mains.items())
+        raise ValueError(f"tasks are scored {told}: no mean says which model is best; set auxiliary = true for {lost}")
+
+
+def known(body: Encoder | Decoder | EncoderDecoder, run: RunFile) -> Iterator[torch.nn.Parameter]:
+    """Parameters that came with the body. Between two joined models, the cross-attention is new."""
+    for name, parameter in body.named_parameters():
+        if not isinstance(run.from_, dict) or ".cross" not in name:
+            yield parameter
+
+
+def longest_of(loaded: Loaded, kind: type[Task], run: RunFile) -> int:
+    """The longest input of a body that must be of the kind that the task wants."""
+    body = loaded.model.body
+    if not isinstance(body, BODIES[kind.body]):
+        raise ValueError(f"{run.from_}: a {loaded.architecture} {WANTED[kind.body].format(task=run.task)}")
+    return longest(body)
+
+
+def fitted(loaded: Loaded, task: Task) -> Loaded:
+    """The body with the task's readout on it: its family's, or our own."""
+    names = task.labels if len(task.labels) == task.classes() else []
+    family = FAMILIES.get(loaded.config.get("model_type", ""))
+    # Of 77 intents learned from 1,000 rows with MiniLM, whose vectors are means, the mean of the tokens finds 0.526 and
+    # the first token 0.326 (three seeds). Pairs gain nothing: vectors were made of one text, not of two.
+    vectors = loaded.pooling if len(task.inputs) == 1 else ""
+    pool = (task.options.get("pool") or vectors) if task.readout.over == "first" else ""
+    if task.readout.over == "vocabulary":
+        if not isinstance(loaded.model.readout, Vocabulary):
+            called = (task.readout.architecture, task.readout.other)
+            suffix = next((name for name in called if family is not None and name in family.readouts), None)
+            if suffix is not None:
+                loaded = with_readout(loaded, suffix)
+            else:
+                loaded.model = with_vocabulary(loaded.model.body, transform=task.body == "encoder")
+                loaded.config = own_config(loaded.model)
+    elif family is not None and pool != "mean":
+        loaded = with_readout(loaded, task.readout.architecture, names)
+    else:
+        body = loaded.model.body
+        assert isinstance(body, Encoder)
+        readout: torch.nn.Module = torch.nn.Identity()
+        if task.readout.over != "none":
+            over, hidden = task.readout.over, task.readout.hidden
+            if over == "first" and pool != "first":  # which means nothing yet in a new model
+                over, hidden = "mean", None
+            readout = Classes(body.config.dim, task.classes(), over, hidden)
+        loaded.model = Model(body, readout)
+        loaded.labels = list(names)
+        # The body stays its family's, as the trunk of several tasks too.
+        own = own_config(loaded.model)
+        loaded.config = own if family is None else {**loaded.config, "architectures": own["architectures"]}
+    loaded.tasks = ()
+    loaded.task, loaded.options = task.name, {"size": task.size, "overlap": task.overlap, **task.options}
+    return loaded

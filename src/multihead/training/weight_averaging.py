@@ -1,0 +1,70 @@
+"""Averages of weights: a moving one over the steps ("ema"), or the mean of the last checkpoints ("last")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from multihead.training.checkpoints import Kept, opened, restore, weights
+
+
+def copied(model: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in weights(model).items()}
+
+
+def blend(average: Mapping[str, Tensor], model: nn.Module, decay: float) -> None:
+    """average = decay · average + (1 - decay) · weights"""
+    now = weights(model)
+    torch._foreach_lerp_(list(average.values()), [now[name] for name in average], 1 - decay)
+
+
+def averaged(steps: Sequence[int], keep: int, every: int) -> list[int]:
+    """Which checkpoints make the mean: the last one, and before it those that were due.
+
+    One that was written because someone stopped the run does not count: the run gives the same model without the stop.
+    """
+    due = [step for step in steps[:-1] if step % every == 0]
+    return [*due[len(due) - min(keep - 1, len(due)) :], steps[-1]]
+
+
+def mean(
+    directory: Path, steps: Sequence[int], check: Callable[[Kept, Path], None] = lambda kept, path: None
+) -> tuple[dict[str, Tensor], list[int], list[str]]:
+    """The mean of checkpoints, opened one after the other; which were whole, and what is wrong with the others.
+    check: raises ValueError of one that is whole, but of another run.
+
+    Summed in float64, so that what never changed comes out as it was.
+    """
+    total: dict[str, Tensor] = {}
+    kept: dict[str, Tensor] = {}
+    used: list[int] = []
+    wrong: list[str] = []
+    for step in steps:
+        try:
+            checkpoint = opened(directory / f"step-{step}")
+            check(checkpoint, directory / f"step-{step}")
+        except (ValueError, OSError) as error:
+            wrong.append(str(error))
+            continue
+        kept = checkpoint.tensors["model"]
+        total = {name: tensor.double() + total[name] if used else tensor.double() for name, tensor in kept.items()}
+        used.append(step)
+    return {name: (tensor / len(used)).to(kept[name].dtype) for name, tensor in total.items()}, used, wrong
+
+
+@contextmanager
+def wearing(model: nn.Module, tensors: Mapping[str, Tensor] | None) -> Iterator[None]:
+    """The model with other weights for a while; None: its own."""
+    if tensors is None:
+        yield
+        return
+    own = copied(model)
+    restore(model, tensors)
+    try:
+        yield
+    finally:
+        restore(model, own)

@@ -1,0 +1,30 @@
+"""A run on a device that is not the processor: it stops, goes on, and its model opens anywhere."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+from tests.fake_device import FAR
+
+import multihead as mh
+from multihead.training.events import Saved
+
+
+@pytest.mark.parametrize("way", [{"average": "ema"}, {"average": "last", "keep": 3}, {"accumulate": 2}])
+def test_a_run_far_away_stops_and_goes_on(runs, way, monkeypatch):
+    monkeypatch.setattr(import_module("multihead.training.setup"), "device_of", lambda wanted: FAR)
+    want = runs.whole("whole", **way)
+    run = runs.make("stopped", **way)
+    assert run.model.device == FAR
+    for event in run:
+        if isinstance(event, Saved) and event.step == 10:
+            break
+    assert runs.whole("stopped", **way) == want
+    assert runs.log("stopped") == runs.log("whole")
+    near, far = mh.load(run.out / "model"), mh.load(run.out / "model")
+    monkeypatch.setattr("multihead.inference.pipeline.device_of", lambda wanted: FAR)
+    assert far.to("auto").ready().device == FAR
+    texts = ["a lovely film", "poor plot"]
+    labels = [[answer["label"] for answer in one.predict(texts)] for one in (near, far)]
+    assert labels[0] == labels[1]
