@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from multihead.heads import stats
+from multihead.inspection.head_profile import stats
 from multihead.io.seal import seal
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss
 from multihead.models import Classes, Encoder, Model, ModelConfig

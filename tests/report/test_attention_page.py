@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multihead.heads.picture import Map, Picture, Rows, View
+from multihead.inspection.attention_maps import Map, Picture, Rows, View
 from multihead.report.attention_page import attention_page
 
 pytestmark = pytest.mark.slow

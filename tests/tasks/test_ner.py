@@ -18,11 +18,11 @@ import multihead as mh
 from multihead.config import read as read_run
 from multihead.data.readers.notation import TagNotation
 from multihead.data.readers.read import records
-from multihead.heads.judge import examples, score, spoken, work
 from multihead.inference.engine import evaluate, predictions, read
 from multihead.models import Classes, Encoder, Model, ModelConfig
 from multihead.models.crf import Chain, surprise
 from multihead.pretrained import create, save, with_readout
+from multihead.pruning.evaluation import examples, score, spoken, work
 from multihead.tasks import Batch, Ner
 from multihead.tasks.ner import TagScorer
 from multihead.tasks.word_spans import neighbours, stretches

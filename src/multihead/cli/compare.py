@@ -142,8 +142,8 @@ def comparable(tasks: Sequence[Task], scorers: Sequence[Scorer]) -> str:
 
 def difference_of(first: Scorer, second: Scorer, name: str) -> Difference | None:
     """The second's score minus the first's, paired; None where they did not see the same samples."""
-    from multihead.heads.judge import with_score
     from multihead.metrics import paired
+    from multihead.pruning.evaluation import with_score
 
     one, other = (with_score(scorer, name) for scorer in (first, second))
     return paired(one, other)[name] if one.drawn == other.drawn else None

@@ -45,8 +45,8 @@ def export(
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):  # before the import: answered at once
         raise ValueError(f"{out}: not an empty directory; give a new one")
-    from multihead.heads import padded
     from multihead.pretrained import load, save
+    from multihead.pruning import padded
 
     pruned = load(model, dtype=None, task=task)
     if to is To.multihead:

@@ -14,7 +14,7 @@ from multihead.cli.verb import verb
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from multihead.heads.choose import Point
+    from multihead.pruning.search import Point
 
 app = verb()
 
@@ -69,7 +69,7 @@ def show(
     """
     from rich.console import Console
 
-    from multihead.heads.picture import picture
+    from multihead.inspection.attention_maps import picture
     from multihead.io.files import write_bytes
     from multihead.pretrained import load
     from multihead.report.attention_map import draw_png, show_map
@@ -116,8 +116,8 @@ def stats(
     """
     from rich.console import Console
 
-    from multihead.heads import stats as measured
-    from multihead.heads import uses
+    from multihead.inspection.head_profile import stats as measured
+    from multihead.inspection.head_usage import uses
     from multihead.metrics import plain
     from multihead.pretrained import load
     from multihead.report.heads import print_profile, print_uses
@@ -178,9 +178,9 @@ def rank(
     """
     from rich.console import Console
 
-    from multihead.heads import rank as ranked
     from multihead.metrics import plain
     from multihead.pretrained import load
+    from multihead.pruning import rank as ranked
     from multihead.report.heads import print_ranking
 
     if by not in ("ablation", "gradient", "both"):
@@ -241,11 +241,11 @@ def prune(
 
     from rich.console import Console
 
-    from multihead.heads import Budget
-    from multihead.heads import prune as pruned
-    from multihead.heads.pruning import halves, judged, verdict
     from multihead.metrics import plain
     from multihead.pretrained import load
+    from multihead.pruning import Budget
+    from multihead.pruning import prune as pruned
+    from multihead.pruning.prune import halves, judged, verdict
     from multihead.report.heads import print_bill, spread
     from multihead.report.pruning_curve import draw_curve
 
@@ -303,7 +303,7 @@ def undo(
     Example:
       multihead heads undo runs/ner/small --out runs/ner/whole
     """
-    from multihead.heads import undo as undone
+    from multihead.pruning import undo as undone
 
     files = undone(model, out)
     print(f"{out}: {len(files)} files, every one with the sha256 that the parent's had")
@@ -347,7 +347,7 @@ def bar(console: Console, what: str) -> Any:
 
 def recovered(pruned: Path, run: Path, console: Console) -> Path:
     """Train on, say how good it then is, and where it is."""
-    from multihead.heads import recovery
+    from multihead.pruning import recovery
     from multihead.report import Progress
     from multihead.training.loop import Step
 

@@ -53,7 +53,7 @@ class Loaded:
     name: str = ""  # of the task, where the run that trained it gave it one beside auxiliary ones
     kept: dict[str, Tensor] = field(default_factory=dict)  # harmless tensors that the model does not need
     options: Json = field(default_factory=dict)  # of the task, and the window's size and overlap
-    pruned: Json = field(default_factory=dict)  # what heads/pruning.py wrote about the model that this was cut from
+    pruned: Json = field(default_factory=dict)  # what pruning/prune.py wrote about the model that this was cut from
     pooling: Pooling = ""  # how its vectors were pooled in training, and are now; a new classifier follows
     precision: str = "fp32"  # what a task that reads computes in; weights are fp32
     tasks: tuple[str, ...] = ()  # of a trunk with several readouts: their names; `load(…, task=name)` opens one

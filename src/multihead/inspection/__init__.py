@@ -1,4 +1,7 @@
-"""Watching: see what every head does, and what changes without it."""
+"""Inspection: record what every head does, switch heads off; head statistics over data.
+
+Only the hooks are exported here: what reads data (head_profile, attention_maps, head_usage) stands above tasks.
+"""
 
 from multihead.inspection.address import Address, attentions, locate, numbers
 from multihead.inspection.hooks import ablate, is_watched, watch

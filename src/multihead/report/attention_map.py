@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from multihead.heads.picture import Map, Picture, View
+from multihead.inspection.attention_maps import Map, Picture, View
 
 INK = (20, 64, 140)  # of a full weight; fits on dark and on light, since cells have their own ground
 PAPER = (246, 246, 243)

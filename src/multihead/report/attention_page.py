@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.heads.picture import Map, Picture, Rows, View
+from multihead.inspection.attention_maps import Map, Picture, Rows, View
 from multihead.report.page import drawn
 
 MAIN = "attention.js"

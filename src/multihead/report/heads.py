@@ -9,9 +9,11 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from multihead.heads import Profile, Pruned, Ranking, Uses
-from multihead.heads.judge import points
+from multihead.inspection.head_profile import Profile
+from multihead.inspection.head_usage import Uses
 from multihead.metrics import Difference, Score
+from multihead.pruning import Pruned, Ranking
+from multihead.pruning.evaluation import points
 from multihead.report.facts import called
 
 SHOWN = {  # column -> heading, in the order of importance: narrow terminals drop the last

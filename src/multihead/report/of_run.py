@@ -15,8 +15,8 @@ from typing import Any, cast
 import numpy as np
 
 from multihead.config import write
-from multihead.heads import Profile, stats
 from multihead.inference.engine import predictions
+from multihead.inspection.head_profile import Profile, stats
 from multihead.io.files import sha256
 from multihead.metrics import spans
 from multihead.models import Encoder

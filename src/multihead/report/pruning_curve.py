@@ -7,9 +7,9 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from multihead.heads import Pruned
-from multihead.heads.judge import points
 from multihead.metrics import Difference
+from multihead.pruning import Pruned
+from multihead.pruning.evaluation import points
 from multihead.report.facts import called
 
 BLUE, ORANGE = "#0072b2", "#d55e00"  # of Okabe and Ito: told apart by everybody

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from multihead.heads.feed import rectangle, run
 from multihead.inference import Loaded
 from multihead.inference.engine import answer_row, check_tokens, encoded, read
 from multihead.inspection import Input, Seen, ablate, locate, numbers, watch
+from multihead.inspection.inputs import rectangle, run
 from multihead.inspection.recording import own
 from multihead.models import EncoderDecoder, Model
 from multihead.serve.admission import check_size, too_much_text

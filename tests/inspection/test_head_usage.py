@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from multihead.heads import Uses
+from multihead.inspection.head_usage import Uses
 
 
 def test_whose_a_head_is() -> None:

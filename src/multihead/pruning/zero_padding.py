@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from multihead.heads.cut import Cut, configs, filled, plan_from
 from multihead.inference import Loaded
 from multihead.inspection import attentions
 from multihead.models import Block
 from multihead.models.families import FAMILIES, construct, label_fields, plan_of, readout_options
 from multihead.models.meta_init import Hollow
+from multihead.pruning.surgery import Cut, configs, filled, plan_from
 from multihead.tasks import TASKS
 
 

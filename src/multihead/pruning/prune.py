@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 
 from multihead.data.splits import is_valid
-from multihead.heads.bill import Bill, ratio, size_of
-from multihead.heads.choose import Budget, Point, Search, chosen
-from multihead.heads.cut import Cut, cut, widths_of
-from multihead.heads.feed import texts
-from multihead.heads.fold import Moments
-from multihead.heads.judge import Example, evaluated, examples, loss_of, named_score, points, work
-from multihead.heads.keepsake import keep
 from multihead.inference import Loaded
 from multihead.inspection import attentions, numbers
+from multihead.inspection.inputs import texts
 from multihead.io.hub import resolve
 from multihead.models import Model
 from multihead.pretrained import load, save
+from multihead.pruning.compensation import Moments
+from multihead.pruning.cost import Bill, ratio, size_of
+from multihead.pruning.evaluation import Example, evaluated, examples, loss_of, named_score, points, work
+from multihead.pruning.restore import keep
+from multihead.pruning.search import Budget, Point, Search, chosen
+from multihead.pruning.surgery import Cut, cut, widths_of
 from multihead.tasks import Task, Values
 
 TIMED = 4  # batches, spread over the lengths, that the latency is measured on

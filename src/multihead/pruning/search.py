@@ -12,15 +12,15 @@ from operator import add
 
 import numpy as np
 
-from multihead.heads.bill import size_of
-from multihead.heads.cut import Cut, cut
-from multihead.heads.fold import Moments
-from multihead.heads.gates import Gates
-from multihead.heads.judge import REPLICATES, Example, judge, loss_of, points, work
-from multihead.heads.moments import moments
-from multihead.heads.parts import ROUND, Parts
 from multihead.metrics import Difference, Score
 from multihead.models import Model
+from multihead.pruning.activation_stats import moments
+from multihead.pruning.candidates import ROUND, Parts
+from multihead.pruning.compensation import Moments
+from multihead.pruning.cost import size_of
+from multihead.pruning.evaluation import REPLICATES, Example, judge, loss_of, points, work
+from multihead.pruning.gradient_importance import Gates
+from multihead.pruning.surgery import Cut, cut
 from multihead.tasks import Scorer, Task
 
 ASKED = 512  # rows, evenly spread, that gradients are taken on

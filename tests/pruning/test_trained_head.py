@@ -13,14 +13,15 @@ import torch
 
 import multihead as mh
 from multihead.cli.rows import rows_of
-from multihead.heads import Budget, prune, rank, stats
-from multihead.heads.judge import evaluated, examples, work
-from multihead.heads.pruning import halves
 from multihead.inference import Loaded
 from multihead.inspection import ablate, numbers
+from multihead.inspection.head_profile import stats
 from multihead.metrics import Interval
 from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig, Vocabulary
 from multihead.models.families import own_config
+from multihead.pruning import Budget, prune, rank
+from multihead.pruning.evaluation import evaluated, examples, work
+from multihead.pruning.prune import halves
 from multihead.tasks.chat import give_template, with_signs
 from multihead.text.tokenizer import Tokenizer
 

@@ -16,16 +16,16 @@ import torch
 import multihead as mh
 from multihead.attention.multihead import merge
 from multihead.data.splits import is_valid
-from multihead.heads import Budget, padded, prune, recovery, undo
-from multihead.heads.choose import Point, Search, caution, chosen
-from multihead.heads.cut import Cut
-from multihead.heads.judge import Example, Work, examples
-from multihead.heads.moments import moments
-from multihead.heads.pruning import halves
 from multihead.inspection import numbers
 from multihead.metrics import Difference, Interval, Score
 from multihead.models import ModelConfig
 from multihead.pretrained import create
+from multihead.pruning import Budget, padded, prune, recovery, undo
+from multihead.pruning.activation_stats import moments
+from multihead.pruning.evaluation import Example, Work, examples
+from multihead.pruning.prune import halves
+from multihead.pruning.search import Point, Search, caution, chosen
+from multihead.pruning.surgery import Cut
 from multihead.text.tokenizer import Tokenizer
 
 

@@ -16,12 +16,12 @@ from torch import Tensor
 import multihead as mh
 from multihead.attention import Cache, Mask
 from multihead.attention.multihead import merge
-from multihead.heads.cut import Cut, configs, cut, cut_of, filled, plan_from
-from multihead.heads.fold import Moment
 from multihead.inference import Loaded
 from multihead.inspection import ablate, attentions, numbers, watch
 from multihead.models import Block, EncoderDecoder, LanguageModel, Model, ModelConfig
 from multihead.models.families import own_config
+from multihead.pruning.compensation import Moment
+from multihead.pruning.surgery import Cut, configs, cut, cut_of, filled, plan_from
 
 SMALL = ModelConfig(vocab=37, dim=24, layers=2, heads=4, max_length=64, dropout=0.0, inner=20)
 KINDS = {

@@ -9,9 +9,9 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.heads.gates import Gates
-from multihead.heads.judge import examples
 from multihead.inference import Loaded
+from multihead.pruning.evaluation import examples
+from multihead.pruning.gradient_importance import Gates
 from multihead.tasks import Values
 
 OWN = 2.0  # times as much as any other task: then a head is this task's

@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from multihead.heads.cut import ByGroup, Cut, configs, cut_of
-from multihead.heads.fold import KEYS, RIDGE, Moment, Moments, Numbers
-from multihead.heads.gates import Gates
 from multihead.inspection import attentions, numbers
 from multihead.models import Block, Model
+from multihead.pruning.compensation import KEYS, RIDGE, Moment, Moments, Numbers
+from multihead.pruning.gradient_importance import Gates
+from multihead.pruning.surgery import ByGroup, Cut, configs, cut_of
 
 ROUND = 16  # units: widths stay multiples of it, which the machine's kernels like
 Places = NDArray[np.int64]

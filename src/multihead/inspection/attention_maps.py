@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from multihead.heads.feed import Feed, longest, rectangle, run, target_tokens
-from multihead.heads.profile import ROLLED, rolled, stats
 from multihead.inference import Loaded
 from multihead.inspection import Input, watch
+from multihead.inspection.head_profile import ROLLED, rolled, stats
+from multihead.inspection.inputs import Feed, longest, rectangle, run, target_tokens
 from multihead.models import EncoderDecoder
 from multihead.tasks import Batch, Window
 from multihead.tasks.classify import Classify

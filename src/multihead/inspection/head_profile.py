@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from multihead.attention import Attended
-from multihead.heads.alike import groups
-from multihead.heads.feed import Feed, run
-from multihead.heads.naming import named
 from multihead.inference import Loaded
 from multihead.inspection import watch
+from multihead.inspection.head_clusters import groups
+from multihead.inspection.head_names import named
+from multihead.inspection.inputs import Feed, run
 from multihead.inspection.statistics import one_line
 from multihead.tasks import Batch, Values
 from multihead.text.tokenizer import Tokenizer

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from multihead.data.batching import plan
-from multihead.heads.feed import windows_of
+from multihead.inspection.inputs import windows_of
 from multihead.metrics import Difference, Interval, Metric, Score, paired
 from multihead.metrics.text_metric import Written
 from multihead.models import Model

@@ -10,13 +10,12 @@ import pytest
 import torch
 
 from multihead import recipes
-from multihead.heads import Profile, stats
-from multihead.heads.alike import groups
-from multihead.heads.feed import Feed, rectangle, run
-from multihead.heads.naming import named
-from multihead.heads.profile import Kinds, Side, _tables, sides
 from multihead.inference import Loaded
 from multihead.inspection import watch
+from multihead.inspection.head_clusters import groups
+from multihead.inspection.head_names import named
+from multihead.inspection.head_profile import Kinds, Profile, Side, _tables, sides, stats
+from multihead.inspection.inputs import Feed, rectangle, run
 from multihead.pretrained import load
 from multihead.text.tokenizer import Tokenizer
 
@@ -115,7 +114,7 @@ def test_few_rows_at_a_time_give_the_same(random_body: Any, monkeypatch: pytest.
     loaded = random_body("encoder")
     rows = [{"text": text} for text in TEXTS]
     whole = stats(loaded, rows)
-    monkeypatch.setattr("multihead.heads.profile.CHUNK", 1)
+    monkeypatch.setattr("multihead.inspection.head_profile.CHUNK", 1)
     by_rows = stats(loaded, rows)
     for name, column in whole.columns.items():
         np.testing.assert_allclose(by_rows.columns[name], column, atol=1e-6)

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multihead.heads.cut import Cut, configs, filled, plan_from
 from multihead.inference import Loaded
 from multihead.io.files import parse_json, read_bytes, sha256, write_bytes
 from multihead.io.manifest import MANIFEST
 from multihead.io.weights import read_safetensors, write_tensors
 from multihead.models.config import LEFT
 from multihead.pretrained import layout
+from multihead.pruning.surgery import Cut, configs, filled, plan_from
 
 FOLDER = "parent"
 WEIGHTS, HEADER, SLICES = "model.safetensors", "header", "removed.safetensors"

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from multihead.attention import Attended
 from multihead.attention.multihead import merge
-from multihead.heads.fold import KEYS, Moment
-from multihead.heads.judge import Example, work
 from multihead.inspection import attentions
 from multihead.models import Block, Model
+from multihead.pruning.compensation import KEYS, Moment
+from multihead.pruning.evaluation import Example, work
 from multihead.tasks import Batch, Task
 
 WIDEST = 4096  # of a wider layer the mean alone is kept: its table would take more memory than the model

@@ -1,17 +1,15 @@
-"""Heads: what each of them does over data, what a task loses without it, a smaller model without those it can spare."""
+"""Pruning: rank what can go, remove it within a budget, undo it."""
 
 from pathlib import Path
 
-from multihead.heads.bill import Bill
-from multihead.heads.choose import Budget, Point
-from multihead.heads.keepsake import undo as _undo
-from multihead.heads.padded import padded
-from multihead.heads.profile import Profile, stats
-from multihead.heads.pruning import Pruned, prune
-from multihead.heads.ranking import Effect, Ranking, rank
-from multihead.heads.recover import recovery
-from multihead.heads.uses import Uses, uses
 from multihead.pretrained import load
+from multihead.pruning.cost import Bill
+from multihead.pruning.finetune import recovery
+from multihead.pruning.head_importance import Effect, Ranking, rank
+from multihead.pruning.prune import Pruned, prune
+from multihead.pruning.restore import undo as _undo
+from multihead.pruning.search import Budget, Point
+from multihead.pruning.zero_padding import padded
 
 
 def undo(directory: str | Path, out: str | Path) -> list[str]:
@@ -27,15 +25,11 @@ __all__ = [
     "Budget",
     "Effect",
     "Point",
-    "Profile",
     "Pruned",
     "Ranking",
-    "Uses",
     "padded",
     "prune",
     "rank",
     "recovery",
-    "stats",
     "undo",
-    "uses",
 ]

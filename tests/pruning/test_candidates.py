@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from multihead.heads.parts import Worth
+from multihead.pruning.candidates import Worth
 
 
 def test_of_twins_one_is_worth_nothing_but_both_are() -> None:

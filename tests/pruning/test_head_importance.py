@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from multihead.heads import rank
-from multihead.heads.gates import Gates, no_weights
-from multihead.heads.judge import at_stake, evaluated, examples, loss_of, named_score, wary, work
-from multihead.heads.passes import Passes
 from multihead.inspection import ablate
 from multihead.metrics import Difference, Interval, Likelihood, Pearson, Summaries
 from multihead.models import Classes, Encoder, EncoderDecoder, Model, ModelConfig
+from multihead.pruning import rank
+from multihead.pruning.evaluation import at_stake, evaluated, examples, loss_of, named_score, wary, work
+from multihead.pruning.gradient_importance import Gates, no_weights
+from multihead.pruning.partial_forward import Passes
 from multihead.tasks import TASKS
 from multihead.text.tokenizer import Tokenizer
 

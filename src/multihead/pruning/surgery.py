@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from multihead.attention import MultiHeadAttention
-from multihead.heads.fold import KEYS, Moments, Numbers, put, rest_of, take_over, take_over_keys
 from multihead.inspection import locate, numbers
 from multihead.models import Block, Decoder, Encoder, EncoderDecoder, Model, ModelConfig
 from multihead.models.block import attention_of
+from multihead.pruning.compensation import KEYS, Moments, Numbers, put, rest_of, take_over, take_over_keys
 
 ByGroup = tuple[Numbers, ...]  # columns, for every group of heads that share keys and stay
 

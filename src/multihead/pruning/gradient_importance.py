@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from multihead.attention import Attended
-from multihead.heads.fold import KEYS
-from multihead.heads.judge import Example, work
 from multihead.inspection import attentions, numbers
 from multihead.models import Block, Model
+from multihead.pruning.compensation import KEYS
+from multihead.pruning.evaluation import Example, work
 from multihead.tasks import Task
 
 

@@ -14,15 +14,15 @@ import torch
 from rich.console import Console
 
 from multihead import recipes
-from multihead.heads import picture as pictures
-from multihead.heads.cut import cut, cut_of
-from multihead.heads.feed import Feed, run
-from multihead.heads.picture import picture
 from multihead.inference import Loaded
+from multihead.inspection import attention_maps as pictures
 from multihead.inspection import watch
+from multihead.inspection.attention_maps import picture
+from multihead.inspection.inputs import Feed, run
 from multihead.models import LanguageModel, ModelConfig
 from multihead.models.families import own_config
 from multihead.pretrained import load
+from multihead.pruning.surgery import cut, cut_of
 from multihead.report.attention_map import draw_png, pooled, short, show_map
 from multihead.report.attention_page import attention_page, packed
 from multihead.text.tokenizer import Tokenizer

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from multihead.data.batching import plan
-from multihead.heads.gates import Gates
-from multihead.heads.judge import REPLICATES, Example, Said, drawn, examples, loss_of, named_score, score, work
-from multihead.heads.passes import Passes
 from multihead.inference import Loaded
 from multihead.inspection import ablate
 from multihead.metrics import Difference, Score, Spearman
 from multihead.models import Model
+from multihead.pruning.evaluation import REPLICATES, Example, Said, drawn, examples, loss_of, named_score, score, work
+from multihead.pruning.gradient_importance import Gates
+from multihead.pruning.partial_forward import Passes
 from multihead.tasks import Batch, Scorer, Task, Values
 
 BLOCK = 1024  # rows whose answers are held at once
