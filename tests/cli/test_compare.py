@@ -12,7 +12,7 @@ from tests.half_precision import WORKS, Products
 
 import multihead as mh
 from multihead.cli.compare import compare
-from multihead.cli.rows import reading_of, scored
+from multihead.cli.data_arguments import reading_of, scored
 from multihead.inference import Loaded
 from multihead.inference.engine import evaluate
 from multihead.models import Decoder, Encoder, Model, ModelConfig, Vocabulary

@@ -16,8 +16,8 @@ import pytest
 import torch
 from pyarrow import parquet
 
+from multihead.cli.data_arguments import writing_as
 from multihead.cli.predict import Pipe, Source, inputs, of_rows, table
-from multihead.cli.rows import writing_as
 from multihead.data.readers.notation import TagNotation
 from multihead.inference import Loaded
 from multihead.inference.engine import AHEAD

@@ -14,7 +14,7 @@ import pytest
 import typer
 
 import multihead as mh
-from multihead.cli.rows import reading_of
+from multihead.cli.data_arguments import reading_of
 from multihead.cli.train import run_of
 
 

@@ -23,8 +23,8 @@ from multihead.models import LanguageModel, ModelConfig
 from multihead.models.families import own_config
 from multihead.pretrained import load
 from multihead.pruning.surgery import cut, cut_of
-from multihead.report.attention_map import draw_png, pooled, short, show_map
-from multihead.report.attention_page import attention_page, packed
+from multihead.report.attention_html import attention_page, packed
+from multihead.report.attention_terminal import draw_png, pooled, short, show_map
 from multihead.text.tokenizer import Tokenizer
 
 

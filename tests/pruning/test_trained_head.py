@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import multihead as mh
-from multihead.cli.rows import rows_of
+from multihead.cli.data_arguments import rows_of
 from multihead.inference import Loaded
 from multihead.inspection import ablate, numbers
 from multihead.inspection.head_profile import stats

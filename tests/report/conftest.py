@@ -23,22 +23,22 @@ def neighbour(name: str) -> ModuleType:
     return module
 
 
-made, chromium = neighbour("made"), neighbour("chromium")
+fixtures, chromium = neighbour("fixtures"), neighbour("chromium")
 
 
 @pytest.fixture(scope="session")
 def english() -> Facts:
-    return made.english()
+    return fixtures.english()
 
 
 @pytest.fixture(scope="session")
 def chinese() -> Facts:
-    return made.chinese()
+    return fixtures.chinese()
 
 
 @pytest.fixture(scope="session")
 def intents() -> Facts:
-    return made.intents()
+    return fixtures.intents()
 
 
 @pytest.fixture

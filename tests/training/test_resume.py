@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from multihead.report.of_run import curves_of, lengths_of
+from multihead.report.build import curves_of, lengths_of
 from multihead.training import checkpoints
 from multihead.training.events import Note, Resumed
 from multihead.training.lock import only_writer

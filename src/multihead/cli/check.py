@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from multihead.cli.verb import verb
+from multihead.cli.app import verb
 
 if TYPE_CHECKING:
     from multihead.config import RunFile

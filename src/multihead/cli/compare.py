@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from multihead.cli.rows import reading_of, scored, tell_faults
-from multihead.cli.verb import DEVICE, PRECISION, verb
+from multihead.cli.app import DEVICE, PRECISION, verb
+from multihead.cli.data_arguments import reading_of, scored, tell_faults
 
 if TYPE_CHECKING:
     from multihead.inference import Loaded
@@ -48,7 +48,7 @@ def compare(
 
     from multihead.inference.engine import answers
     from multihead.metrics import flips, plain
-    from multihead.report.waiting import watched
+    from multihead.report.status import watched
 
     console = Console(highlight=False, stderr=json)
     models = [opened(model, name).to(device, precision) for model in (first, second)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from multihead.cli.verb import verb
+from multihead.cli.app import verb
 
 if TYPE_CHECKING:  # torch takes two seconds to import: not for --help
     from rich.console import Console

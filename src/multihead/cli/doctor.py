@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from multihead import __version__
-from multihead.cli.verb import verb
+from multihead.cli.app import verb
 
 if TYPE_CHECKING:
     from torch import nn

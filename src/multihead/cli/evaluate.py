@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from multihead.cli.rows import reading_of, scored, tell_faults, writing_as
-from multihead.cli.verb import DEVICE, PRECISION, verb
+from multihead.cli.app import DEVICE, PRECISION, verb
+from multihead.cli.data_arguments import reading_of, scored, tell_faults, writing_as
 
 app = verb()
 
@@ -44,7 +44,7 @@ def evaluate(
     from multihead.metrics import plain
     from multihead.pretrained import load
     from multihead.report.console import scores_grid, table_views
-    from multihead.report.waiting import watched
+    from multihead.report.status import watched
 
     loaded = load(model, task=name).to(device, precision)
     task = loaded.ready()

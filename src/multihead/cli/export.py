@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from multihead.cli.verb import verb
+from multihead.cli.app import verb
 
 app = verb()
 # transformers' classes that open any family are called as the architecture's end, but for these

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from multihead.cli.rows import by_task, rows_of
-from multihead.cli.verb import verb
+from multihead.cli.app import verb
+from multihead.cli.data_arguments import by_task, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,8 +72,8 @@ def show(
     from multihead.inspection.attention_maps import picture
     from multihead.io.files import write_bytes
     from multihead.pretrained import load
-    from multihead.report.attention_map import draw_png, show_map
-    from multihead.report.attention_page import attention_page
+    from multihead.report.attention_html import attention_page
+    from multihead.report.attention_terminal import draw_png, show_map
 
     console = Console(highlight=False)
     given = text_of(text)
@@ -120,7 +120,7 @@ def stats(
     from multihead.inspection.head_usage import uses
     from multihead.metrics import plain
     from multihead.pretrained import load
-    from multihead.report.heads import print_profile, print_uses
+    from multihead.report.head_tables import print_profile, print_uses
 
     console = Console(highlight=False, stderr=json)
     loaded = load(model, task=task)
@@ -181,7 +181,7 @@ def rank(
     from multihead.metrics import plain
     from multihead.pretrained import load
     from multihead.pruning import rank as ranked
-    from multihead.report.heads import print_ranking
+    from multihead.report.head_tables import print_ranking
 
     if by not in ("ablation", "gradient", "both"):
         raise typer.BadParameter(f"{by!r} is none of ablation, gradient, both")
@@ -246,7 +246,7 @@ def prune(
     from multihead.pruning import Budget
     from multihead.pruning import prune as pruned
     from multihead.pruning.prune import halves, judged, verdict
-    from multihead.report.heads import print_bill, spread
+    from multihead.report.head_tables import print_bill, spread
     from multihead.report.pruning_curve import draw_curve
 
     allowed = Budget.read(budget, keep)

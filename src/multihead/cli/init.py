@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from multihead.cli.verb import verb
+from multihead.cli.app import verb
 
 app = verb()
 

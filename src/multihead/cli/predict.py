@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from multihead.cli.rows import SETTINGS, named_of, roles_of, writing_as
-from multihead.cli.verb import DEVICE, PRECISION, verb
+from multihead.cli.app import DEVICE, PRECISION, verb
+from multihead.cli.data_arguments import SETTINGS, named_of, roles_of, writing_as
 from multihead.io.pipes import GzipStream, is_pipe, is_stdin, to_regular_file
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def predict(
 
     from multihead.inference.engine import WRITTEN, predictions
     from multihead.pretrained import load
-    from multihead.report.waiting import watched
+    from multihead.report.status import watched
     from multihead.tasks.generate import Generate
 
     if "=" in file and not Path(file).exists():  # no file: predict -i MODEL decode.beam=1

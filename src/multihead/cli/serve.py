@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from multihead.cli.verb import DEVICE, PRECISION, verb
+from multihead.cli.app import DEVICE, PRECISION, verb
 
 app = verb()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from multihead.cli.verb import verb
+from multihead.cli.app import verb
 
 if TYPE_CHECKING:
     from multihead.config import RunFile
@@ -76,9 +76,9 @@ def run_training(run: RunFile, *, fresh: bool = False, json: bool = False) -> in
     from rich.console import Console
 
     from multihead.io.files import write_bytes
+    from multihead.report.build import collector_of, facts_of, together
     from multihead.report.console import show
-    from multihead.report.of_run import collector_of, facts_of, together
-    from multihead.report.page import page
+    from multihead.report.html import page
     from multihead.report.progress import reading
     from multihead.training.run import Training
 
@@ -158,7 +158,7 @@ def about(task: Task) -> str:
 def steps(training: Training, console: object) -> int:
     """All steps with a progress line; a signal saves and stops. Returns the signal, or 0."""
     from multihead.machine.memory import resident
-    from multihead.report.facts import called
+    from multihead.report.data import called
     from multihead.report.progress import Progress
     from multihead.training.events import Evaluated, Note, Resumed, Saved
     from multihead.training.loop import Step

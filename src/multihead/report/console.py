@@ -9,7 +9,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from multihead.metrics import Interval, Row, Score, Table, plain
-from multihead.report.facts import Facts, called
+from multihead.report.data import Facts, called
 
 HEADINGS = {"tags": "By tag", "entities": "By entity", "classes": "By class", "labels": "By label"}
 ROOMY, TIGHT = 72, 46  # columns: below the first no intervals, below the second short headings

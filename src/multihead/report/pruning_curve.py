@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from multihead.metrics import Difference
 from multihead.pruning import Pruned
 from multihead.pruning.evaluation import points
-from multihead.report.facts import called
+from multihead.report.data import called
 
 BLUE, ORANGE = "#0072b2", "#d55e00"  # of Okabe and Ito: told apart by everybody
 

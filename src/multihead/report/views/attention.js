@@ -2,11 +2,11 @@
 
 import { choice, el, fit, svg, user } from "./dom.js";
 import { percent } from "./format.js";
-import { hover } from "./tip.js";
-import { linesView } from "./lines.js";
+import { hover } from "./tooltip.js";
+import { linesView } from "./line_view.js";
 import { opened } from "./weights.js";
-import { pixels } from "./pixels.js";
-import { wordsView } from "./words.js";
+import { pixels } from "./heatmap.js";
+import { wordsView } from "./text_view.js";
 
 const facts = JSON.parse(document.getElementById("facts").textContent);
 const FEW = 48; // words that lines are drawn between

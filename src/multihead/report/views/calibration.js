@@ -3,7 +3,7 @@
 import { el, svg, fit } from "./dom.js";
 import { percent, count } from "./format.js";
 import { frame } from "./plot.js";
-import { hover } from "./tip.js";
+import { hover } from "./tooltip.js";
 
 const TICKS = [0, 0.2, 0.4, 0.6, 0.8, 1];
 

@@ -4,7 +4,7 @@
 import { el, svg, label, choice } from "./dom.js";
 import { count, percent } from "./format.js";
 import { sortable } from "./tables.js";
-import { hover } from "./tip.js";
+import { hover } from "./tooltip.js";
 
 let pen = null;
 

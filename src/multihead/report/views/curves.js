@@ -3,7 +3,7 @@
 import { el, svg, fit } from "./dom.js";
 import { short, count } from "./format.js";
 import { frame, path, roomy } from "./plot.js";
-import { hover } from "./tip.js";
+import { hover } from "./tooltip.js";
 
 const HEIGHT = 240;
 const STYLES = 6; // as many as style.css has

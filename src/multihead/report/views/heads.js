@@ -2,7 +2,7 @@
 
 import { el, svg, choice, fit } from "./dom.js";
 import { fixed, percent, short } from "./format.js";
-import { hover } from "./tip.js";
+import { hover } from "./tooltip.js";
 
 const SAID = {
   entropy: "How widely a head spreads its attention, in nats: 0 is one token.",

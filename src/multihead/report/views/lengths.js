@@ -3,7 +3,7 @@
 import { el, svg, fit } from "./dom.js";
 import { percent, count } from "./format.js";
 import { frame } from "./plot.js";
-import { hover } from "./tip.js";
+import { hover } from "./tooltip.js";
 
 function histogram(lengths, width) {
   const { edges, counts, limit, unit } = lengths;

@@ -10,7 +10,7 @@ import { samplesView } from "./samples.js";
 import { calibrationView } from "./calibration.js";
 import { lengthsView } from "./lengths.js";
 import { headsView } from "./heads.js";
-import { originView } from "./origin.js";
+import { originView } from "./provenance.js";
 
 const facts = JSON.parse(document.getElementById("facts").textContent);
 

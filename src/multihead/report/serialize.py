@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multihead.metrics import Score, plain
-from multihead.report.facts import Confusion, Curve, Facts, Heads, Lengths, Mistake, Mistakes, Sample, Span, called
+from multihead.report.data import Confusion, Curve, Facts, Heads, Lengths, Mistake, Mistakes, Sample, Span, called
 
 POINTS = 240  # of one curve; more become means with the range around them
 STILL = 0.05  # share of the curve's height that neighbours may differ by without a range drawn

@@ -9,7 +9,7 @@ import pytest
 
 from multihead.metrics import Row, Table
 from multihead.report import Confusion, Digest, Facts, Heads, Mistake, Mistakes, Span, page
-from multihead.report.page import VIEWS, bundle, embedded
+from multihead.report.html import VIEWS, bundle, embedded
 
 NASTY = (
     "</script><script>alert(1)</script><!-- <img src=x onerror=alert(1)> \"q\" 's' & \u2028 \u2029 \x00 \udcff 中文😀"

@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 from rich.console import Console
 
-from multihead.report.waiting import PATIENCE, watched
+from multihead.report.status import PATIENCE, watched
 
 
 def shown(items: int, seconds: float, terminal: bool = True, share=None) -> str:

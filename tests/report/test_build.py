@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from multihead import config as runs
-from multihead.report.facts import Facts
-from multihead.report.of_run import LISTED, Collector, facts_of
+from multihead.report.build import LISTED, Collector, facts_of
+from multihead.report.data import Facts
 from multihead.training.run import Training
 
 MODEL = {"dim": 16, "layers": 1, "heads": 2, "max_length": 24, "dropout": 0.0}

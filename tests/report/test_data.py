@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from multihead.report import Confusion, Curve, Heads, Lengths
-from multihead.report.facts import called
+from multihead.report.data import called
 
 
 def test_names_of_scores() -> None:

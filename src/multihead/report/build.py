@@ -22,7 +22,7 @@ from multihead.metrics import spans
 from multihead.models import Encoder
 from multihead.pretrained.load import WEIGHTS
 from multihead.pretrained.multitask import READOUTS
-from multihead.report.facts import Confusion, Curve, Digest, Facts, Heads, Lengths, Mistake, Mistakes, Sample, Span
+from multihead.report.data import Confusion, Curve, Digest, Facts, Heads, Lengths, Mistake, Mistakes, Sample, Span
 from multihead.tasks import Prediction, Scorer, Values
 from multihead.tasks.bi_encoder import Bi
 from multihead.tasks.classify import ClassScorer, named

@@ -14,7 +14,7 @@ from multihead.inspection.head_usage import Uses
 from multihead.metrics import Difference, Score
 from multihead.pruning import Pruned, Ranking
 from multihead.pruning.evaluation import points
-from multihead.report.facts import called
+from multihead.report.data import called
 
 SHOWN = {  # column -> heading, in the order of importance: narrow terminals drop the last
     "entropy": "entr", "distance": "dist", "previous": "prev", "self": "self", "next": "next", "first": "first",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multihead.inspection.attention_maps import Map, Picture, Rows, View
-from multihead.report.page import drawn
+from multihead.report.html import drawn
 
 MAIN = "attention.js"
 FINE = 2_000_000  # bytes of weights up to which 16 bits are embedded

@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from multihead.report.facts import Facts
-from multihead.report.payload import payload
+from multihead.report.data import Facts
+from multihead.report.serialize import payload
 
 VIEWS = Path(__file__).parent / "views"
 MAIN = "report.js"

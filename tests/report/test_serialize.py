@@ -3,7 +3,7 @@ import json
 import numpy as np
 
 from multihead.report import Confusion, Curve, Facts, Mistake, Mistakes, Span
-from multihead.report.payload import CLASSES, LETTERS, MISTAKES, POINTS, confused, cut, payload, thinned
+from multihead.report.serialize import CLASSES, LETTERS, MISTAKES, POINTS, confused, cut, payload, thinned
 
 
 def test_short_curve_stays() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from multihead.inspection.attention_maps import Map, Picture, Rows, View
-from multihead.report.attention_page import attention_page
+from multihead.report.attention_html import attention_page
 
 pytestmark = pytest.mark.slow
 PHONE = {"width": 390, "height": 800}

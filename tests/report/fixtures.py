@@ -1,4 +1,4 @@
-"""Made-up but realistic reports: English entities, Chinese sentiment, 77 intents. `python tests/report/made.py
+"""Made-up but realistic reports: English entities, Chinese sentiment, 77 intents. `python tests/report/fixtures.py
 FOLDER` writes the pages and, with Chromium, pictures of them to look at."""
 
 import sys
