@@ -22,11 +22,11 @@ check: .venv/installed-dev
 	$(BIN)/mypy
 
 bench: .venv/installed-bench
-	$(BIN)/multihead bench attention
+	$(BIN)/python -m benchmarks attention
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 extras-core :=
 extras-dev := [dev]

@@ -106,7 +106,7 @@ print(json.dumps({{"seconds": used.ru_utime + used.ru_stime, "peak": used.ru_max
 
 @pytest.mark.slow
 def test_opening_takes_half_the_time() -> None:
-    """Processor time, not the clock's: this holds on a busy machine too. `multihead bench` has the clock's."""
+    """Processor time, not the clock's: this holds on a busy machine too. `python -m benchmarks` has the clock's."""
     rounds = [(opened("ours"), opened("theirs")) for _ in range(3)]
     ours, theirs = ([pair[i] for pair in rounds] for i in (0, 1))
     assert abs(ours[0]["first"] - theirs[0]["first"]) < 1e-4

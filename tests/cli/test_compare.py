@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.half_precision import WORKS, Products
 
 import multihead as mh
 from multihead.cli.compare import compare
@@ -19,6 +18,7 @@ from multihead.models import Decoder, Encoder, Model, ModelConfig, Vocabulary
 from multihead.models.families import own_config
 from multihead.pretrained import save
 from multihead.text.tokenizer import Tokenizer
+from tests.half_precision import WORKS, Products
 
 WORDS = [f"w{i}" for i in range(12)]
 PAIRS = [(f"w{i} w{i + 1}", f"w{i + (i % 3)} w{i}", int(i % 3 > 0)) for i in range(9)]

@@ -79,10 +79,6 @@ def test_version() -> None:
         (["xyz"], "no verb 'xyz'; verbs: demo, init, check"),
         (["--wrong"], "no verb '--wrong'"),
         (["doctor", "--wrong"], "No such option"),
-        (["bench"], "Missing argument"),
-        (["bench", "nothing"], "nothing"),
-        (["bench", "attention", "--lengths", "12,x"], "'12,x' is not a list of lengths"),
-        (["bench", "attention", "--lengths", "0"], "'0' is not a list of lengths"),
         (["demo", "--steps", "0"], "--steps"),
     ],
 )

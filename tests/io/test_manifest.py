@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.flips import changed, flip_every_bit, flips, try_reading
 
 from multihead.io import manifest
 from multihead.models import ModelConfig
 from multihead.pretrained import create, load, save
 from multihead.text.tokenizer import Tokenizer
+from tests.flips import changed, flip_every_bit, flips, try_reading
 
 
 @pytest.fixture

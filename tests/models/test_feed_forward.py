@@ -4,11 +4,11 @@ from itertools import product
 
 import pytest
 import torch
-from tests.half_precision import WORKS
 from torch import Tensor, nn
 
 from multihead.models import FeedForward, ModelConfig
 from multihead.models.feed_forward import ACTIVATIONS
+from tests.half_precision import WORKS
 
 D, F = 6, 10
 SHAPES = list(product(ACTIVATIONS, (False, True), (False, True)))

@@ -12,7 +12,7 @@ from multihead.data.splits import folded
 from multihead.models import ModelConfig
 from multihead.pretrained import create, save
 from multihead.recipes import bundled, recipe, run_file, shakespeare
-from multihead.recipes.benchmarks import reuters, sst2_more
+from multihead.recipes.benchmarks import prepare_reuters, sst2_augment
 from multihead.text.tokenizer import Tokenizer
 from multihead.training.task_data import data_of
 
@@ -72,7 +72,7 @@ def test_reuters_becomes_headlines_and_bodies(tmp_path: Path) -> None:
     )
     text = story.format("TRAIN") + story.format("TEST") + story.format("NOT-USED")
     (tmp_path / "a.sgm").write_text(text + '<REUTERS LEWISSPLIT="TRAIN"><TITLE>X</TITLE></REUTERS>', encoding="latin-1")
-    reuters.main(str(tmp_path), str(tmp_path / "out"))
+    prepare_reuters.main(str(tmp_path), str(tmp_path / "out"))
     (row,) = [json.loads(line) for line in (tmp_path / "out" / "train.jsonl").read_text().strip().split("\n")]
     assert row == {
         "source": "Showers continued in the zone, and prices rose by 3 pct.",
@@ -87,7 +87,7 @@ def test_sentences_with_words_that_a_model_embeds_close_by(tmp_path: Path) -> No
     rows = [long, "a really fine film of its kind", "fine film", "one more dull story about a very dull man"]
     (tmp_path / "train.tsv").write_text("sentence\tlabel\n" + "".join(f"{row} \t1\n" for row in rows))
     (tmp_path / "test.tsv").write_text("index\tsentence\n0\ta test , unlabelled\n")
-    assert sst2_more.sentences(rows) == [long, rows[3]]
+    assert sst2_augment.sentences(rows) == [long, rows[3]]
     tokenizer = Tokenizer.train(rows * 20, "wordpiece", 400)
     model = create(
         "bert", "ForMaskedLM", encoder=ModelConfig(
@@ -100,11 +100,11 @@ def test_sentences_with_words_that_a_model_embeds_close_by(tmp_path: Path) -> No
     fine, dull = (tokenizer.inner.encode(word, add_special_tokens=False).ids[0] for word in ("fine", "dull"))
     table[fine] = 10 * table[dull]
     save(model, tmp_path / "teacher")
-    assert sst2_more.neighbours(words, tmp_path / "teacher")["fine"] == ["dull"]
-    new = list(sst2_more.exchanged([long] * 20, {"fine": ["dull"]}, Random(0)))
+    assert sst2_augment.neighbours(words, tmp_path / "teacher")["fine"] == ["dull"]
+    new = list(sst2_augment.exchanged([long] * 20, {"fine": ["dull"]}, Random(0)))
     assert 0 < len(new) < 20
     assert {*new} == {long.replace("fine", "dull")}
-    sst2_more.main(str(tmp_path), str(tmp_path / "teacher"), str(tmp_path / "more.txt"))
+    sst2_augment.main(str(tmp_path), str(tmp_path / "teacher"), str(tmp_path / "more.txt"))
     assert (tmp_path / "more.txt").read_text().startswith("a test , unlabelled\n")
 
 

@@ -50,18 +50,6 @@ SURFACE = {
         "--quiet",
     ],
     "export": ["model", "--out", "--to", "--task"],
-    "bench": [
-        "what",
-        "--lengths",
-        "--rounds",
-        "--kind",
-        "--data",
-        "--from",
-        "--bf16",
-        "--megabytes",
-        "--out",
-        "--json",
-    ],
     "doctor": ["--json"],
 }
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.fake_device import FAR
-from tests.tasks.test_contract import ROWS, asked, make, train
 
 from multihead.inference.engine import evaluate, predictions
 from multihead.machine import device
+from tests.fake_device import FAR
+from tests.tasks.test_contract import ROWS, asked, make, train
 
 SEARCH = {"max_length": 12, "beam": 3, "nbest": 2, "no_repeat_ngram": 2, "alignment": True}
 DRAWN = {"max_length": 12, "sample": True, "top_p": 0.9, "repetition_penalty": 1.2}

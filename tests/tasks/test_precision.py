@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.half_precision import WORKS, Products
-from tests.tasks.test_contract import ROWS, asked, make, train
 
 from multihead.inference import Loaded
 from multihead.inference.engine import evaluate, predictions
+from tests.half_precision import WORKS, Products
+from tests.tasks.test_contract import ROWS, asked, make, train
 
 READING = {
     **{name: (name, {}) for name in ("ner", "classify", "match", "answer")},

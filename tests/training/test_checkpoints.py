@@ -7,10 +7,10 @@ import shutil
 
 import pytest
 import torch
-from tests.flips import changed, flip_every_bit
 
 from multihead.training import checkpoints
 from multihead.training.checkpoints import latest, opened, save
+from tests.flips import changed, flip_every_bit
 
 TENSORS = {"model": {"w": torch.arange(6.0).view(2, 3)}, "optimizer": {"0.step": torch.tensor(3.0)}}
 

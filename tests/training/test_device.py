@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 
 import pytest
-from tests.fake_device import FAR
 
 import multihead as mh
 from multihead.training.events import Saved
+from tests.fake_device import FAR
 
 
 @pytest.mark.parametrize("way", [{"average": "ema"}, {"average": "last", "keep": 3}, {"accumulate": 2}])

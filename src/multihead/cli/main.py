@@ -26,7 +26,6 @@ VERBS = {
     "heads": ("multihead.cli.heads", "look into heads, rank them, cut them out, undo it"),
     "serve": ("multihead.cli.serve", "answer requests over HTTP: predictions, heads, text, vectors"),
     "export": ("multihead.cli.export", "write a model so that another library opens it"),
-    "bench": ("multihead.cli.bench", "our speed beside the peers', as ratios"),
     "doctor": ("multihead.cli.doctor", "what this machine can do, and what is missing"),
 }
 

@@ -1,0 +1,127 @@
+"""What looking into heads costs: watching with nothing asked, statistics of all heads, one row of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from benchmarks import attention_baselines
+from benchmarks.timing import Ratio, race, ratio
+from multihead.attention import MultiHeadAttention, Sight, attend, explicit
+from multihead.inspection import Seen, watch
+
+# Statistics are timed from here on; watching is up to here, for it costs something per call, not per token.
+LONG = 2048
+ROW_AT = 8192
+HEAD = 3
+
+
+@dataclass(frozen=True)
+class Look:
+    """A time over another, or over a millisecond."""
+
+    what: str
+    length: int
+    rounds: int
+    ratio: Ratio
+    noise: Ratio | None = None  # the same over itself
+
+
+def count(lengths: Sequence[int]) -> int:
+    """How many looks there will be."""
+    return sum((length <= LONG) + (length >= LONG) for length in lengths) + 1
+
+
+def looks(lengths: Sequence[int], rounds: int, tick: Callable[[str], None]) -> Iterator[Look]:
+    for length in sorted(lengths):
+        if length <= LONG:
+            tick(f"watching, {length} tokens")
+            yield watching(length, rounds)
+        if length >= LONG:
+            tick(f"statistics, {length} tokens")
+            yield statistics(length, rounds)
+    length = min(ROW_AT, max(lengths))
+    tick(f"a row, {length} tokens")
+    yield one_row(length, rounds)
+
+
+@torch.no_grad()
+def watching(length: int, rounds: int) -> Look:
+    """A call under `watch` over a plain call."""
+    module, x = _prepared(length)
+
+    def on() -> None:
+        with watch(module):
+            module(x)
+
+    times = race(
+        {"off": lambda: module(x), "off again": lambda: module(x), "on": on},
+        rounds,
+        same=("off again", "off"),
+    )
+    noise = ratio(times["off again"], times["off"])
+    return Look("watch", length, len(times["on"]), ratio(times["on"], times["off"]), noise)
+
+
+@torch.no_grad()
+def statistics(length: int, rounds: int) -> Look:
+    """A fused call with the statistics of all its heads over the fused call alone; no projections."""
+    seen = _seen(length)
+    record = next(iter(seen.passes.values()))[0]
+
+    def plain() -> None:
+        attend(record.q, record.k, record.v, record.sight, scale=record.scale)
+
+    def asked() -> None:
+        plain()
+        seen.stats()
+
+    times = race({"plain": plain, "plain again": plain, "asked": asked}, rounds, same=("plain again", "plain"))
+    noise = ratio(times["plain again"], times["plain"])
+    return Look("stats", length, len(times["asked"]), ratio(times["asked"], times["plain"]), noise)
+
+
+@torch.no_grad()
+def one_row(length: int, rounds: int) -> Look:
+    """Milliseconds for the weights of one row of one head."""
+    seen = _seen(length)
+    times = race({"row": lambda: seen[0].weights((0, HEAD), rows=[length // 2])}, rounds)["row"]
+    return Look("row", length, len(times), ratio(times, [1e-3] * len(times)))
+
+
+def _prepared(length: int) -> tuple[MultiHeadAttention, Tensor]:
+    draw = torch.Generator().manual_seed(length)
+    return attention_baselines.reference().eval(), torch.randn(
+        attention_baselines.batch(length), length, attention_baselines.DIM, generator=draw
+    )
+
+
+def _seen(length: int) -> Seen:
+    module, x = _prepared(length)
+    with torch.no_grad(), watch(module) as seen:
+        module(x)
+    return seen
+
+
+def _stats_job(length: int) -> Callable[[], object]:
+    """Everything: projections, the call, what `watch` keeps, statistics."""
+    return lambda: _seen(length).stats()
+
+
+def _explicit_job(length: int) -> Callable[[], object]:
+    """The formula alone, on q, k and v that exist already."""
+    q, k, v = torch.randn(
+        3,
+        attention_baselines.batch(length),
+        attention_baselines.HEADS,
+        length,
+        attention_baselines.DIM // attention_baselines.HEADS,
+    )
+    sight = Sight(None, length, length, q)
+    return torch.no_grad()(lambda: explicit(q, k, v, sight, scale=q.shape[-1] ** -0.5))
+
+
+JOBS: dict[str, Callable[[int], Callable[[], object]]] = {"stats": _stats_job, "explicit": _explicit_job}
