@@ -7,7 +7,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "multihead"
 JUNK = ("utils", "util", "common", "helpers", "helper", "base", "misc")
-MAY_PRINT = ("bench", "cli", "report")
+MAY_PRINT = ("cli", "report")
 
 
 def junk(path: Path) -> bool:
