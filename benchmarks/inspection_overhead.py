@@ -10,7 +10,7 @@ from torch import Tensor
 
 from benchmarks import attention_baselines
 from benchmarks.timing import Ratio, race, ratio
-from multihead.attention import MultiHeadAttention, Sight, attend, explicit
+from multihead.attention import AttentionBias, MultiHeadAttention, attend, explicit
 from multihead.inspection import Seen, watch
 
 # Statistics are timed from here on; watching is up to here, for it costs something per call, not per token.
@@ -120,7 +120,7 @@ def _explicit_job(length: int) -> Callable[[], object]:
         length,
         attention_baselines.DIM // attention_baselines.HEADS,
     )
-    sight = Sight(None, length, length, q)
+    sight = AttentionBias(None, length, length, q)
     return torch.no_grad()(lambda: explicit(q, k, v, sight, scale=q.shape[-1] ** -0.5))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as typing has it, whose import takes 6 ms: the command catches Ctrl-C only after this file
 if TYPE_CHECKING:  # what editors and mypy see; LAZY below is what runs, and a test compares the two
-    from multihead.attention import Cache, Mask, MultiHeadAttention, attend
+    from multihead.attention import KVCache, Mask, MultiHeadAttention, attend
     from multihead.inspection import ablate, watch
     from multihead.models import Decoder, Encoder, EncoderDecoder, LanguageModel, ModelConfig
     from multihead.pretrained import load, save
@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # what editors and mypy see; LAZY below is what runs, and a t
 __version__ = "0.1.0"
 
 LAZY = {
-    "Cache": "multihead.attention",
+    "KVCache": "multihead.attention",
     "Mask": "multihead.attention",
     "MultiHeadAttention": "multihead.attention",
     "attend": "multihead.attention",
@@ -32,7 +32,7 @@ LAZY = {
 }
 
 __all__ = [  # noqa: RUF022 - in the order of LAZY: by room
-    "Cache",
+    "KVCache",
     "Mask",
     "MultiHeadAttention",
     "attend",

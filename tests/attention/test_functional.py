@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from multihead.attention import Alibi, Mask, Sight, attend, explicit, fused, kernel
+from multihead.attention import Alibi, AttentionBias, Mask, attend, explicit, fused, kernel
 from multihead.kernels import dispatch as sharing
 from multihead.kernels import flash_cpu
 from multihead.kernels.short_attention import suits
@@ -21,7 +21,7 @@ def test_all_masks_of_a_4x4_attention(kv_heads):
     table = bits.bool().view(-1, 4, 4)
     B, H, K = len(table), 2, 3
     inputs = [torch.randn(B, heads, 4, K, requires_grad=True) for heads in (H, kv_heads, kv_heads)]
-    sight = Sight(Mask.keep(table), 4, 4, inputs[0])
+    sight = AttentionBias(Mask.keep(table), 4, 4, inputs[0])
     results = {}
     for name, way in (("fused", fused), ("explicit", explicit)):
         mixed, lse = way(*inputs, sight, scale=0.7)
@@ -49,10 +49,10 @@ def test_tables_too_large_are_used_by_rows(monkeypatch, causal, bias):
     mask = Mask.segments(torch.arange(150).expand(2, -1) // 40)
     mask = mask & Mask.causal() if causal else mask
     position = Alibi(4) if bias else None
-    whole = Sight(mask, 150, 150, q, position)
+    whole = AttentionBias(mask, 150, 150, q, position)
     monkeypatch.setattr("multihead.attention.bias.LARGEST_TABLE", 1000)
     monkeypatch.setattr("multihead.attention.functional.LARGEST_TABLE", 1000)
-    rows = Sight(mask, 150, 150, q, position)
+    rows = AttentionBias(mask, 150, 150, q, position)
     assert rows.by_rows
     assert not whole.by_rows
     for sight in (whole, rows):
@@ -71,7 +71,7 @@ def test_a_narrow_window_costs_its_width_not_the_length(causal):
     torch.manual_seed(0)
     q, k, v = (torch.randn(1, 2, 500, 4) for _ in range(3))
     mask = Mask.window(16) & Mask.causal() if causal else Mask.window(16)
-    sight = Sight(mask, 500, 500, q)
+    sight = AttentionBias(mask, 500, 500, q)
     assert sight.by_rows
     low, high = sight.span(64, 128)
     assert (low, high) == (49, 128 if causal else 143)
@@ -94,9 +94,9 @@ def test_kernel_says_which_one_runs():
     from multihead.attention import RelativeBias
 
     q = torch.randn(1, 2, 3, 4)
-    assert kernel(Sight(None, 3, 3, q)) == "fused"
-    assert kernel(Sight(None, 3, 3, q), dropout=0.1) == "explicit"
-    learned = Sight(None, 3, 3, q, RelativeBias(2))
+    assert kernel(AttentionBias(None, 3, 3, q)) == "fused"
+    assert kernel(AttentionBias(None, 3, 3, q), dropout=0.1) == "explicit"
+    learned = AttentionBias(None, 3, 3, q, RelativeBias(2))
     assert kernel(learned) == "explicit"
     with torch.no_grad():
         assert kernel(learned) == "fused"
@@ -143,7 +143,7 @@ def test_small_products_are_kept_from_onednn(monkeypatch, case, mask):
     assert products == [(torch.float32, "ieee")] * 2
     assert mixed.dtype == dtype
     assert lse.dtype == torch.float32
-    want, want_lse = explicit(*(x.double() for x in (q, k, v)), Sight(mask, 5, 5, q.double()), scale=6**-0.5)
+    want, want_lse = explicit(*(x.double() for x in (q, k, v)), AttentionBias(mask, 5, 5, q.double()), scale=6**-0.5)
     true = torch.autograd.grad(want.square().sum(), (q, k, v))
     tolerance = {"rtol": 2e-2, "atol": 2e-2} if case == "bf16" else {"rtol": 1e-5, "atol": 1e-5}
     torch.testing.assert_close(lse.double(), want_lse, rtol=1e-5, atol=1e-5)
@@ -163,7 +163,7 @@ def test_short_texts_by_products(monkeypatch, dtype, mask, kv_heads, width):
     ours, exact = ([x.to(kind).requires_grad_() for x in given] for kind in (dtype, torch.float64))
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
         mixed, lse = attend(*ours, mask, scale=0.4, tell=False)
-    want, _ = explicit(*exact, Sight(mask, 7, 7, exact[0]), scale=0.4)
+    want, _ = explicit(*exact, AttentionBias(mask, 7, 7, exact[0]), scale=0.4)
     assert lse is None
     assert mixed.dtype == dtype
     close = {torch.float32: 3e-6, torch.float64: 1e-12, torch.bfloat16: 3e-2}[dtype]
@@ -180,14 +180,14 @@ def test_who_sees_nothing_is_left_to_the_kernel(monkeypatch):
     q, k, v = (torch.randn(2, 2, 4, 3) for _ in range(3))
     for mask in (Mask.lengths([0, 4]), Mask.causal() & Mask.keep(torch.tensor([[False, True, True, True]] * 2))):
         assert bool(attend(q, k, v, mask, tell=False)[0].isfinite().all())
-        assert not suits(q, 4, Sight(mask, 4, 4, q))
-    assert suits(q, 4, Sight(Mask.lengths([1, 4]), 4, 4, q))
+        assert not suits(q, 4, AttentionBias(mask, 4, 4, q))
+    assert suits(q, 4, AttentionBias(Mask.lengths([1, 4]), 4, 4, q))
 
 
 def test_some_heads_have_a_sight_of_their_own(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     q, k, v = (torch.randn(1, 4, 5, 3) for _ in range(3))
-    sight = Sight(Mask.causal(), 5, 5, q, Alibi(4))
+    sight = AttentionBias(Mask.causal(), 5, 5, q, Alibi(4))
     whole, _ = attend(q, k, v, sight, tell=False)
     some, _ = attend(q[:, 2:], k[:, 2:], v[:, 2:], sight.of((2, 3)), tell=False)
     torch.testing.assert_close(some, whole[:, 2:])

@@ -4,12 +4,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multihead.attention import Cache, KeyValues
+from multihead.attention import KVCache, LayerKVCache
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=12), st.booleans())
 def test_what_goes_in_comes_out(steps, gradients):
-    cache, keys, values = KeyValues(), [], []
+    cache, keys, values = LayerKVCache(), [], []
     for step in steps:
         k, v = torch.randn(2, 3, step, 4, requires_grad=gradients), torch.randn(2, 3, step, 6)
         keys.append(k)
@@ -24,7 +24,7 @@ def test_what_goes_in_comes_out(steps, gradients):
 
 
 def test_beams_go_on_where_they_are_sent():
-    cache = Cache()
+    cache = KVCache()
     k = torch.arange(3.0).view(3, 1, 1, 1).expand(3, 2, 4, 5)
     cache["decoder.0"].grow(k, k)
     cache["decoder.0.cross"].once(lambda: (k, k))
@@ -37,7 +37,7 @@ def test_beams_go_on_where_they_are_sent():
 
 
 def test_the_store_doubles_so_that_a_step_costs_what_it_adds():
-    cache, stores = KeyValues(), set()
+    cache, stores = LayerKVCache(), set()
     for _ in range(1000):
         k, _ = cache.grow(torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 1, 2))
         stores.add(k.untyped_storage().data_ptr())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from multihead.attention import Alibi, Mask, Sight
+from multihead.attention import Alibi, AttentionBias, Mask
 
 X = torch.randn(2, 5, 4)
 
@@ -25,30 +25,30 @@ X = torch.randn(2, 5, 4)
     ],
 )
 def test_lowering(mask, causal, shape):
-    sight = Sight(mask, 5, 5, X)
+    sight = AttentionBias(mask, 5, 5, X)
     assert sight.causal is causal
     assert (None if sight.add is None else tuple(sight.add.shape)) == shape
 
 
 def test_one_step_of_decoding_needs_no_mask():
-    assert Sight(Mask.causal(), 1, 9, X).add is None
-    several = Sight(Mask.causal(), 3, 9, X)
+    assert AttentionBias(Mask.causal(), 1, 9, X).add is None
+    several = AttentionBias(Mask.causal(), 3, 9, X)
     assert not several.causal
     assert several.add is not None
     assert (several.add[0, 0] == 0).sum(-1).tolist() == [7, 8, 9]
 
 
 def test_a_long_causal_mask_is_never_built():
-    sight = Sight(Mask.causal() & Mask.lengths([16_384, 9]), 16_384, 16_384, X)
+    sight = AttentionBias(Mask.causal() & Mask.lengths([16_384, 9]), 16_384, 16_384, X)
     assert sight.causal
     assert sight.add is not None
     assert sight.add.numel() == 2 * 16_384
-    assert Sight(Mask.causal(), 16_384, 16_384, X, Alibi(4)).by_rows
+    assert AttentionBias(Mask.causal(), 16_384, 16_384, X, Alibi(4)).by_rows
 
 
 def test_rows_and_pairs_agree_with_the_whole():
     mask = Mask.causal() & Mask.segments(torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 2, 2]]))
-    sight = Sight(mask, 5, 5, X, Alibi(4))
+    sight = AttentionBias(mask, 5, 5, X, Alibi(4))
     assert sight.add is not None
     rows = sight.rows(1, 4, 0, 3)
     assert rows is not None
@@ -80,11 +80,11 @@ def test_masks_say_what_they_are():
 )
 def test_a_mask_of_other_shapes_is_refused(mask, message):
     with pytest.raises(ValueError, match=message):
-        Sight(mask, 5, 7, torch.randn(2, 3, 5, 4))
+        AttentionBias(mask, 5, 7, torch.randn(2, 3, 5, 4))
 
 
 def test_one_row_or_head_stands_for_all_and_a_prefix_may_still_grow():
     q = torch.randn(2, 3, 5, 4)
     table = torch.ones(1, 1, 5, 7, dtype=torch.bool)
     for mask in (Mask.keep(table), Mask.keep(table[:, 0, 0]), Mask.lengths([7]), Mask.prefix([9, 2])):
-        assert Sight(mask, 5, 7, q).add is not None
+        assert AttentionBias(mask, 5, 7, q).add is not None

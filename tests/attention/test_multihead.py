@@ -13,12 +13,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from multihead.attention import (
     Alibi,
-    KeyValues,
+    AttentionBias,
+    LayerKVCache,
     Mask,
     MultiHeadAttention,
     RelativeBias,
     Rotary,
-    Sight,
     explicit,
     kernel,
 )
@@ -219,14 +219,14 @@ def test_output_and_gradients_equal_the_reference(seed, threads, monkeypatch):
     inputs = [x.clone().requires_grad_()] + ([memory.clone().requires_grad_()] if memory is not None else [])
     with Kernels() as ran:
         if case.cached:
-            cache = KeyValues()
+            cache = LayerKVCache()
             steps = [module(inputs[0][:, t : t + 1], mask=mask, position=position, cache=cache) for t in range(case.T)]
             y = torch.cat(steps, dim=1)
         else:
             y = module(*inputs, mask=mask, position=position)
     learned = case.position == "relative"  # the one case without a fused gradient: the bias itself learns
     expected = "explicit" if learned else "fused"
-    sight = Sight(mask, case.T, case.S, x, position, crossing=case.cross)
+    sight = AttentionBias(mask, case.T, case.S, x, position, crossing=case.cross)
     assert kernel(sight) == expected
     if not case.cached:  # whose steps see less
         by_products = threads > 1 and not sight.by_rows and not sight.blind
@@ -382,7 +382,7 @@ def test_dropout_is_on_the_weights_and_leaves_the_fused_kernel(monkeypatch):
 
 def test_wrong_use_is_one_line_that_names_the_fix():
     module, x = MultiHeadAttention(24, 4), torch.randn(2, 5, 24)
-    cache = KeyValues()
+    cache = LayerKVCache()
     module(x, cache=cache)
     wrong = {
         "Mask.keep": lambda: module(x, mask=torch.ones(2, 5, dtype=torch.bool)),

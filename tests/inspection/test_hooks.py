@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from multihead.attention import Cache, Mask, MultiHeadAttention, functional
+from multihead.attention import KVCache, Mask, MultiHeadAttention, functional
 from multihead.inspection import ablate, watch
 from multihead.models import Encoder, EncoderDecoder, LanguageModel, ModelConfig
 
@@ -113,7 +113,7 @@ def test_decoding_with_a_cache_is_one_input():
         with watch(model) as whole:
             model(tokens, tokens)
         with watch(model) as steps:
-            memory, cache = model.encoder(tokens), Cache()
+            memory, cache = model.encoder(tokens), KVCache()
             for t in range(7):
                 model.decoder(tokens[:, t : t + 1], memory=memory, cache=cache)
     assert len(steps) == 2
@@ -132,7 +132,7 @@ def test_begun_amid_decoding_the_rows_from_there_on_are_seen():
     with torch.no_grad():
         with watch(model) as whole:
             model(tokens, tokens)
-        memory, cache = model.encoder(tokens), Cache()
+        memory, cache = model.encoder(tokens), KVCache()
         model.decoder(tokens[:, :3], memory=memory, cache=cache)
         with watch(model.decoder) as late:
             for t in range(3, 7):

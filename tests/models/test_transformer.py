@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from multihead.attention import Cache, Mask
+from multihead.attention import KVCache, Mask
 from multihead.models import Decoder, Encoder, EncoderDecoder, LanguageModel, ModelConfig
 
 SMALL = ModelConfig(vocab=37, dim=24, layers=2, heads=4, max_length=40, dropout=0.0)
@@ -46,9 +46,9 @@ def test_the_same_numbers_in_every_layout(name, positions):
     assert torch.equal(want, model.eval()(tokens))
     with torch.no_grad():
         close(model(tokens), want)  # a learned bias is fused here, and explicit above
-        cache = Cache()
+        cache = KVCache()
         close(torch.cat([model(tokens[:, t : t + 1], cache=cache) for t in range(7)], 1), want)
-        cache = Cache()
+        cache = KVCache()
         close(torch.cat([model(part, cache=cache) for part in tokens.split((4, 1, 2), 1)], 1), want)
     right = torch.tensor([[True] * 7 + [False] * 3] * 2)
     close(model(torch.cat((tokens, junk), 1), right)[:, :7], want)
@@ -65,7 +65,7 @@ def test_left_padding_with_a_cache(positions):
     short, long = torch.randint(0, 37, (1, 4)), torch.randint(0, 37, (1, 9))
     batch = torch.cat((F.pad(short, (5, 0)), long))
     keep = torch.tensor([[False] * 5 + [True] * 4, [True] * 9])
-    cache = Cache()
+    cache = KVCache()
     with torch.no_grad():
         parts = [model(batch[:, :6], keep[:, :6], cache=cache)]
         parts += [model(batch[:, t : t + 1], keep[:, : t + 1], cache=cache) for t in range(6, 9)]
@@ -106,7 +106,7 @@ def test_encoder_decoder_padding_and_cache():
     want = body(source, target, keep)
     alone = body(source[1:, :4], target[1:])
     close(want[1:], alone)
-    cache = Cache()
+    cache = KVCache()
     with torch.no_grad():
         memory = body.encoder(source, keep)
         steps = [body.decoder(target[:, t : t + 1], memory=memory, memory_keep=keep, cache=cache) for t in range(5)]

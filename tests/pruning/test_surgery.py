@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import multihead as mh
-from multihead.attention import Cache, Mask
+from multihead.attention import KVCache, Mask
 from multihead.attention.multihead import merge
 from multihead.inference import Loaded
 from multihead.inspection import ablate, attentions, numbers, watch
@@ -309,7 +309,7 @@ def test_it_trains_and_decodes_with_a_cache() -> None:
     assert smaller.readout.weight is smaller.body.stem.embedding.weight
     smaller.eval()
     with torch.no_grad():
-        whole, cache = smaller(tokens), Cache()
+        whole, cache = smaller(tokens), KVCache()
         steps = [smaller(tokens[:, t : t + 1], cache=cache) for t in range(9)]
     torch.testing.assert_close(torch.cat(steps, 1), whole, rtol=1e-4, atol=1e-5)
     assert (model(tokens) - smaller(tokens)).abs().max() > 0.1  # the parent was left alone

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from multihead.attention import Cache
+from multihead.attention import KVCache
 from multihead.generation import Decoding, decode
 from multihead.models import LanguageModel, Model, ModelConfig
 from multihead.serve.exclusion import ModelLock
@@ -109,7 +109,7 @@ def test_readers_give_the_logits_of_the_whole_text(model: Model) -> None:
     with torch.inference_mode():
         for step in range(24):
             if step % 4 == 0 and len(texts) < 5:
-                text, cache = prompt_of(step, 3 + 5 * (step % 3)), Cache()
+                text, cache = prompt_of(step, 3 + 5 * (step % 3)), KVCache()
                 read_on(model, torch.tensor(text), cache)
                 reader.join(cache)
                 texts.append(text)
@@ -217,7 +217,7 @@ def test_prefixes_are_bounded() -> None:
     model, store = make_model(positions="rotary"), PrefixStore(most=60_000)
     with torch.inference_mode():
         for seed in range(12):
-            prompt, cache = prompt_of(seed, 24), Cache()
+            prompt, cache = prompt_of(seed, 24), KVCache()
             read_on(model, torch.tensor(prompt), cache)
             store.add(prompt, cache)
             assert store.size <= 60_000

@@ -152,7 +152,7 @@ def test_a_fault_is_seen(path: str, source: str) -> None:
     [
         (
             "multihead/attention/mask.py",
-            "import math\nimport torch\nfrom multihead.attention.bias import Sight",
+            "import math\nimport torch\nfrom multihead.attention.bias import AttentionBias",
         ),
         ("multihead/models/block.py", "from ..attention import Mask\nfrom .config import ModelConfig"),
         ("multihead/models/families/bert.py", "from ..config import ModelConfig"),

@@ -1,23 +1,23 @@
 """Attention: the mathematics. Imports torch only."""
 
-from multihead.attention.bias import Sight
+from multihead.attention.bias import AttentionBias
 from multihead.attention.functional import attend, explicit, fused, kernel
-from multihead.attention.kv_cache import Cache, KeyValues
+from multihead.attention.kv_cache import KVCache, LayerKVCache
 from multihead.attention.mask import Mask
-from multihead.attention.multihead import Attended, MultiHeadAttention
-from multihead.attention.position import Alibi, Position, RelativeBias, Rotary
+from multihead.attention.multihead import AttentionRecord, MultiHeadAttention
+from multihead.attention.position import Alibi, PositionEncoding, RelativeBias, Rotary
 
 __all__ = [
     "Alibi",
-    "Attended",
-    "Cache",
-    "KeyValues",
+    "AttentionBias",
+    "AttentionRecord",
+    "KVCache",
+    "LayerKVCache",
     "Mask",
     "MultiHeadAttention",
-    "Position",
+    "PositionEncoding",
     "RelativeBias",
     "Rotary",
-    "Sight",
     "attend",
     "explicit",
     "fused",

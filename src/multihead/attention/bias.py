@@ -1,7 +1,7 @@
 """A mask and a score bias, fitted to T queries and S keys: what the kernels take.
 
-A body makes one `Sight` per forward pass and hands it to all its layers. What it costs is decided here, from shapes
-and kinds of rules alone (never from values, so compiled graphs do not break): nothing at all, a flag, a row of
+A body makes one `AttentionBias` per forward pass and hands it to all its layers. What it costs is decided here, from
+shapes and kinds of rules alone (never from values, so compiled graphs do not break): nothing at all, a flag, a row of
 keys, or a full table; a table too large to keep is built by rows when a kernel asks for them.
 """
 
@@ -15,12 +15,12 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
-from multihead.attention.mask import Causal, Keep, Mask, Rule, Window, refuse_unfit
-from multihead.attention.position import Position, Some
+from multihead.attention.mask import CausalRule, KeepRule, Mask, Rule, WindowRule, refuse_unfit
+from multihead.attention.position import HeadSubset, PositionEncoding
 from multihead.kernels.dispatch import LARGEST_TABLE
 
 
-class Sight:
+class AttentionBias:
     """What T queries, the last of S positions (or any, in cross-attention), see of S keys.
 
     causal: the kernel's own causal flag holds, on top of `add`.
@@ -34,7 +34,7 @@ class Sight:
         queries: int,
         keys: int,
         like: Tensor,
-        position: Position | None = None,
+        position: PositionEncoding | None = None,
         crossing: bool = False,
     ) -> None:
         self.queries, self.keys, self.crossing = queries, keys, crossing
@@ -47,9 +47,9 @@ class Sight:
         for rule in self.rules:
             refuse_unfit(rule, sizes)
         if queries == 1 and not crossing:  # one step of decoding: all keys lie behind it
-            self.rules = [rule for rule in self.rules if not isinstance(rule, Causal)]
-        others = [rule for rule in self.rules if not isinstance(rule, Causal)]
-        windows = [rule.width for rule in others if isinstance(rule, Window)]
+            self.rules = [rule for rule in self.rules if not isinstance(rule, CausalRule)]
+        others = [rule for rule in self.rules if not isinstance(rule, CausalRule)]
+        windows = [rule.width for rule in others if isinstance(rule, WindowRule)]
         self.width = min(windows) if windows else None
         # Besides causal, everything may speak of keys alone: then no T x S table is needed.
         by_key = self.position is None and all(rule.keys_only for rule in others)
@@ -67,18 +67,24 @@ class Sight:
 
     @classmethod
     def lower(
-        cls, mask: Mask | Sight | None, q: Tensor, k: Tensor, position: Position | None, *, crossing: bool
-    ) -> Sight:
+        cls,
+        mask: Mask | AttentionBias | None,
+        q: Tensor,
+        k: Tensor,
+        position: PositionEncoding | None,
+        *,
+        crossing: bool,
+    ) -> AttentionBias:
         """Fit a mask and a position bias to q [B,H,T,K] and k [B,G,S,K], unless the body has, for all its layers."""
-        return mask if isinstance(mask, Sight) else cls(mask, q.shape[2], k.shape[2], q, position, crossing)
+        return mask if isinstance(mask, AttentionBias) else cls(mask, q.shape[2], k.shape[2], q, position, crossing)
 
-    def of(self, heads: tuple[int, ...]) -> Sight:
+    def of(self, heads: tuple[int, ...]) -> AttentionBias:
         """What some of the heads see: the same, where no head has a bias or a mask of its own."""
         if self.position is None and not any(_by_head(rule) for rule in self.rules):
             return self
         some, chosen = copy(self), list(heads)
-        some.position = None if self.position is None else Some(self.position, heads)
-        some.rules = [Keep(r.table[:, chosen], r.first) if _by_head(r) else r for r in self.rules]
+        some.position = None if self.position is None else HeadSubset(self.position, heads)
+        some.rules = [KeepRule(r.table[:, chosen], r.first) if _by_head(r) else r for r in self.rules]
         some.add = None if self.add is None else self.add[:, chosen]
         for kept in ("whole", "blind"):
             some.__dict__.pop(kept, None)
@@ -115,7 +121,7 @@ class Sight:
         if self.width is not None:
             low = max(0, self.first + start - self.width + 1)
             high = min(high, self.first + stop + self.width - 1)
-        if Causal() in self.rules:
+        if CausalRule() in self.rules:
             high = min(high, self.first + stop)
         return low, high
 
@@ -130,7 +136,9 @@ class Sight:
         return _added(self.rules, self.position, t, s, self.like)
 
 
-def _added(rules: Sequence[Rule], position: Position | None, t: Tensor, s: Tensor, like: Tensor) -> Tensor | None:
+def _added(
+    rules: Sequence[Rule], position: PositionEncoding | None, t: Tensor, s: Tensor, like: Tensor
+) -> Tensor | None:
     bias = None if position is None else position.bias(t, s).to(like.dtype)
     if not rules:
         return bias
@@ -140,12 +148,12 @@ def _added(rules: Sequence[Rule], position: Position | None, t: Tensor, s: Tenso
     return torch.where(look, torch.zeros_like(like) if bias is None else bias, float("-inf"))
 
 
-def _by_head(rule: Rule) -> TypeGuard[Keep]:
-    return isinstance(rule, Keep) and rule.table.dim() == 4 and rule.table.shape[1] > 1
+def _by_head(rule: Rule) -> TypeGuard[KeepRule]:
+    return isinstance(rule, KeepRule) and rule.table.dim() == 4 and rule.table.shape[1] > 1
 
 
 def _placed(rule: Rule, first: int) -> Rule:
-    return Keep(rule.table, first) if isinstance(rule, Keep) else rule
+    return KeepRule(rule.table, first) if isinstance(rule, KeepRule) else rule
 
 
 def _checked(mask: Mask | None) -> Mask:

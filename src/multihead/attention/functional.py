@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from multihead.attention.bias import Sight
+from multihead.attention.bias import AttentionBias
 from multihead.attention.mask import Mask
 from multihead.kernels.dispatch import LARGEST_TABLE, transformed
 from multihead.kernels.dropout import dropout as dropped
@@ -18,7 +18,7 @@ from multihead.kernels.flash_cpu import flash_attention
 from multihead.kernels.short_attention import short, suits
 
 
-def kernel(sight: Sight, dropout: float = 0.0) -> str:
+def kernel(sight: AttentionBias, dropout: float = 0.0) -> str:
     """Which kernel `attend` takes: "fused", or "explicit" where fused has no dropout, no gradient of the bias, and none
     of torch.func's transforms."""
     learned = sight.position is not None and any(p.requires_grad for p in sight.position.parameters())
@@ -29,7 +29,7 @@ def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    sight: Sight | Mask | None = None,
+    sight: AttentionBias | Mask | None = None,
     *,
     scale: float | None = None,
     dropout: float = 0.0,
@@ -38,8 +38,8 @@ def attend(
     """Mix the values that each query looks at; see the module for shapes. The lse is None where torch hides it, and may
     be where nobody wants to be told."""
     _check(q, k, v)
-    if not isinstance(sight, Sight):
-        sight = Sight(sight, q.shape[2], k.shape[2], q)
+    if not isinstance(sight, AttentionBias):
+        sight = AttentionBias(sight, q.shape[2], k.shape[2], q)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if kernel(sight, dropout) == "explicit":
         return explicit(q, k, v, sight, scale=scale, dropout=dropout)
@@ -59,7 +59,7 @@ def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 
 def explicit(
-    q: Tensor, k: Tensor, v: Tensor, sight: Sight, *, scale: float, dropout: float = 0.0
+    q: Tensor, k: Tensor, v: Tensor, sight: AttentionBias, *, scale: float, dropout: float = 0.0
 ) -> tuple[Tensor, Tensor | None]:
     """The formula, written out: every score exists. With dropout nobody is told the lse: it is worked out if asked."""
     group = q.shape[1] // k.shape[1]
@@ -77,7 +77,7 @@ def explicit(
     return mixed, lse
 
 
-def fused(q: Tensor, k: Tensor, v: Tensor, sight: Sight, *, scale: float) -> tuple[Tensor, Tensor | None]:
+def fused(q: Tensor, k: Tensor, v: Tensor, sight: AttentionBias, *, scale: float) -> tuple[Tensor, Tensor | None]:
     """The flash kernel, which never builds the weights."""
     key_width, value_width = q.shape[-1], v.shape[-1]
     if not q.shape[2] or not k.shape[2]:  # nobody looks, or at nothing: the kernel would divide by that
@@ -104,7 +104,7 @@ def fused(q: Tensor, k: Tensor, v: Tensor, sight: Sight, *, scale: float) -> tup
     return torch.cat(mixes, dim=2)[..., :value_width], lse
 
 
-def _rows_at_a_time(q: Tensor, sight: Sight) -> int:
+def _rows_at_a_time(q: Tensor, sight: AttentionBias) -> int:
     """Rows whose table of scores stays small; with a window, as many as it is wide."""
     if sight.width is not None:
         return max(64, sight.width)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-class KeyValues:
+class LayerKVCache:
     """Keys [B,G,S,K] and values [B,G,S,W] of one attention, growing along S (or fixed, in cross-attention)."""
 
     def __init__(self) -> None:
@@ -43,14 +43,14 @@ class KeyValues:
             )
 
 
-class Cache:
-    """One `KeyValues` per attention of a model, by its name."""
+class KVCache:
+    """One `LayerKVCache` per attention of a model, by its name."""
 
     def __init__(self) -> None:
-        self.parts: dict[str, KeyValues] = {}
+        self.parts: dict[str, LayerKVCache] = {}
 
-    def __getitem__(self, name: str) -> KeyValues:
-        return self.parts.setdefault(name, KeyValues())
+    def __getitem__(self, name: str) -> LayerKVCache:
+        return self.parts.setdefault(name, LayerKVCache())
 
     @property
     def length(self) -> int:

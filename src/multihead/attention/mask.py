@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Causal:
+class CausalRule:
     """s <= t"""
 
     keys_only = False
@@ -25,7 +25,7 @@ class Causal:
 
 
 @dataclass(frozen=True)
-class Window:
+class WindowRule:
     """|t - s| < width"""
 
     width: int
@@ -36,7 +36,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Prefix:
+class PrefixRule:
     """s <= t, or s inside the prefix"""
 
     count: Tensor  # [B]
@@ -47,7 +47,7 @@ class Prefix:
 
 
 @dataclass(frozen=True)
-class Lengths:
+class LengthsRule:
     """s < length of the row"""
 
     count: Tensor  # [B]
@@ -59,7 +59,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Segments:
+class SegmentsRule:
     """The same id at t and at s: several texts packed into one row do not see each other."""
 
     ids: Tensor  # [B, S]
@@ -70,7 +70,7 @@ class Segments:
 
 
 @dataclass(frozen=True)
-class Keep:
+class KeepRule:
     """A tensor says it: [B, S] by key, [B, T, S], or [B, H, T, S]."""
 
     table: Tensor
@@ -92,7 +92,7 @@ def _by_row(count: Tensor, s: Tensor) -> Tensor:
     return count.view(-1, 1, *(1,) * s.dim())
 
 
-Rule = Causal | Window | Prefix | Lengths | Segments | Keep
+Rule = CausalRule | WindowRule | PrefixRule | LengthsRule | SegmentsRule | KeepRule
 AXES = {1: "B", 2: "BS", 3: "BTS", 4: "BHTS"}
 WORDS = {"B": "rows", "H": "heads", "T": "queries", "S": "keys"}
 
@@ -115,19 +115,19 @@ class Mask:
     __rand__ = __and__
 
     def __repr__(self) -> str:
-        return " & ".join(f"Mask.{type(rule).__name__.lower()}" for rule in self.rules) or "Mask()"
+        return " & ".join(f"Mask.{type(rule).__name__.removesuffix('Rule').lower()}" for rule in self.rules) or "Mask()"
 
     @staticmethod
     def causal() -> Mask:
         """Only this position and the ones before it."""
-        return Mask(Causal())
+        return Mask(CausalRule())
 
     @staticmethod
     def window(width: int) -> Mask:
         """Only positions nearer than `width`; with `causal`, the last `width` positions."""
         if width < 1:
             raise ValueError(f"Mask.window({width}): the width must be at least 1 (1 = only itself)")
-        return Mask(Window(width))
+        return Mask(WindowRule(width))
 
     @staticmethod
     def lengths(count: Tensor | list[int]) -> Mask:
@@ -135,19 +135,19 @@ class Mask:
         count = _whole_numbers("lengths", count)
         # To ask breaks the graph of a compiler, and makes a GPU wait.
         asked = len(count) and count.is_cpu and not torch.compiler.is_compiling()
-        return Mask(Lengths(count, int(count.max()) if asked else 0))
+        return Mask(LengthsRule(count, int(count.max()) if asked else 0))
 
     @staticmethod
     def prefix(count: Tensor | list[int]) -> Mask:
         """The whole mask of a prefix language model: causal, but the first `count[b]` keys are seen by all."""
-        return Mask(Prefix(_whole_numbers("prefix", count)))
+        return Mask(PrefixRule(_whole_numbers("prefix", count)))
 
     @staticmethod
     def segments(ids: Tensor) -> Mask:
         """Only keys with the same id; ids [B, S]."""
         if ids.dim() != 2 or ids.is_floating_point():
             raise ValueError(f"Mask.segments wants whole numbers [B, S], got {ids.dtype} {tuple(ids.shape)}")
-        return Mask(Segments(ids))
+        return Mask(SegmentsRule(ids))
 
     @staticmethod
     def keep(table: Tensor) -> Mask:
@@ -156,7 +156,7 @@ class Mask:
             raise ValueError(f"Mask.keep wants booleans (True = may look), got {table.dtype}; use table.bool()")
         if table.dim() not in (2, 3, 4):
             raise ValueError(f"Mask.keep wants [B, S], [B, T, S] or [B, H, T, S], got {tuple(table.shape)}")
-        return Mask(Keep(table))
+        return Mask(KeepRule(table))
 
 
 def refuse_unfit(rule: Rule, sizes: Mapping[str, int]) -> None:
@@ -164,9 +164,9 @@ def refuse_unfit(rule: Rule, sizes: Mapping[str, int]) -> None:
 
     One row or one head stands for all. A prefix may reach further than the keys: with a cache, they are still to come.
     """
-    if isinstance(rule, Causal | Window):
+    if isinstance(rule, CausalRule | WindowRule):
         return
-    given = rule.table if isinstance(rule, Keep) else rule.ids if isinstance(rule, Segments) else rule.count
+    given = rule.table if isinstance(rule, KeepRule) else rule.ids if isinstance(rule, SegmentsRule) else rule.count
     axes = AXES[given.dim()]
     for axis, has in zip(axes, given.shape, strict=True):
         if has != sizes.get(axis, has) and not (has == 1 and axis in "BH"):
@@ -175,13 +175,13 @@ def refuse_unfit(rule: Rule, sizes: Mapping[str, int]) -> None:
                 f"{Mask(rule)} of shape {list(given.shape)} speaks of {has} {WORDS[axis]}, there are {sizes[axis]}; "
                 f"{wanted} is wanted"
             )
-    if isinstance(rule, Lengths) and not torch.compiler.is_compiling() and rule.longest > sizes["S"]:
+    if isinstance(rule, LengthsRule) and not torch.compiler.is_compiling() and rule.longest > sizes["S"]:
         raise ValueError(f"Mask.lengths says {rule.longest}, there are {sizes['S']} keys; count those that are there")
 
 
 def _seen(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     """The rules that can be compared (those without tensors), so that causal & causal is causal."""
-    return tuple(rule for rule in rules if isinstance(rule, Causal | Window))
+    return tuple(rule for rule in rules if isinstance(rule, CausalRule | WindowRule))
 
 
 def _whole_numbers(name: str, count: Tensor | list[int]) -> Tensor:

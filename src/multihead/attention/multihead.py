@@ -9,14 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multihead.attention.bias import Sight
+from multihead.attention.bias import AttentionBias
 from multihead.attention.functional import attend
-from multihead.attention.kv_cache import KeyValues
+from multihead.attention.kv_cache import LayerKVCache
 from multihead.attention.mask import Mask
-from multihead.attention.position import Position
+from multihead.attention.position import PositionEncoding
 
 
-class Attended(NamedTuple):
+class AttentionRecord(NamedTuple):
     """What one call of attention saw and gave: enough to rebuild any weight, exp(q·k·scale + add - lse)."""
 
     q: Tensor  # [B, H, T, K]
@@ -24,10 +24,10 @@ class Attended(NamedTuple):
     v: Tensor  # [B, G, S, W]
     mixed: Tensor  # [B, H, T, W]
     lse: Tensor | None  # [B, H, T]
-    sight: Sight
+    sight: AttentionBias
     scale: float
 
-    def whole(self) -> Attended:
+    def whole(self) -> AttentionRecord:
         """The same with q and k in fp32 at least, as the lse is: weights from halves of them would not sum to 1."""
         if self.q.dtype.itemsize >= 4:
             return self
@@ -74,16 +74,18 @@ class MultiHeadAttention(nn.Module):
         self.scale = scale if isinstance(scale, float | int) else self.key_dims[0] ** -0.5
         self.head_scale: Tensor | None  # on top of scale: learned, or what the width of each ragged head asks for
         register_head_scale(self, scale)
-        self.taps: list[Callable[[Attended], Tensor]] = []  # the seam: `watch` reads here, `ablate` changes `mixed`
+        self.taps: list[
+            Callable[[AttentionRecord], Tensor]
+        ] = []  # the seam: `watch` reads here, `ablate` changes `mixed`
 
     def forward(
         self,
         x: Tensor,
         memory: Tensor | None = None,
         *,
-        mask: Mask | Sight | None = None,
-        position: Position | None = None,
-        cache: KeyValues | None = None,
+        mask: Mask | AttentionBias | None = None,
+        position: PositionEncoding | None = None,
+        cache: LayerKVCache | None = None,
     ) -> Tensor:
         """Attend from x [B, T, D] to itself, or to memory [B, S, D]; return [B, T, D]."""
         check_inputs(x, self.dim, memory, self.memory_dim, position)
@@ -95,11 +97,11 @@ class MultiHeadAttention(nn.Module):
         else:
             k, v = self._keys_values(memory) if cache is None else cache.once(lambda: self._keys_values(memory))
         q = q if self.head_scale is None else q * self.head_scale
-        sight = Sight.lower(mask, q, k, position, crossing=memory is not None)
+        sight = AttentionBias.lower(mask, q, k, position, crossing=memory is not None)
         dropout = self.dropout * self.training
         mixed, lse = attend(q, k, v, sight, scale=self.scale, dropout=dropout, tell=bool(self.taps))  # [B, H, T, W]
         for tap in self.taps:
-            mixed = tap(Attended(q, k, v, mixed, lse, sight, self.scale))
+            mixed = tap(AttentionRecord(q, k, v, mixed, lse, sight, self.scale))
         return self.out(merge(mixed, self.value_dims))
 
     def _keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
@@ -107,7 +109,9 @@ class MultiHeadAttention(nn.Module):
         return self.k_norm(split(k, self.key_dims[: self.kv_heads])), split(v, self.value_dims[: self.kv_heads])
 
 
-def check_inputs(x: Tensor, dim: int, memory: Tensor | None, memory_dim: int, position: Position | None) -> None:
+def check_inputs(
+    x: Tensor, dim: int, memory: Tensor | None, memory_dim: int, position: PositionEncoding | None
+) -> None:
     """Raise ValueError for inputs whose shapes do not fit."""
     for name, given, width in (("x", x, dim), ("memory", memory, memory_dim)):
         if given is not None and (given.dim() != 3 or given.shape[-1] != width):
@@ -118,7 +122,9 @@ def check_inputs(x: Tensor, dim: int, memory: Tensor | None, memory_dim: int, po
         raise ValueError(f"memory has {len(memory)} rows, x has {len(x)}: one for each; expand a single one")
 
 
-def rotate(position: Position | None, q: Tensor, k: Tensor, cache: KeyValues | None) -> tuple[Tensor, Tensor]:
+def rotate(
+    position: PositionEncoding | None, q: Tensor, k: Tensor, cache: LayerKVCache | None
+) -> tuple[Tensor, Tensor]:
     """Apply the position encoding to q and k, which follow what the cache holds."""
     if position is None:
         return q, k
@@ -126,7 +132,7 @@ def rotate(position: Position | None, q: Tensor, k: Tensor, cache: KeyValues | N
     return position.turn(q, offset), position.turn(k, offset)
 
 
-def extend(cache: KeyValues | None, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+def extend(cache: LayerKVCache | None, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Append to the cache, if there is one, and return all its keys and values."""
     return (k, v) if cache is None else cache.grow(k, v)
 

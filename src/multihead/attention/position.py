@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-class Position(nn.Module):
+class PositionEncoding(nn.Module):
     """Tells nothing; the others tell more."""
 
     heads = 0  # how many heads have a bias of their own; 0: there is no bias
@@ -29,7 +29,7 @@ class Position(nn.Module):
         raise NotImplementedError
 
 
-class Rotary(Position):
+class Rotary(PositionEncoding):
     """Turns pairs of columns by an angle that grows with the position (Su et al. 2021).
 
     Column i is paired with column i + width/2; columns beyond `width` stay. `scaling` stretches the context:
@@ -63,7 +63,7 @@ class Rotary(Position):
         return torch.stack((angle.cos(), angle.sin())) * self.gain
 
 
-class Alibi(Position):
+class Alibi(PositionEncoding):
     """Subtracts slope x distance; every head has its own slope."""
 
     def __init__(self, heads: int) -> None:
@@ -80,7 +80,7 @@ class Alibi(Position):
         return (-self.slopes.view(-1, *(1,) * distance.dim()) * distance)[None]
 
 
-class RelativeBias(Position):
+class RelativeBias(PositionEncoding):
     """A learned number per head and bucket of distances; far distances share buckets, logarithmically."""
 
     def __init__(self, heads: int, buckets: int = 32, farthest: int = 128, both_sides: bool = True) -> None:
@@ -106,10 +106,10 @@ class RelativeBias(Position):
         return first + torch.where(distance < exact, distance, far)
 
 
-class Some(Position):
+class HeadSubset(PositionEncoding):
     """The biases of some heads of another: pruned layers share one table with whole ones."""
 
-    def __init__(self, whole: Position, numbers: tuple[int, ...]) -> None:
+    def __init__(self, whole: PositionEncoding, numbers: tuple[int, ...]) -> None:
         super().__init__()
         self.whole, self.numbers, self.heads = whole, list(numbers), len(numbers)
 

@@ -74,7 +74,7 @@ def kernels() -> dict[str, str]:
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from multihead.attention import Mask, MultiHeadAttention, Position, RelativeBias
+    from multihead.attention import Mask, MultiHeadAttention, PositionEncoding, RelativeBias
 
     class Seen(TorchDispatchMode):  # not torch.profiler: it writes to stderr
         fused = False
@@ -83,7 +83,9 @@ def kernels() -> dict[str, str]:
             self.fused |= "flash_attention" in str(func)
             return func(*args, **(kwargs or {}))
 
-    def taken(attention: nn.Module, mask: Mask | None = None, position: Position | None = None, T: int = 128) -> str:
+    def taken(
+        attention: nn.Module, mask: Mask | None = None, position: PositionEncoding | None = None, T: int = 128
+    ) -> str:
         with Seen() as seen:  # type: ignore[no-untyped-call]
             attention(torch.randn(2, T, 16), mask=mask, position=position).sum().backward()
         return "fused" if seen.fused else "explicit"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multihead.attention import Attended
+from multihead.attention import AttentionRecord
 from multihead.models import EncoderDecoder, Model
 
 
@@ -32,7 +32,7 @@ def alignment(
     chosen = [max(0, len(blocks) - 2)] if layers is None else [range(len(blocks))[layer] for layer in layers]
     seen: list[Tensor] = []
 
-    def tap(attended: Attended) -> Tensor:
+    def tap(attended: AttentionRecord) -> Tensor:
         seen.append(_mean(attended))
         return attended.mixed
 
@@ -46,7 +46,7 @@ def alignment(
     return torch.stack(seen).mean(dim=0)
 
 
-def _mean(attended: Attended) -> Tensor:
+def _mean(attended: AttentionRecord) -> Tensor:
     """The weights' mean over the heads, [B, T, S]."""
     q, k = attended.q, attended.k
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)

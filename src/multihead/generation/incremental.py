@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from multihead.attention import Cache
+from multihead.attention import KVCache
 from multihead.models import Decoder, EncoderDecoder, Model
 
 
@@ -94,7 +94,7 @@ class Steps:
     def __init__(self, prompt: Prompt) -> None:
         self.decoder, self.readout, self.prompt = prompt.decoder, prompt.readout, prompt.tokens
         self.keep, self.memory, self.memory_keep = prompt.keep, prompt.memory, prompt.memory_keep
-        self.cache, self.inputs, self.width = Cache(), len(prompt.tokens), 1
+        self.cache, self.inputs, self.width = KVCache(), len(prompt.tokens), 1
 
     def start(self) -> Tensor:
         return self._read(self.prompt)

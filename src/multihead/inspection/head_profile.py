@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from multihead.attention import Attended
+from multihead.attention import AttentionRecord
 from multihead.inference import Loaded
 from multihead.inspection import watch
 from multihead.inspection.head_clusters import groups
@@ -148,7 +148,7 @@ def sides(group: str, batch: Batch, source: Kinds, target: Kinds) -> tuple[Side,
     return written, read if group.endswith("cross") else written
 
 
-def weights_of(records: list[Attended], start: int, stop: int) -> Tensor:
+def weights_of(records: list[AttentionRecord], start: int, stop: int) -> Tensor:
     """Weights of the heads of several attentions on the same keys, of queries start..stop: [A, B, rows, S]"""
     parts = []
     for record in records:
@@ -162,7 +162,7 @@ def weights_of(records: list[Attended], start: int, stop: int) -> Tensor:
     return torch.cat(parts)
 
 
-def _add(group: _Group, records: list[Attended], queries: Side, keys: Side) -> None:
+def _add(group: _Group, records: list[AttentionRecord], queries: Side, keys: Side) -> None:
     B, T = queries.tokens.shape
     S, A = keys.tokens.shape[1], len(group.addresses)
     step = max(1, CHUNK // (A * B * S))
@@ -193,7 +193,7 @@ def _add(group: _Group, records: list[Attended], queries: Side, keys: Side) -> N
         _roll(group, torch.cat(means, dim=2), queries)
 
 
-def _look(record: Attended, start: int, stop: int, batch: int) -> Tensor:
+def _look(record: AttentionRecord, start: int, stop: int, batch: int) -> Tensor:
     """Which keys each query may look at, [B, rows, S]."""
     add = record.sight.rows(start, stop)
     if add is None:

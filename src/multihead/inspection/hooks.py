@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from multihead.attention import Attended, MultiHeadAttention
+from multihead.attention import AttentionRecord, MultiHeadAttention
 from multihead.inspection.address import Address, attentions, locate, numbers
 from multihead.inspection.recording import Seen, own
 from multihead.models import Decoder, Encoder, TokenStem
@@ -74,10 +74,10 @@ def is_watched(model: nn.Module) -> bool:
 
 
 class _reader:
-    def __init__(self, records: list[Attended]) -> None:
+    def __init__(self, records: list[AttentionRecord]) -> None:
         self.records = records
 
-    def __call__(self, attended: Attended) -> Tensor:
+    def __call__(self, attended: AttentionRecord) -> Tensor:
         if torch._C._current_graph_task_id() == -1:  # not the second run of a checkpointed block, inside backward
             q, k, v, mixed = (x.detach() for x in attended[:4])  # in training, do not hold the graph
             self.records.append(attended._replace(q=q, k=k, v=v, mixed=mixed))
@@ -88,7 +88,7 @@ class _silencer:
     def __init__(self, off: Tensor) -> None:
         self.off = off[:, None, None]
 
-    def __call__(self, attended: Attended) -> Tensor:
+    def __call__(self, attended: AttentionRecord) -> Tensor:
         return attended.mixed.masked_fill(self.off.to(attended.mixed.device), 0.0)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from multihead.attention import Attended
+from multihead.attention import AttentionRecord
 from multihead.inspection.address import Address, locate
 from multihead.inspection.statistics import Statistics, summary
 
@@ -21,7 +21,7 @@ class Seen:
     def __init__(self, numbers: dict[str, tuple[int, ...]]) -> None:
         self.numbers = numbers  # of the heads that each attention has: where some were cut out, with gaps
         self.heads = {name: len(mine) for name, mine in numbers.items()}
-        self.passes: dict[str, list[Attended]] = {name: [] for name in numbers}
+        self.passes: dict[str, list[AttentionRecord]] = {name: [] for name in numbers}
         self.tokens: dict[str, list[Tensor]] = {}
 
     def __len__(self) -> int:
@@ -50,7 +50,7 @@ class Seen:
             raise ValueError("nothing was seen yet: run the model inside `with watch(model) as seen:`")
         return summary(self, separators, offset)
 
-    def calls(self, name: str, separators: Sequence[int]) -> Iterator[tuple[Attended, Tensor, Tensor | None]]:
+    def calls(self, name: str, separators: Sequence[int]) -> Iterator[tuple[AttentionRecord, Tensor, Tensor | None]]:
         """Every call of one attention, with its real queries [B, T] and the keys that are separators [B, S]."""
         read = name.split(".")[0] if name == own(name) else "encoder"
         marks = torch.tensor(list(separators))
@@ -78,9 +78,9 @@ class Seen:
         first = sum(len(run) for run in runs[:number])
         return torch.cat(self.tokens[stack][first : first + len(runs[number])], dim=1)
 
-    def runs(self, name: str) -> list[list[Attended]]:
+    def runs(self, name: str) -> list[list[AttentionRecord]]:
         """The passes of one attention, steps of decoding joined to the pass that they continue."""
-        runs: list[list[Attended]] = []
+        runs: list[list[AttentionRecord]] = []
         for mine, record in zip(self.passes[own(name)], self.passes[name], strict=True):
             if mine.sight.first > 0 and runs:
                 if runs[-1][0].q.shape[0] != record.q.shape[0]:
@@ -140,11 +140,11 @@ class Input:
                 return number
         raise IndexError(f"{name} did not see input {self.index}")
 
-    def _run(self, name: str) -> tuple[list[Attended], int]:
+    def _run(self, name: str) -> tuple[list[AttentionRecord], int]:
         runs, number = self.seen.runs(name), self._number(name)
         return runs[number], self.index - sum(run[0].q.shape[0] for run in runs[:number])
 
-    def _real(self, name: str, run: list[Attended], b: int) -> tuple[Tensor, Tensor]:
+    def _real(self, name: str, run: list[AttentionRecord], b: int) -> tuple[Tensor, Tensor]:
         """Positions of the real queries that were seen, and of the real keys, of row b."""
         keys = _kept(run[-1], b)
         queries = _kept(self.seen.runs(own(name))[self._number(name)][-1], b)
@@ -155,7 +155,7 @@ class Input:
         return self.seen.runs(own(name))[self._number(name)][0].sight.first
 
 
-def head_weights(record: Attended, b: int, head: int, rows: Tensor) -> Tensor:
+def head_weights(record: AttentionRecord, b: int, head: int, rows: Tensor) -> Tensor:
     """exp(q·k·scale + add - lse) of some rows of one head: [rows, S]"""
     q = record.q[b, head, rows].to(torch.promote_types(record.q.dtype, torch.float32))
     k = record.k[b, head // (record.q.shape[1] // record.k.shape[1])].to(q.dtype)
@@ -174,7 +174,7 @@ def own(name: str) -> str:
     return name.removesuffix("cross") + "self" if name.endswith(".cross") else name
 
 
-def _kept(record: Attended, b: int) -> Tensor:
+def _kept(record: AttentionRecord, b: int) -> Tensor:
     kept = record.sight.kept()
     if kept is None:
         return torch.arange(record.sight.keys)

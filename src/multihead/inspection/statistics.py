@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from multihead.attention import Attended, attend
+from multihead.attention import AttentionRecord, attend
 
 if TYPE_CHECKING:
     from multihead.inspection.recording import Seen
@@ -23,7 +23,7 @@ CHUNK = 2**22  # scores at a time, where there is a bias
 
 
 @torch.no_grad()
-def rowwise(record: Attended, marked: Tensor | None = None, offset: bool = False) -> dict[str, Tensor]:
+def rowwise(record: AttentionRecord, marked: Tensor | None = None, offset: bool = False) -> dict[str, Tensor]:
     """Statistics of every row of one call, each [B, H, T]. marked [B, S]: the separators."""
     exact, record = record.q.dtype.itemsize >= 4, record.whole()
     first, shares = record.sight.kept(), {}
@@ -49,7 +49,7 @@ def rowwise(record: Attended, marked: Tensor | None = None, offset: bool = False
     return shares
 
 
-def _from_one_more_call(record: Attended, lse: Tensor, columns: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+def _from_one_more_call(record: AttentionRecord, lse: Tensor, columns: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
     q, k, K = record.q, record.k, record.q.shape[-1]
     values = k
     if columns:  # more columns ride along, filled up to a width that the kernel likes
@@ -60,7 +60,7 @@ def _from_one_more_call(record: Attended, lse: Tensor, columns: list[Tensor]) ->
     return entropy, [mean[..., K + i] for i in range(len(columns))]
 
 
-def _by_rows(record: Attended, lse: Tensor, columns: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+def _by_rows(record: AttentionRecord, lse: Tensor, columns: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
     B, H, T, _ = record.q.shape
     S = record.k.shape[2]
     k = record.k.repeat_interleave(H // record.k.shape[1], dim=1)
@@ -78,7 +78,7 @@ def _by_rows(record: Attended, lse: Tensor, columns: list[Tensor]) -> tuple[Tens
     return entropy, extra
 
 
-def _share(record: Attended, lse: Tensor, step: int) -> Tensor:
+def _share(record: AttentionRecord, lse: Tensor, step: int) -> Tensor:
     """What each query gives to the key `step` places ahead; 0 where there is none."""
     T, first, S = record.q.shape[2], record.sight.first, record.k.shape[2]
     low, high = max(0, -step - first), min(T, S - step - first)
@@ -92,7 +92,7 @@ def _share(record: Attended, lse: Tensor, step: int) -> Tensor:
     return share
 
 
-def _share_on(record: Attended, lse: Tensor, keys: Tensor) -> Tensor:
+def _share_on(record: AttentionRecord, lse: Tensor, keys: Tensor) -> Tensor:
     """What each query gives to one key of its row of the batch; keys [B]"""
     B, T = record.q.shape[0], record.q.shape[2]
     k = record.k[torch.arange(B), :, keys][:, :, None].expand(-1, -1, T, -1)
@@ -113,7 +113,7 @@ def _dots(q: Tensor, k: Tensor) -> Tensor:
     return torch.linalg.vecdot(grouped, k[:, :, :, None]).flatten(2).transpose(1, 2)
 
 
-def _lse(record: Attended) -> Tensor:
+def _lse(record: AttentionRecord) -> Tensor:
     """Where the kernel hides it: by rows."""
     B, H, T, _ = record.q.shape
     k = record.k.repeat_interleave(H // record.k.shape[1], dim=1)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from multihead.attention import Alibi, Cache, Mask, MultiHeadAttention, Position, RelativeBias, Rotary, Sight
+from multihead.attention import (
+    Alibi,
+    AttentionBias,
+    KVCache,
+    Mask,
+    MultiHeadAttention,
+    PositionEncoding,
+    RelativeBias,
+    Rotary,
+)
 from multihead.kernels.dropout import add_dropped
 from multihead.models.config import ModelConfig
 from multihead.models.feed_forward import FeedForward
@@ -44,7 +53,7 @@ def attention_of(
     return attention
 
 
-def position_of(config: ModelConfig, causal: bool) -> Position | None:
+def position_of(config: ModelConfig, causal: bool) -> PositionEncoding | None:
     """What acts inside attention; absolute positions belong to the stem."""
     if config.positions == "rotary":
         length = min(config.max_length, 4096)  # of the table; angles beyond it are worked out when needed
@@ -79,11 +88,11 @@ class Block(nn.Module):
     def forward(
         self,
         x: Tensor,
-        sight: Sight,
-        position: Position | None = None,
+        sight: AttentionBias,
+        position: PositionEncoding | None = None,
         memory: Tensor | None = None,
-        memory_sight: Sight | None = None,
-        cache: Cache | None = None,
+        memory_sight: AttentionBias | None = None,
+        cache: KVCache | None = None,
     ) -> Tensor:
         """x [B, T, D] -> [B, T, D]"""
         own, other = (None, None) if cache is None else (cache[self.address], cache[self.address + ".cross"])
@@ -128,7 +137,7 @@ class Stack(nn.Module):
         mask: Mask | None = None,
         memory: Tensor | None = None,
         memory_mask: Mask | None = None,
-        cache: Cache | None = None,
+        cache: KVCache | None = None,
     ) -> Tensor:
         """x [B, T, D] -> [B, T, D]; mask speaks of x (and what the cache holds), memory_mask of memory."""
         mask = Mask() if mask is None else mask
@@ -137,8 +146,8 @@ class Stack(nn.Module):
         if self.window is not None:
             mask = mask & Mask.window(self.window)
         T = x.shape[1]
-        sight = Sight(mask, T, T + (cache.length if cache else 0), x, self.position)
-        seen = None if memory is None else Sight(memory_mask, T, memory.shape[1], x, crossing=True)
+        sight = AttentionBias(mask, T, T + (cache.length if cache else 0), x, self.position)
+        seen = None if memory is None else AttentionBias(memory_mask, T, memory.shape[1], x, crossing=True)
         for block in self.blocks:
             if self.checkpointing and self.training:
                 x = checkpoint(block, x, sight, self.position, memory, seen, cache, use_reentrant=False)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multihead.attention import Cache, Mask
+from multihead.attention import KVCache, Mask
 from multihead.models.block import Stack
 from multihead.models.config import ModelConfig
 from multihead.models.embeddings import STEMS, TokenStem
@@ -59,7 +59,7 @@ class Decoder(nn.Module):
         memory_keep: Tensor | None = None,
         segments: Tensor | None = None,
         mask: Mask | None = None,
-        cache: Cache | None = None,
+        cache: KVCache | None = None,
     ) -> Tensor:
         """tokens [B, T] -> hidden [B, T, D]. With a cache, tokens are the new ones; keep speaks of all of them."""
         first = cache.length if cache else 0

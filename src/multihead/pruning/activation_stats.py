@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from multihead.attention import Attended
+from multihead.attention import AttentionRecord
 from multihead.attention.multihead import merge
 from multihead.inspection import attentions
 from multihead.models import Block, Model
@@ -74,8 +74,8 @@ class Moments:
         if name in self.squares:
             self.squares[name] += rows.T @ rows
 
-    def _tap(self, name: str) -> Callable[[Attended], Tensor]:
-        def take(attended: Attended) -> Tensor:
+    def _tap(self, name: str) -> Callable[[AttentionRecord], Tensor]:
+        def take(attended: AttentionRecord) -> Tensor:
             self._add(name, merge(attended.mixed, self.attentions[name].value_dims))
             return attended.mixed
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from multihead.attention import Attended
+from multihead.attention import AttentionRecord
 from multihead.inspection import attentions, numbers
 from multihead.models import Block, Model
 from multihead.pruning.compensation import KEYS
@@ -84,8 +84,8 @@ class Gates:
             for handle in handles:
                 handle.remove()
 
-    def _tap(self, name: str) -> Callable[[Attended], Tensor]:
-        def gate(attended: Attended) -> Tensor:
+    def _tap(self, name: str) -> Callable[[AttentionRecord], Tensor]:
+        def gate(attended: AttentionRecord) -> Tensor:
             B, H, _, W = attended.mixed.shape
             self.gates[name] = torch.ones(B, H, W if self.fine else 1, requires_grad=True)
             mean = self.means.get(name, torch.zeros(1, 1))[None, :, None]

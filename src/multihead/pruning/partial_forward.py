@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from multihead.attention import Attended
+from multihead.attention import AttentionRecord
 from multihead.attention.multihead import merge
 from multihead.inspection import ablate, attentions, locate, numbers
 from multihead.models import Block, EncoderDecoder, Model
@@ -124,16 +124,16 @@ class Passes:
     def _take(self, block: nn.Module, inputs: tuple[Any, ...]) -> None:
         self.given.append(inputs)
 
-    def _tap(self, name: str) -> Callable[[Attended], Tensor]:
-        def keep(attended: Attended) -> Tensor:
+    def _tap(self, name: str) -> Callable[[AttentionRecord], Tensor]:
+        def keep(attended: AttentionRecord) -> Tensor:
             self.mixed[name] = attended.mixed
             return attended.mixed
 
         return keep
 
 
-def _silencer(places: list[int]) -> Callable[[Attended], Tensor]:
-    def silence(attended: Attended) -> Tensor:
+def _silencer(places: list[int]) -> Callable[[AttentionRecord], Tensor]:
+    def silence(attended: AttentionRecord) -> Tensor:
         mixed = attended.mixed.clone()
         mixed[:, places] = 0
         return mixed

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from multihead.attention import Cache
+from multihead.attention import KVCache
 from multihead.generation.config import Decoding
 from multihead.generation.constraints import Rules
 from multihead.generation.logits import Draws, drawn, likeliest, refuse_broken, sound
@@ -66,7 +66,7 @@ class Writing:
     tokens: list[int] = field(default_factory=list)  # written so far
     held: list[int] = field(default_factory=list)  # the window: tokens that the model has read, or reads next
     written: int = 0  # tokens that were there when the window was begun
-    cache: Cache = field(default_factory=Cache)  # while the prompt is read
+    cache: KVCache = field(default_factory=KVCache)  # while the prompt is read
     reused: int = 0
     draws: Draws | None = None
     rules: Rules | None = None
@@ -75,7 +75,7 @@ class Writing:
         """Read the prompt; or, where the model's window is full, its second half again, as `Generate.read` does."""
         whole = [*self.prompt, *self.tokens]
         self.held = whole if not self.tokens else whole[-max(1, self.size // 2) :]
-        self.written, self.cache, self.reused = len(self.tokens), Cache(), 0
+        self.written, self.cache, self.reused = len(self.tokens), KVCache(), 0
         row = crc32(np.array(self.prompt, np.int32).tobytes()) + self.written
         self.draws = Draws(self.seed, [row], self.draw + 1) if self.settings.sample else None
         room = min(self.wanted - self.written, self.size - len(self.held))
@@ -189,7 +189,7 @@ class Generator:
             self._reading.append(writing)
             return
         self._reader.join(writing.cache)
-        writing.cache = Cache()  # the reader has its own copy
+        writing.cache = KVCache()  # the reader has its own copy
         self._running.append(writing)
 
     def _step(self) -> None:

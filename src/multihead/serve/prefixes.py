@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from multihead.attention import Cache
+from multihead.attention import KVCache
 
 SHORTEST = 16  # tokens; to look up and copy fewer is no faster than reading them
 BYTES = 2**28  # of keys and values that are kept
@@ -17,12 +17,12 @@ class PrefixStore:
 
     def __init__(self, most: int = BYTES) -> None:
         self.most, self.size = most, 0
-        self._texts: OrderedDict[tuple[int, ...], Cache] = OrderedDict()
+        self._texts: OrderedDict[tuple[int, ...], KVCache] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._texts)
 
-    def find(self, tokens: Sequence[int]) -> Cache | None:
+    def find(self, tokens: Sequence[int]) -> KVCache | None:
         """Return the longest stored beginning of a text, as a cache to read on with, or None.
 
         The last token is never part of it: reading it gives the scores of what follows.
@@ -37,7 +37,7 @@ class PrefixStore:
         self._texts.move_to_end(best)
         return cut(self._texts[best], length)
 
-    def add(self, tokens: Sequence[int], cache: Cache) -> None:
+    def add(self, tokens: Sequence[int], cache: KVCache) -> None:
         """Keep what was read of a text. Stored texts that are its beginnings are dropped: it serves for them."""
         key = tuple(tokens[: cache.length])
         size = bytes_of(cache)
@@ -54,24 +54,24 @@ class PrefixStore:
         self.size -= bytes_of(self._texts.pop(key))
 
 
-def cut(cache: Cache, length: int) -> Cache:
+def cut(cache: KVCache, length: int) -> KVCache:
     """Return the first tokens of a cache as a new one; the old one does not change when the new one grows."""
-    found = Cache()
+    found = KVCache()
     for name, part in cache.parts.items():
         if part.k is not None and part.v is not None:  # there is no cross-attention, but a place for it
             found[name].grow(part.k[:, :, :length].clone(), part.v[:, :, :length].clone())
     return found
 
 
-def _snapshot(cache: Cache) -> Cache:
+def _snapshot(cache: KVCache) -> KVCache:
     """The same tensors, which grow behind what is there, with a length that stays."""
-    found = Cache()
+    found = KVCache()
     for name, part in cache.parts.items():
         found[name].k, found[name].v, found[name].length = part.k, part.v, part.length
     return found
 
 
-def bytes_of(cache: Cache) -> int:
+def bytes_of(cache: KVCache) -> int:
     return sum(x.nbytes for part in cache.parts.values() for x in (part.k, part.v) if x is not None)
 
 

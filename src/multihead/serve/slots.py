@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from multihead.attention import Cache, Position
+from multihead.attention import KVCache, PositionEncoding
 from multihead.attention.position import Rotary
 from multihead.generation.fast.layers import fits, norm_of
 from multihead.generation.fast.weight_cache import parts_of
@@ -26,7 +26,7 @@ ROOM = 64  # tokens by which the slots grow at least
 class SlotReader(Protocol):
     """Texts by their places 0, 1, 2 …; the last one takes the place of one that leaves."""
 
-    def join(self, cache: Cache) -> None:
+    def join(self, cache: KVCache) -> None:
         """Take in a text of which a prefix was read into a cache of its own."""
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ class SlotReader(Protocol):
     def leave(self, place: int) -> None:
         """Forget a text; the last one moves to its place."""
 
-    def cache_of(self, place: int) -> Cache:
+    def cache_of(self, place: int) -> KVCache:
         """Return what a text has read as a cache of its own, as `join` took it."""
 
 
@@ -50,9 +50,9 @@ class CacheReader:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self.caches: list[Cache] = []
+        self.caches: list[KVCache] = []
 
-    def join(self, cache: Cache) -> None:
+    def join(self, cache: KVCache) -> None:
         self.caches.append(cache)
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -63,11 +63,11 @@ class CacheReader:
         self.caches[place] = self.caches[-1]
         self.caches.pop()
 
-    def cache_of(self, place: int) -> Cache:
+    def cache_of(self, place: int) -> KVCache:
         return self.caches[place]
 
 
-def read_on(model: Model, tokens: Tensor, cache: Cache) -> Tensor:
+def read_on(model: Model, tokens: Tensor, cache: KVCache) -> Tensor:
     """Read more tokens [T] of the text in a cache; logits [1, V] of what follows."""
     hidden = model.body(tokens[None], cache=cache)
     logits: Tensor = model.readout(hidden[:, -1:])[:, 0]
@@ -80,7 +80,7 @@ class BatchReader:
     def __init__(self, prompt: Prompt) -> None:
         decoder: Any = prompt.decoder
         self.parts, self.stem = parts_of(prompt), decoder.stem
-        self.position: Position | None = decoder.stack.position
+        self.position: PositionEncoding | None = decoder.stack.position
         self.window: int | None = decoder.stack.window
         self.addresses = [block.address for block in decoder.stack.blocks]
         attention = decoder.stack.blocks[0].attention
@@ -91,7 +91,7 @@ class BatchReader:
         self.pool = self.table.new_zeros(len(self.addresses), 2, 0, self.G, 0, self.K)  # [L, 2, B, G, S, K]
         self.angles: Tensor | None = None  # [S, K]: cos and sin of every position, where positions are turned
 
-    def join(self, cache: Cache) -> None:
+    def join(self, cache: KVCache) -> None:
         place, length = len(self.lengths), cache.length
         self._make_room(place + 1, length + 1)
         for layer, address in enumerate(self.addresses):
@@ -102,8 +102,8 @@ class BatchReader:
             self.pool[layer, 1, place, :, :length] = part.v[0, :, :length]
         self.lengths.append(length)
 
-    def cache_of(self, place: int) -> Cache:
-        cache, length = Cache(), self.lengths[place]
+    def cache_of(self, place: int) -> KVCache:
+        cache, length = KVCache(), self.lengths[place]
         for layer, address in enumerate(self.addresses):
             k, v = self.pool[layer, :, place : place + 1, :, :length].clone()
             cache[address].grow(k, v)

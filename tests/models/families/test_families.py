@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from multihead.attention import Cache
+from multihead.attention import KVCache
 from multihead.generation import Decoding, decode, greedy
 from multihead.inference.defaults import decoding
 from multihead.models import Decoder, EncoderDecoder, ModelConfig
@@ -256,7 +256,7 @@ def test_decoders(name: str, left: bool, tmp_path: Path) -> None:
     near(seen, want.hidden_states, keep)
     compare(given, answer(want), keep)
     if given.dim() == 3:  # the same, token by token behind a first piece of 3
-        cache, steps = Cache(), [(0, 3), *((i, i + 1) for i in range(3, 9))]
+        cache, steps = KVCache(), [(0, 3), *((i, i + 1) for i in range(3, 9))]
         parts = [ours(tokens[:, a:b], keep[:, :b], cache=cache) for a, b in steps]
         compare(torch.cat(parts, dim=1), answer(want), keep)
 
@@ -297,7 +297,7 @@ def test_pairs(name: str, left: bool, tmp_path: Path) -> None:
     near(read, want.encoder_hidden_states, seen)
     near(written, want.decoder_hidden_states, keep)
     compare(given, answer(want), keep)
-    memory, cache = body.encoder(source, source_keep), Cache()
+    memory, cache = body.encoder(source, source_keep), KVCache()
     parts = [
         body.decoder(target[:, a:b], memory=memory, memory_keep=source_keep, cache=cache)
         for a, b in [(0, 2), (2, 3), (3, 4), (4, 6)]

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multihead.attention import Cache, MultiHeadAttention, Position
+from multihead.attention import KVCache, MultiHeadAttention, PositionEncoding
 from multihead.generation.fast.cross_attention import Recall
 from multihead.generation.fast.layers import norm_of
 from multihead.generation.fast.weight_cache import parts_of
@@ -70,7 +70,7 @@ class Lean:
 
     def _prefill(self, T: int) -> Tensor:
         """The prompt all at once, by the model itself; its keys and values go to the pool."""
-        prompt, cache = self.prompt, Cache()
+        prompt, cache = self.prompt, KVCache()
         given = {"memory": prompt.memory, "memory_keep": prompt.memory_keep}
         hidden = prompt.decoder(prompt.tokens, prompt.keep, cache=cache, **given)
         for part, block in zip(self.pool, prompt.decoder.stack.blocks, strict=True):
@@ -164,7 +164,7 @@ class Lean:
                 x.add_(self.positions((self.column - self.first).expand(self.B, self.n).reshape(-1)))
         return self.stem_norm(x)
 
-    def _turn(self, position: Position, flat: Tensor) -> Tensor:
+    def _turn(self, position: PositionEncoding, flat: Tensor) -> Tensor:
         """Rotary: queries and keys, which stand side by side."""
         heads = self.G * self.R + self.G
         x = flat[:, : heads * self.K].view(-1, heads, 1, self.K)
