@@ -49,7 +49,7 @@ def vocabulary_loss(
         if agree:  # the two readings of a token one behind the other, so that a chunk holds both
             hidden = hidden.unflatten(0, (2, -1)).transpose(0, 1).flatten(0, 1)
             labels = labels.view(2, -1).t().flatten()
-        total: Tensor = _Loss.apply(hidden, readout.weight, readout.bias, labels, smoothing, agree)  # type: ignore[no-untyped-call]
+        total: Tensor = _ChunkedCrossEntropy.apply(hidden, readout.weight, readout.bias, labels, smoothing, agree)  # type: ignore[no-untyped-call]
         return total
     return _nats(readout, hidden, labels, smoothing).sum()
 
@@ -66,7 +66,7 @@ def _counted(readout: VocabularyReadout, hidden: Tensor, labels: Tensor) -> tupl
     hidden, labels = hidden.flatten(0, -2), labels.flatten()
     rows = (labels != IGNORE).nonzero()[:, 0]
     if len(rows) < len(labels):
-        hidden, labels = _Rows.apply(hidden, rows), labels[rows]  # type: ignore[no-untyped-call]
+        hidden, labels = _GatherRows.apply(hidden, rows), labels[rows]  # type: ignore[no-untyped-call]
     if len(labels) and (highest := int(labels.max())) >= len(readout.weight):
         raise unknown_token(highest, len(readout.weight))
     if readout.transform is not None:
@@ -75,7 +75,7 @@ def _counted(readout: VocabularyReadout, hidden: Tensor, labels: Tensor) -> tupl
     return hidden.to(readout.weight.dtype), labels  # half precision ends here: the table is whole
 
 
-class _Rows(torch.autograd.Function):
+class _GatherRows(torch.autograd.Function):
     """Some rows of a table, each at most once. torch's own way back adds number by number, in case one came twice."""
 
     @staticmethod
@@ -105,7 +105,7 @@ def _nats(readout: VocabularyReadout, hidden: Tensor, labels: Tensor, smoothing:
     return torch.cat(parts) if parts else hidden.new_zeros(0)
 
 
-class _Loss(torch.autograd.Function):
+class _ChunkedCrossEntropy(torch.autograd.Function):
     """loss = Σ lse(z) − (1 − ε) z[label] − ε mean(z), z = W h + b; its gradient by z is p − (1 − ε) 1[label] − ε/V."""
 
     @staticmethod

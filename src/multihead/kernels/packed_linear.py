@@ -57,7 +57,7 @@ def packed(model: nn.Module) -> Iterator[None]:
     if sum(layer.weight.nbytes for layer in mine) > most():
         mine = []
     for layer in mine:
-        vars(layer)["forward"] = _Forward(layer)
+        vars(layer)["forward"] = _PackedForward(layer)
     try:
         yield
     finally:
@@ -65,7 +65,7 @@ def packed(model: nn.Module) -> Iterator[None]:
             del vars(layer)["forward"]
 
 
-class _Forward:
+class _PackedForward:
     """In place of a layer's own."""
 
     def __init__(self, layer: nn.Linear) -> None:

@@ -47,11 +47,11 @@ def suits(like: Tensor, tables: int, sight: ScoreBias) -> bool:
 
 def short(q: Tensor, k: Tensor, v: Tensor, add: Tensor | None, scale: float) -> Tensor:
     """q [B,H,T,K], k [B,G,S,K], v [B,G,S,W], add [B|1,H|1,T|1,S] -> mixed [B,H,T,W]; in fp32 at least."""
-    mixed: Tensor = _Short.apply(q, k, v, add, scale)  # type: ignore[no-untyped-call]
+    mixed: Tensor = _ShortAttention.apply(q, k, v, add, scale)  # type: ignore[no-untyped-call]
     return mixed
 
 
-class _Short(torch.autograd.Function):
+class _ShortAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, add: Tensor | None, scale: float) -> Tensor:
         mixed, kept = _mix(q, k, v, add, scale)
