@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from multihead.generation import greedy
-from multihead.io.gguf import Gguf
+from multihead.io.gguf import GGUFFile
 from multihead.pretrained import load
 from multihead.text.gguf import tokenizer_from
 from multihead.text.tokenizer import Tokenizer
@@ -101,7 +101,7 @@ def write(
 def test_weights_come_back(tmp_path: Path, architecture: str) -> None:
     weights = made()
     write(tmp_path / "m.gguf", weights, architecture)
-    found = Gguf(tmp_path / "m.gguf")
+    found = GGUFFile(tmp_path / "m.gguf")
     assert set(found.tensors) == set(weights)
     for name, weight in weights.items():
         assert found.tensors[name].dtype == torch.float32
@@ -128,7 +128,7 @@ def test_quantized_weights_are_close(tmp_path: Path, kind: str, step: float) -> 
     weights = made()
     del weights["lm_head.weight"]
     write(tmp_path / "m.gguf", weights, quantize=kind)
-    found = Gguf(tmp_path / "m.gguf")
+    found = GGUFFile(tmp_path / "m.gguf")
     assert found.config["tie_word_embeddings"] is True
     far = max(float(np.abs(found.tensors[name].numpy() - weight).max()) for name, weight in weights.items())
     assert 0 < far < step
@@ -138,7 +138,7 @@ def test_logits_equal_transformers_and_the_order_of_columns_matters(tmp_path: Pa
     transformers = pytest.importorskip("transformers")
     weights = made()
     write(tmp_path / "m.gguf", weights)
-    found = Gguf(tmp_path / "m.gguf")
+    found = GGUFFile(tmp_path / "m.gguf")
 
     def logits(state: dict[str, torch.Tensor]) -> torch.Tensor:
         model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**found.config)).eval()
@@ -157,7 +157,7 @@ def test_logits_equal_transformers_and_the_order_of_columns_matters(tmp_path: Pa
 
 def test_tokenizer(tmp_path: Path) -> None:
     write(tmp_path / "m.gguf", made())
-    ours = tokenizer_from(tmp_path / "m.gguf", Gguf(tmp_path / "m.gguf").fields)
+    ours = tokenizer_from(tmp_path / "m.gguf", GGUFFile(tmp_path / "m.gguf").fields)
     assert ours.tokens(ours.encode("ab ab").ids) == ["<s>", "ab", "Ġab"]
     assert ours.special == {"bos": 1, "eos": 2}
     assert ours.decode(ours.encode("ab ab").ids) == "ab ab"
@@ -177,10 +177,10 @@ def test_llama_3_scaling_is_recognised(tmp_path: Path) -> None:
     frequency, _ = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
     plain = 50_000.0 ** (-torch.arange(0, K, 2) / K)
     write(tmp_path / "m.gguf", made(), factors=(plain / frequency).numpy())
-    assert Gguf(tmp_path / "m.gguf").config["rope_scaling"] == {"rope_type": "llama3", **rule}
+    assert GGUFFile(tmp_path / "m.gguf").config["rope_scaling"] == {"rope_type": "llama3", **rule}
     write(tmp_path / "n.gguf", made(), factors=np.arange(1, K // 2 + 1))
     with pytest.raises(ValueError, match=r"n\.gguf: rope_freqs\.weight follows no known rule; fetch .* safetensors"):
-        Gguf(tmp_path / "n.gguf")
+        GGUFFile(tmp_path / "n.gguf")
 
 
 def renamed(path: Path, old: bytes, new: bytes) -> None:
@@ -230,7 +230,7 @@ def test_broken_files_are_told_by_name(tmp_path: Path, case: str) -> None:
     damage(path)
 
     def opened() -> None:
-        found = Gguf(path)
+        found = GGUFFile(path)
         assert found.tensors
         assert tokenizer_from(found.path, found.fields)
 
@@ -251,7 +251,7 @@ from pathlib import Path
 from multihead.pretrained import load
 from multihead.text.tokenizer import Tokenizer
 from multihead.generation import greedy
-from multihead.io.gguf import Gguf
+from multihead.io.gguf import GGUFFile
 from multihead.text.gguf import tokenizer_from
 path = Path({str(path)!r})
 good = path.read_bytes()
@@ -261,7 +261,7 @@ for bit in random.Random(1).sample(range(8 * 3000), 400):
     path.unlink()
     path.write_bytes(raw)
     try:
-        found = Gguf(path)
+        found = GGUFFile(path)
         found.tensors, tokenizer_from(found.path, found.fields)
     except ValueError as error:
         print("told")
@@ -275,7 +275,7 @@ def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     write(tmp_path / "m.gguf", made())
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(ValueError, match=r"pip install 'multihead\[gguf\]'"):
-        _ = Gguf(tmp_path / "m.gguf").tensors
+        _ = GGUFFile(tmp_path / "m.gguf").tensors
 
 
 @pytest.fixture(scope="module")
@@ -290,7 +290,7 @@ def smollm2() -> Path:
 def test_smollm2_says_paris(smollm2: Path) -> None:
     """The oracle: transformers' Llama with weights that gguf's own reader gives, put in order as llama.cpp says."""
     transformers = pytest.importorskip("transformers")
-    found = Gguf(smollm2)
+    found = GGUFFile(smollm2)
     prompt = torch.tensor(
         [tokenizer_from(found.path, found.fields).encode("The capital of France is", special=False).ids]
     )
@@ -324,7 +324,7 @@ def test_smollm2_says_paris(smollm2: Path) -> None:
 @pytest.mark.slow
 def test_smollm2_tokenizer_equals_transformers(smollm2: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    ours = tokenizer_from(smollm2, Gguf(smollm2).fields)
+    ours = tokenizer_from(smollm2, GGUFFile(smollm2).fields)
     theirs = transformers.AutoTokenizer.from_pretrained(smollm2.parent, gguf_file=smollm2.name)
     texts = [
         "Hello 1234 北京大学 é\u00a0x\u2028 👩‍👩‍👧\n\n  tabs\t!",

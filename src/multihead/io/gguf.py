@@ -42,7 +42,7 @@ NAMES = {
 }
 
 
-class Gguf:
+class GGUFFile:
     """Reads the header only; tensors and tokenizer are made when they are asked for.
 
     fields: what the header says, by its own keys.  places: name -> (shape, kind, byte where it begins).

@@ -14,7 +14,7 @@ from multihead.inference.defaults import DECODING, UNKNOWN
 from multihead.inference.pipeline import Json, Loaded
 from multihead.io import manifest
 from multihead.io.files import read_json
-from multihead.io.gguf import Gguf
+from multihead.io.gguf import GGUFFile
 from multihead.io.hub import resolve
 from multihead.io.pooling import Pooling, read_pooling
 from multihead.io.weights import read_config, read_tensors
@@ -169,7 +169,7 @@ def _refuse_other(path: Path) -> None:
 
 
 def _load_gguf(path: Path, architecture: str | None, tokenizer: bool, dtype: torch.dtype | None) -> Loaded:
-    file = Gguf(path)
+    file = GGUFFile(path)
     config = _with_architecture(file.config, architecture, path)
     plan = _plan(config, path)
     _check_sizes(plan, file.sizes, path, path)
