@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from multihead.text.safety import nested
-from multihead.text.sentencepiece import Pieces, merges_of
+from multihead.text.sentencepiece import SentencePieceModel, merges_of
 from multihead.text.tokenizer import Encoding, Tokenizer
 
 TEXTS = [
@@ -273,7 +273,7 @@ def test_merges_go_by_score_not_by_place() -> None:
         ("</", -4.0),
     ]
     kinds = [1, 1, 1, 1, 1, 1, 3, 1]
-    assert merges_of(Pieces(pieces, kinds)) == [("a", "b"), ("b", "c"), ("ab", "c"), ("a", "bc")]
+    assert merges_of(SentencePieceModel(pieces, kinds)) == [("a", "b"), ("b", "c"), ("ab", "c"), ("a", "bc")]
 
 
 @pytest.mark.parametrize("control", ["</s>", "a</s>b", "<s> x", "<unk>", "x </s></s>"])

@@ -22,7 +22,7 @@ from tokenizers import (
 from multihead.io.type_checks import read_value
 from multihead.text.legacy_formats import add_template
 from multihead.text.safety import calm
-from multihead.text.sentencepiece import BPE, CONTROL, USER, Pieces, tokenizer_of
+from multihead.text.sentencepiece import BPE, CONTROL, USER, SentencePieceModel, tokenizer_of
 from multihead.text.tokenizer import Tokenizer
 
 # How text is cut before merging, by GGUF's names; the patterns are those of the models' own tokenizer.json.
@@ -55,7 +55,7 @@ def tokenizer_from(path: Path, fields: dict[str, Any]) -> Tokenizer:
                 raise ValueError(f"{path}: {len(tokens)} tokens have {len(scores)} scores; fetch it again")
             prefix = _read(path, fields, "tokenizer.ggml.add_space_prefix", bool, True)
             pieces = list(zip(tokens, scores, strict=True))
-            inner = tokenizer_of(Pieces(pieces, kinds, BPE, True, b"", dummy_prefix=prefix, strip=False))
+            inner = tokenizer_of(SentencePieceModel(pieces, kinds, BPE, True, b"", dummy_prefix=prefix, strip=False))
         else:
             raise ValueError(f"{path}: tokenizer {str(model)[:40]!r} is unknown; fetch the model as safetensors")
         if model == "gpt2":

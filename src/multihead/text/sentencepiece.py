@@ -20,7 +20,7 @@ UNIGRAM, BPE = 1, 2  # kinds of models
 
 
 @dataclass
-class Pieces:
+class SentencePieceModel:
     """A vocabulary of pieces with scores and kinds, and how text is made ready for it."""
 
     pieces: list[tuple[str, float]]
@@ -32,10 +32,10 @@ class Pieces:
     strip: bool = True  # remove_extra_whitespaces
 
 
-def read_pieces(path: Path) -> Pieces:
+def read_pieces(path: Path) -> SentencePieceModel:
     """A .model or .spm file."""
     raw = memoryview(read_bytes(path))
-    found = Pieces([], [])
+    found = SentencePieceModel([], [])
     try:
         for field, value in _fields(raw):
             if field == 1 and isinstance(value, memoryview):
@@ -106,7 +106,7 @@ def _number(value: int | memoryview) -> int:
     raise TypeError("bytes where a number belongs")
 
 
-def tokenizer_of(source: Pieces, extra: list[str] | None = None) -> Tokenizer:
+def tokenizer_of(source: SentencePieceModel, extra: list[str] | None = None) -> Tokenizer:
     """The same segmentation in `tokenizers`; `extra` pieces (T5's sentinels) follow the model's own."""
     longest = max((piece for piece, _ in source.pieces), key=len, default="")
     if len(longest) > LONGEST_PIECE:  # quadratic time, and memory for every prefix
@@ -143,7 +143,7 @@ def tokenizer_of(source: Pieces, extra: list[str] | None = None) -> Tokenizer:
     return inner
 
 
-def merges_of(source: Pieces) -> list[tuple[str, str]]:
+def merges_of(source: SentencePieceModel) -> list[tuple[str, str]]:
     """The pairs that make up each piece, best score first: sentencepiece's BPE has no list of merges."""
     ordinary = {
         p: i for i, ((p, _), kind) in enumerate(zip(source.pieces, source.kinds, strict=True)) if kind in (1, USER)
