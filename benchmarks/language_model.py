@@ -22,7 +22,7 @@ from benchmarks import nanogpt_baseline as nanogpt
 from benchmarks.attention_baselines import OURS
 from benchmarks.training import Race, Ran, computing
 from multihead import config as runs
-from multihead.models import Decoder, LanguageModel, Model, ModelConfig
+from multihead.models import Decoder, LanguageModel, ModelConfig, TaskModel
 from multihead.recipes import recipe
 from multihead.tasks import Task
 from multihead.training.block_sampler import Running
@@ -75,7 +75,7 @@ def shape(vocab: int) -> ModelConfig:
     )  # fmt: skip
 
 
-def ours(model: Model, task: Task, corpus: Text, steps: int, half: bool) -> Callable[[], Ran]:
+def ours(model: TaskModel, task: Task, corpus: Text, steps: int, half: bool) -> Callable[[], Ran]:
     """Our loop, going on through the corpus from round to round. Counted are tokens that are foretold."""
     optimizer = adamw(model, nanogpt.RATE, nanogpt.DECAY, beta2=nanogpt.BETAS[1])
     rounds, each = itertools.count(), nanogpt.BATCH * nanogpt.BLOCK
@@ -91,7 +91,7 @@ def ours(model: Model, task: Task, corpus: Text, steps: int, half: bool) -> Call
     return run
 
 
-def poured(model: Model, theirs: nanogpt.GPT) -> None:
+def poured(model: TaskModel, theirs: nanogpt.GPT) -> None:
     """Our weights into theirs: both then give the same loss."""
     body, layers = cast(Decoder, model.body), cast(Any, theirs.layers)
     assert body.stem.positions is not None

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.training import Ran, computing, halved
-from multihead.models import Model
+from multihead.models import TaskModel
 from multihead.tasks import Task, Window
 from multihead.training.loop import Order, Plan, fit
 from multihead.training.optimizer import adamw
@@ -55,7 +55,7 @@ class Some:
 
 
 def ours(
-    model: Model, task: Task, rows: Rows, budget: int, steps: int, settings: Settings, half: bool
+    model: TaskModel, task: Task, rows: Rows, budget: int, steps: int, settings: Settings, half: bool
 ) -> Callable[[], Ran]:
     """Our loop: batches of similar lengths, with so many tokens."""
     optimizer, seeds = adamw(model, **settings), itertools.count()

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from benchmarks.attention_baselines import OURS
 from multihead.generation import Decoding, decode, greedy
-from multihead.models import EncoderDecoder, Model
+from multihead.models import EncoderDecoder, TaskModel
 from multihead.pretrained import load
 from multihead.text.tokenizer import Tokenizer
 
@@ -108,7 +108,7 @@ def _cut(text: Sequence[int], eos: int) -> list[int]:
     return list(text[: text.index(eos)]) if eos in text else list(text)
 
 
-def _ours(model: Model, pad: int, eos: int, first: int, limit: int) -> Write:
+def _ours(model: TaskModel, pad: int, eos: int, first: int, limit: int) -> Write:
     body: Any = model.eval().body
 
     @torch.inference_mode()

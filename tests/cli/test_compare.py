@@ -14,7 +14,7 @@ from multihead.cli.compare import compare
 from multihead.cli.data_arguments import reading_of, scored
 from multihead.inference import Loaded
 from multihead.inference.engine import evaluate
-from multihead.models import Decoder, Encoder, Model, ModelConfig, Vocabulary
+from multihead.models import Decoder, Encoder, LMReadout, ModelConfig, TaskModel
 from multihead.models.families import own_config
 from multihead.pretrained import save
 from multihead.text.tokenizer import Tokenizer
@@ -28,7 +28,7 @@ def bi(place: Path, seed: int, **options: Any) -> str:
     tokenizer = Tokenizer.train([" ".join(WORDS)], "wordpiece", 60)
     torch.manual_seed(seed)
     config = ModelConfig(vocab=len(tokenizer), dim=8, layers=1, heads=2, max_length=16, dropout=0.0)
-    model = Model(Encoder(config), torch.nn.Identity())
+    model = TaskModel(Encoder(config), torch.nn.Identity())
     told = {"kind": "bi", "size": 16, "overlap": 0, **options}
     save(Loaded(model, own_config(model), tokenizer, task="match", options=told), place)
     return str(place)
@@ -86,7 +86,7 @@ def foreteller(place: Path, task: str, vocab: int, size: int = 16) -> str:
     tokenizer = Tokenizer.train([" ".join(WORDS)] * 9, "bpe", vocab)
     torch.manual_seed(0)
     config = ModelConfig(vocab=len(tokenizer), dim=8, layers=1, heads=2, max_length=16, dropout=0.0)
-    model = Model(Decoder(config) if task == "generate" else Encoder(config), Vocabulary(config))
+    model = TaskModel(Decoder(config) if task == "generate" else Encoder(config), LMReadout(config))
     special = tokenizer.special
     told = {"start": special["bos"], "stop": [special["eos"]]} if task == "generate" else {}
     options = {"size": size, "overlap": 0, **told}

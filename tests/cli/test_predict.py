@@ -21,7 +21,7 @@ from multihead.cli.predict import Pipe, Source, inputs, of_rows, table
 from multihead.data.readers.notation import TagNotation
 from multihead.inference import Loaded
 from multihead.inference.engine import AHEAD
-from multihead.models import Classes, Encoder, Model, ModelConfig
+from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
 from multihead.models.families import own_config
 from multihead.pretrained import load, save
 from multihead.tasks import Translate
@@ -50,7 +50,7 @@ def made(folder: Path, task: str, labels: list[str], **options: object) -> Path:
         pad=tokenizer.special["pad"],
     )  # fmt: skip
     over = "mean" if task == "classify" else "tokens"
-    model = Model(Encoder(config), Classes(8, max(len(labels), 2), over)).eval()
+    model = TaskModel(Encoder(config), ClassifierReadout(8, max(len(labels), 2), over)).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(30 if parameter.dim() > 1 else 1)  # else all inputs would look alike

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from multihead.models import Decoder, EncoderDecoder, LanguageModel, Model, ModelConfig, Vocabulary
+from multihead.models import Decoder, EncoderDecoder, LanguageModel, LMReadout, ModelConfig, TaskModel
 
 torch.set_num_threads(1)
 
@@ -27,7 +27,7 @@ def config(**shape: object) -> ModelConfig:
     return ModelConfig(**{"vocab": 31, "dim": 24, "layers": 2, "heads": 4, "max_length": 60, **shape})  # type: ignore[arg-type]
 
 
-def make_language_model(seed: int = 3, **shape: object) -> Model:
+def make_language_model(seed: int = 3, **shape: object) -> TaskModel:
     torch.manual_seed(seed)
     model = LanguageModel(config(**shape)).eval()
     with torch.no_grad():
@@ -35,7 +35,7 @@ def make_language_model(seed: int = 3, **shape: object) -> Model:
     return model
 
 
-def make_translator(seed: int = 4, **shape: object) -> Model:
+def make_translator(seed: int = 4, **shape: object) -> TaskModel:
     torch.manual_seed(seed)
     body = EncoderDecoder(config(**shape), shared=False)
     with torch.no_grad():
@@ -43,18 +43,18 @@ def make_translator(seed: int = 4, **shape: object) -> Model:
         body.decoder.stem.embedding.weight.mul_(20)
         for block in body.decoder.stack.blocks:
             block.cross.out.weight.mul_(5)
-    readout = Vocabulary(config(**shape), bias=True)
+    readout = LMReadout(config(**shape), bias=True)
     with torch.no_grad():
         readout.weight.mul_(20)
-    return Model(body, readout).eval()
+    return TaskModel(body, readout).eval()
 
 
-def decoder_of(model: Model) -> Decoder:
+def decoder_of(model: TaskModel) -> Decoder:
     return model.body.decoder if isinstance(model.body, EncoderDecoder) else model.body  # type: ignore[return-value]
 
 
 @torch.no_grad()
-def make_next(model: Model, tokens: list[int], memory: Tensor | None = None) -> Tensor:
+def make_next(model: TaskModel, tokens: list[int], memory: Tensor | None = None) -> Tensor:
     """No cache, no batch: the whole text again; logits [V] of what follows it."""
     return model.readout(decoder_of(model)(torch.tensor([tokens]), memory=memory))[0, -1]
 
@@ -65,12 +65,12 @@ def shape(request: pytest.FixtureRequest) -> dict[str, object]:
 
 
 @pytest.fixture(scope="session")
-def language_model() -> Callable[..., Model]:
+def language_model() -> Callable[..., TaskModel]:
     return make_language_model
 
 
 @pytest.fixture(scope="session")
-def translator() -> Callable[..., Model]:
+def translator() -> Callable[..., TaskModel]:
     return make_translator
 
 

@@ -7,9 +7,9 @@ import torch
 
 from multihead.generation import Decoding, alignment, decode
 from multihead.inspection import watch
-from multihead.models import Model
+from multihead.models import TaskModel
 
-Make = Callable[..., Model]
+Make = Callable[..., TaskModel]
 
 
 @pytest.mark.parametrize("kv_heads", [4, 2])

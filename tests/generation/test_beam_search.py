@@ -14,15 +14,15 @@ from torch import Tensor, nn
 
 from multihead.generation import Decoding, Hypothesis, decode, greedy
 from multihead.generation.beam_search import Beam
-from multihead.models import Model
+from multihead.models import TaskModel
 from multihead.pretrained import load
 
-Make = Callable[..., Model]
+Make = Callable[..., TaskModel]
 PENALTIES = st.sampled_from([-0.5, 0.0, 0.3, 1.0, 2.0])
 
 
 def everything(
-    model: Model, following: Callable[..., Tensor], memory: Tensor, limit: int, stop: set[int], penalty: float
+    model: TaskModel, following: Callable[..., Tensor], memory: Tensor, limit: int, stop: set[int], penalty: float
 ) -> list[Hypothesis]:
     """All texts there are, best first."""
     found, going = [], {(): 0.0}
@@ -108,7 +108,7 @@ KINDS = {
 }  # fmt: skip
 
 
-def peer(kind: str, directory: Path) -> tuple[Any, Model]:
+def peer(kind: str, directory: Path) -> tuple[Any, TaskModel]:
     """A random model of transformers in which texts end at different lengths, and the same one here."""
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(5)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from multihead.models import Encoder, EncoderDecoder, Model, ModelConfig
+from multihead.models import Encoder, EncoderDecoder, ModelConfig, TaskModel
 
-Make = Callable[..., Model]
+Make = Callable[..., TaskModel]
 T = 7
 
 

@@ -13,10 +13,10 @@ from multihead.generation.alignment import alignment
 from multihead.generation.fast.decoder import Lean
 from multihead.generation.generate import reader_of
 from multihead.generation.incremental import Prompt, Steps
-from multihead.models import Model
+from multihead.models import TaskModel
 
 TOKENS = torch.tensor([[5, 6, 7], [3, 4, 9]])
-Made = Callable[..., Model]
+Made = Callable[..., TaskModel]
 
 
 class Adapter(nn.Module):
@@ -38,7 +38,7 @@ class Adapter(nn.Module):
         return self.inner(x) + 3 * self.more(x)
 
 
-def by_hand(model: Model, tokens: Tensor, count: int) -> list[list[int]]:
+def by_hand(model: TaskModel, tokens: Tensor, count: int) -> list[list[int]]:
     written = tokens
     for _ in range(count):
         with torch.no_grad():

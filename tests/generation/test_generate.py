@@ -16,9 +16,9 @@ from multihead.generation import Decoding, decode, greedy, stream
 from multihead.generation import generate as room
 from multihead.generation.beam_search import Beam
 from multihead.generation.incremental import Prompt, Steps
-from multihead.models import Encoder, Model, ModelConfig, Vocabulary
+from multihead.models import Encoder, LMReadout, ModelConfig, TaskModel
 
-Make = Callable[..., Model]
+Make = Callable[..., TaskModel]
 PROMPTS = [[5, 6, 7, 8, 9], [3], [11, 12, 13], [4, 4, 4, 4]]
 V = 31
 
@@ -50,7 +50,7 @@ def padded(rows: list[list[int]], left: bool = False) -> tuple[Tensor, Tensor]:
     return torch.tensor(tokens), keep.flip(1) if left else keep
 
 
-def batch(model: Model, rows: list[list[int]], left: bool = False) -> dict[str, Any]:
+def batch(model: TaskModel, rows: list[list[int]], left: bool = False) -> dict[str, Any]:
     """What `decode` takes: prompts of a decoder, sources of an encoder-decoder."""
     tokens, keep = padded(rows, left)
     if hasattr(model.body, "encoder"):
@@ -293,7 +293,7 @@ def test_misuse(language_model: Make, translator: Make) -> None:
         decode(translator(), tokens, memory=torch.zeros(1, 3, 24), limit=2)
     small = ModelConfig(vocab=9, dim=8, layers=1, heads=2)
     with pytest.raises(ValueError, match="Encoder cannot write"):
-        decode(Model(Encoder(small), Vocabulary(small)).eval(), tokens, limit=1)
+        decode(TaskModel(Encoder(small), LMReadout(small)).eval(), tokens, limit=1)
     with torch.no_grad():
         model.body.stem.embedding.weight.fill_(float("nan"))
     with pytest.raises(ValueError, match="not numbers"):

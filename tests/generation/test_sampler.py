@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from multihead.generation import greedy
-from multihead.models import Encoder, EncoderDecoder, LanguageModel, Model, ModelConfig, Vocabulary
+from multihead.models import Encoder, EncoderDecoder, LanguageModel, LMReadout, ModelConfig, TaskModel
 
 torch.set_num_threads(1)
 
@@ -24,7 +24,7 @@ def config(**shape: object) -> ModelConfig:
     return ModelConfig(**{"vocab": 31, "dim": 24, "layers": 2, "heads": 4, "max_length": 40, **shape})  # type: ignore[arg-type]
 
 
-def language_model(**shape: object) -> Model:
+def language_model(**shape: object) -> TaskModel:
     torch.manual_seed(3)
     model = LanguageModel(config(**shape)).eval()
     with torch.no_grad():
@@ -32,14 +32,14 @@ def language_model(**shape: object) -> Model:
     return model
 
 
-def translator(**shape: object) -> Model:
+def translator(**shape: object) -> TaskModel:
     torch.manual_seed(4)
     body = EncoderDecoder(config(**shape), shared=False)
     with torch.no_grad():
         body.encoder.stem.embedding.weight.mul_(50)  # sources that differ, and that are listened to
         for block in body.decoder.stack.blocks:
             block.cross.out.weight.mul_(5)
-    return Model(body, Vocabulary(config(**shape))).eval()
+    return TaskModel(body, LMReadout(config(**shape))).eval()
 
 
 def padded(rows: list[list[int]], side: str) -> tuple[Tensor, Tensor]:
@@ -56,7 +56,7 @@ def padded(rows: list[list[int]], side: str) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def plain(model: Model, prompt: list[int], limit: int, stop: set[int], **options: Tensor) -> list[int]:
+def plain(model: TaskModel, prompt: list[int], limit: int, stop: set[int], **options: Tensor) -> list[int]:
     """No cache, no batch: the whole text again for every token."""
     tokens = list(prompt)
     while len(tokens) < len(prompt) + limit and (len(tokens) == len(prompt) or tokens[-1] not in stop):
@@ -120,6 +120,6 @@ def test_room_and_misuse() -> None:
         greedy(language_model(positions="rotary").train(), tokens, limit=1)
     with pytest.raises(ValueError, match="reads a source first"):
         greedy(translator(), tokens[:, :1], limit=1)
-    encoder = Model(Encoder(config()), Vocabulary(config())).eval()
+    encoder = TaskModel(Encoder(config()), LMReadout(config())).eval()
     with pytest.raises(ValueError, match="Encoder cannot write"):
         greedy(encoder, tokens, limit=1)

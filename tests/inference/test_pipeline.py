@@ -10,7 +10,7 @@ import torch
 
 import multihead as mh
 from multihead.inference import Loaded
-from multihead.models import Classes, Encoder, LanguageModel, Model, ModelConfig
+from multihead.models import ClassifierReadout, Encoder, LanguageModel, ModelConfig, TaskModel
 from multihead.models.families import own_config
 from multihead.pretrained import save
 from multihead.text.tokenizer import Tokenizer
@@ -29,7 +29,7 @@ def tagger() -> Loaded:
         vocab=len(tokenizer), dim=24, layers=3, heads=4, max_length=48, positions="learned", token_types=2,
         pad=tokenizer.special["pad"],
     )  # fmt: skip
-    model = Model(Encoder(config), Classes(24, len(TAGS))).eval()
+    model = TaskModel(Encoder(config), ClassifierReadout(24, len(TAGS))).eval()
     for parameter in model.parameters():
         parameter.data.normal_(std=0.5)
     return Loaded(model, own_config(model), tokenizer, labels=TAGS, task="ner", options={"size": 48, "overlap": 8})

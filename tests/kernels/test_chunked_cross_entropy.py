@@ -11,17 +11,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from multihead.kernels import chunked_cross_entropy
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
-from multihead.models import ModelConfig, Vocabulary
+from multihead.models import LMReadout, ModelConfig
 from multihead.tasks import IGNORE
 from multihead.tasks.losses import class_loss
 
 N, V, D = 11, 37, 6
 
 
-def parts(bias: bool, transform: bool, scale: float) -> tuple[Vocabulary, torch.Tensor, torch.Tensor]:
+def parts(bias: bool, transform: bool, scale: float) -> tuple[LMReadout, torch.Tensor, torch.Tensor]:
     torch.manual_seed(3)
     config = ModelConfig(vocab=V, dim=D, heads=2, layers=1)
-    readout = Vocabulary(config, bias=bias, transform=transform, scale=scale).double()
+    readout = LMReadout(config, bias=bias, transform=transform, scale=scale).double()
     with torch.no_grad():
         for parameter in readout.parameters():
             parameter.normal_()
@@ -31,7 +31,7 @@ def parts(bias: bool, transform: bool, scale: float) -> tuple[Vocabulary, torch.
     return readout, hidden, labels
 
 
-def plain(readout: Vocabulary, hidden: torch.Tensor, labels: torch.Tensor, smoothing: float) -> torch.Tensor:
+def plain(readout: LMReadout, hidden: torch.Tensor, labels: torch.Tensor, smoothing: float) -> torch.Tensor:
     logits = readout(hidden).flatten(0, 1)
     return F.cross_entropy(logits, labels.flatten(), ignore_index=IGNORE, reduction="sum", label_smoothing=smoothing)
 

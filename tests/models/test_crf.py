@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from multihead.models import Classes
-from multihead.models.crf import Chain, log_total, score, surprise
+from multihead.models import ClassifierReadout
+from multihead.models.crf import CRFReadout, log_total, score, surprise
 
 
 def case(seed: int, lengths: list[int], classes: int) -> tuple[Tensor, ...]:
@@ -91,8 +91,8 @@ def test_score_and_total_are_the_parts_of_it() -> None:
 
 
 def test_on_a_readout_that_is_there() -> None:
-    plain = Classes(6, 4)
-    chain = Chain.on(plain)
+    plain = ClassifierReadout(6, 4)
+    chain = CRFReadout.on(plain)
     hidden = torch.randn(2, 3, 6)
     assert chain.scores is plain.scores
     assert torch.equal(chain.eval()(hidden), plain.eval()(hidden))

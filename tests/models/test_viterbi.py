@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multihead.models.viterbi import NEVER, Chances, Moves, best_legal, best_path, legal
+from multihead.models.viterbi import NEVER, SpanProbabilities, TransitionScores, best_legal, best_path, legal
 
 LABELS = ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
 
 
-def drawn(seed: int, length: int, labels: list[str], learnt: bool = True) -> tuple[np.ndarray, Moves]:
+def drawn(seed: int, length: int, labels: list[str], learnt: bool = True) -> tuple[np.ndarray, TransitionScores]:
     draw = np.random.default_rng(seed)
     C = len(labels)
-    own = Moves(draw.normal(size=C), draw.normal(size=C), draw.normal(size=(C, C)))
+    own = TransitionScores(draw.normal(size=C), draw.normal(size=C), draw.normal(size=(C, C)))
     return 2 * draw.normal(size=(length, C)), legal(labels) + own if learnt else legal(labels)
 
 
-def worth(scores: np.ndarray, moves: Moves, path: tuple[int, ...]) -> float:
+def worth(scores: np.ndarray, moves: TransitionScores, path: tuple[int, ...]) -> float:
     total = moves.start[path[0]] + moves.end[path[-1]] + sum(scores[t, y] for t, y in enumerate(path))
     return float(total + sum(moves.step[a, b] for a, b in pairwise(path)))
 
@@ -39,7 +39,7 @@ def test_against_all_sequences(seed: int, length: int, labels: list[str], learnt
     if not learnt:
         assert best_legal(scores, moves).tolist() == found.tolist()
     shares = np.exp(values - np.logaddexp.reduce(values))
-    chances = Chances(scores, moves)
+    chances = SpanProbabilities(scores, moves)
     for start in range(length):
         for stop in range(start + 1, length + 1):
             want = sum(p for path, p in zip(paths, shares, strict=True) if path[start:stop] == tuple(found[start:stop]))

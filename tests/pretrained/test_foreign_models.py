@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from multihead.inspection.head_profile import stats
 from multihead.io.seal import seal
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss
-from multihead.models import Classes, Encoder, Model, ModelConfig
+from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
 from multihead.models.families import own_config
 from multihead.pretrained import create, load, save
 from multihead.text.tokenizer import Tokenizer
@@ -49,7 +49,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "llama": create("llama", "ForCausalLM", decoder=writer, config=told),
         "bart": create("bart", "ForConditionalGeneration", encoder=pair, decoder=pair, config=told),
     }
-    own = Model(Encoder(replace(shape, positions="sinusoidal")), Classes(16, 2, over="mean")).eval()
+    own = TaskModel(Encoder(replace(shape, positions="sinusoidal")), ClassifierReadout(16, 2, over="mean")).eval()
     models["own"] = replace(models["bert"], model=own, config=own_config(own), labels=["a", "b"], task="classify")
     models["own"].options = {"size": 24, "overlap": 4}
     models["bart"].task = "translate"

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 import multihead as mh
 from multihead.data.readers.read import records
 from multihead.inference import Loaded
-from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig
+from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, ModelConfig, TaskModel
 from multihead.models.families import own_config
 from multihead.pretrained import create, join, load, reading, save, with_readout
 from multihead.text.tokenizer import Tokenizer
@@ -470,7 +470,9 @@ def test_what_is_no_model_or_run_is_refused(made: dict[str, Path], tmp_path: Pat
 
 def test_wrong_inputs_and_rows_are_told_what_is_wanted() -> None:
     tokenizer = Tokenizer.train(["a fine film"], "bpe", 270)
-    model = Model(Encoder(ModelConfig(vocab=len(tokenizer), dim=8, layers=1, heads=2)), Classes(8, 2, "mean")).eval()
+    model = TaskModel(
+        Encoder(ModelConfig(vocab=len(tokenizer), dim=8, layers=1, heads=2)), ClassifierReadout(8, 2, "mean")
+    ).eval()
     loaded = Loaded(model, own_config(model), tokenizer, labels=["bad", "good"], task="classify", options={"size": 32})
     for wrong, message in (
         (lambda: loaded.predict(3), "predict takes a list, not int"),
@@ -488,7 +490,7 @@ def test_rows_of_any_tag_scheme_are_scored_as_files_are(tmp_path: Path) -> None:
     config = ModelConfig(vocab=len(tokenizer), dim=16, layers=1, heads=2, max_length=24)
     torch.manual_seed(0)
     labels = ["O", "B-PER", "I-PER"]
-    model = Model(Encoder(config), Classes(config.dim, len(labels), over="tokens")).eval()
+    model = TaskModel(Encoder(config), ClassifierReadout(config.dim, len(labels), over="tokens")).eval()
     options = {"size": 24, "overlap": 0}
     loaded = Loaded(model, own_config(model), tokenizer, labels=labels, task="ner", options=options)
     words = ["ada", "bo", "went", "cleo", "home", "went", "ada", "bo", "cleo"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from multihead.inference import Loaded
-from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig
+from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, ModelConfig, TaskModel
 from multihead.models.families import own_config
 from multihead.text.tokenizer import Tokenizer
 
@@ -31,7 +31,7 @@ class Planted:
     name: str
 
 
-def empty(tokenizer: Tokenizer, over: str, classes: int, planted: tuple[int, int]) -> tuple[Model, int]:
+def empty(tokenizer: Tokenizer, over: str, classes: int, planted: tuple[int, int]) -> tuple[TaskModel, int]:
     """Two layers of three heads that do nearly nothing. Columns: token, position, what a head brings."""
     torch.manual_seed(0)
     V = len(tokenizer)
@@ -39,7 +39,7 @@ def empty(tokenizer: Tokenizer, over: str, classes: int, planted: tuple[int, int
         vocab=V, max_length=P, dim=2 * V + P, layers=2, heads=3, key_dim=V + P, value_dim=V + P, inner=8,
         norm="rms", norm_first=True, final_norm=False, positions="learned", dropout=0.0,
     )  # fmt: skip
-    model = Model(Encoder(config), Classes(config.dim, classes, over=over, dropout=0.0)).eval()  # type: ignore[arg-type]
+    model = TaskModel(Encoder(config), ClassifierReadout(config.dim, classes, over=over, dropout=0.0)).eval()  # type: ignore[arg-type]
     for parameter in model.body.stack.parameters():
         parameter.data.mul_(0.05 if parameter.dim() > 1 else 1.0)
     stem = model.body.stem
@@ -54,7 +54,7 @@ def empty(tokenizer: Tokenizer, over: str, classes: int, planted: tuple[int, int
     return model, V
 
 
-def bring(model: Model, planted: tuple[int, int], V: int, from_tokens: bool) -> None:
+def bring(model: TaskModel, planted: tuple[int, int], V: int, from_tokens: bool) -> None:
     """The planted head carries the token, or the position, of what it looks at into the last columns."""
     layer, head = planted
     attention, K = model.body.stack.blocks[layer].attention, V + P
@@ -68,7 +68,7 @@ def sentences(count: int, low: int, high: int, seed: int = 0) -> list[list[str]]
     return [pick.choices(LETTERS, k=pick.randint(low, high)) for _ in range(count)]
 
 
-def wrapped(model: Model, tokenizer: Tokenizer, task: str, labels: list[str]) -> Loaded:
+def wrapped(model: TaskModel, tokenizer: Tokenizer, task: str, labels: list[str]) -> Loaded:
     return Loaded(model, own_config(model), tokenizer, labels=labels, task=task, options={"size": P, "overlap": 0})
 
 
@@ -151,7 +151,7 @@ def body(kind: str, tokenizer: Tokenizer, **options: Any) -> Loaded:
     torch.manual_seed(1)
     config = replace(SMALL, **{"vocab": len(tokenizer), **options})
     made = {"encoder": Encoder, "decoder": Decoder, "both": EncoderDecoder}[kind](config)
-    model = Model(made, torch.nn.Identity()).eval()
+    model = TaskModel(made, torch.nn.Identity()).eval()
     for parameter in model.parameters():  # sharp heads
         parameter.data *= 1.7
     return Loaded(model, own_config(model), tokenizer, generation={"decoder_start_token_id": 1})

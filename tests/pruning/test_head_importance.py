@@ -10,7 +10,7 @@ import torch
 
 from multihead.inspection import ablate
 from multihead.metrics import Difference, Interval, Likelihood, Pearson, Summaries
-from multihead.models import Classes, Encoder, EncoderDecoder, Model, ModelConfig
+from multihead.models import ClassifierReadout, Encoder, EncoderDecoder, ModelConfig, TaskModel
 from multihead.pruning import rank
 from multihead.pruning.evaluation import at_stake, evaluated, examples, loss_of, named_score, wary, work
 from multihead.pruning.gradient_importance import Gates, no_weights
@@ -70,7 +70,7 @@ def deep(tokenizer: Tokenizer, rows: list[dict[str, Any]], layers: int, heads: i
 
     torch.manual_seed(0)
     config = replace(SMALL, vocab=len(tokenizer), layers=layers, heads=heads)
-    model = Model(Encoder(config), Classes(config.dim, 3, dropout=0.0)).eval()
+    model = TaskModel(Encoder(config), ClassifierReadout(config.dim, 3, dropout=0.0)).eval()
     options = {"size": 32, "overlap": 0}
     return Loaded(model, own_config(model), tokenizer, labels=["O", "B-X", "I-X"], task="ner", options=options)
 
@@ -122,7 +122,7 @@ def test_cost_of_6x12_heads(tokenizer: Tokenizer, batch_tokens: int) -> None:
 def test_taken_up_again_it_says_what_ablate_says(off: list[str], norm_first: bool) -> None:
     torch.manual_seed(0)
     config = replace(SMALL, norm_first=norm_first)
-    model = Model(EncoderDecoder(config), torch.nn.Identity()).eval()
+    model = TaskModel(EncoderDecoder(config), torch.nn.Identity()).eval()
     source, target = torch.randint(0, 37, (2, 7)), torch.randint(0, 37, (2, 5))
     passes = Passes(model)
 
@@ -141,7 +141,7 @@ def test_taken_up_again_it_says_what_ablate_says(off: list[str], norm_first: boo
 
 def test_a_task_that_runs_the_body_twice_is_run_as_a_whole() -> None:
     torch.manual_seed(0)
-    model = Model(Encoder(SMALL), torch.nn.Identity()).eval()
+    model = TaskModel(Encoder(SMALL), torch.nn.Identity()).eval()
     first, second = torch.randint(0, 37, (2, 7)), torch.randint(0, 37, (2, 5))
     passes = Passes(model)
 

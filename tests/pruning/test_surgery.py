@@ -18,7 +18,7 @@ from multihead.attention import KVCache, Mask
 from multihead.attention.multihead import merge
 from multihead.inference import Loaded
 from multihead.inspection import ablate, attentions, numbers, watch
-from multihead.models import Block, EncoderDecoder, LanguageModel, Model, ModelConfig
+from multihead.models import EncoderDecoder, LanguageModel, ModelConfig, TaskModel, TransformerBlock
 from multihead.models.families import own_config
 from multihead.pruning.compensation import Moment
 from multihead.pruning.surgery import Cut, configs, cut, cut_of, filled, plan_from
@@ -37,16 +37,16 @@ KINDS = {
 }
 
 
-def made(kind: str) -> Model:
+def made(kind: str) -> TaskModel:
     torch.manual_seed(0)
-    return Model(EncoderDecoder(replace(SMALL, **KINDS[kind])), torch.nn.Identity()).eval()  # type: ignore[arg-type]
+    return TaskModel(EncoderDecoder(replace(SMALL, **KINDS[kind])), torch.nn.Identity()).eval()  # type: ignore[arg-type]
 
 
-def without(model: Model, off: list[str], units: dict[str, tuple[int, ...]], call: Any) -> Tensor:
+def without(model: TaskModel, off: list[str], units: dict[str, tuple[int, ...]], call: Any) -> Tensor:
     """The whole model with heads and units silenced."""
     handles = []
     for block in model.modules():
-        if isinstance(block, Block) and block.address in units:
+        if isinstance(block, TransformerBlock) and block.address in units:
             on = torch.zeros(block.feed_forward.up.out_features)
             on[list(units[block.address])] = 1
             handles.append(block.feed_forward.down.register_forward_pre_hook(lambda m, x, on=on: (x[0] * on,)))
@@ -57,7 +57,7 @@ def without(model: Model, off: list[str], units: dict[str, tuple[int, ...]], cal
     return result
 
 
-def narrowed(model: Model, data: st.DataObject, kind: str, plan: Cut) -> Cut:
+def narrowed(model: TaskModel, data: st.DataObject, kind: str, plan: Cut) -> Cut:
     """The same cut, with some columns of the heads gone as well."""
     group, keys, values = 2 if kind == "grouped" else 1, {}, {}
     for name, a in attentions(model).items():
@@ -73,7 +73,7 @@ def narrowed(model: Model, data: st.DataObject, kind: str, plan: Cut) -> Cut:
     return replace(plan, keys=keys, values=values)
 
 
-def silent(model: Model, plan: Cut) -> Model:
+def silent(model: TaskModel, plan: Cut) -> TaskModel:
     """The whole model with zeros in the columns that the plan takes out; heads and units stay."""
     blank = copy.deepcopy(model)
     for name, a in attentions(blank).items():
@@ -135,7 +135,7 @@ def test_what_goes_leaves_its_mean_behind(kind: str) -> None:
     off = [f"{name}.{n}" for name in numbers(model) for n in (0, 1)]
     units = {"encoder.0": tuple(range(5, 20)), "decoder.1": tuple(range(12))}
     means = {name: torch.randn(4, a.value_dims[0]) for name, a in attentions(model).items()}
-    blocks = {m.address: m for m in model.modules() if isinstance(m, Block)}
+    blocks = {m.address: m for m in model.modules() if isinstance(m, TransformerBlock)}
     means |= {name: torch.randn(20) for name in blocks}
     moments = {name: Moment(mean.flatten()) for name, mean in means.items()}
     source, target = torch.randint(0, 37, (2, 7)), torch.randint(0, 37, (2, 5))

@@ -17,7 +17,7 @@ from multihead.inference import Loaded
 from multihead.inspection import ablate, numbers
 from multihead.inspection.head_profile import stats
 from multihead.metrics import Interval
-from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig, Vocabulary
+from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, LMReadout, ModelConfig, TaskModel
 from multihead.models.families import own_config
 from multihead.pruning import Budget, prune, rank
 from multihead.pruning.evaluation import evaluated, examples, work
@@ -56,7 +56,7 @@ def test_a_learnt_copy_head_is_named_and_ranked_first(tokenizer: Tokenizer) -> N
         return {"tokens": words, "tags": ["B-X" if twin < 3 else "O" for twin in twins]}
 
     config = ModelConfig(vocab=len(tokenizer), dim=48, layers=2, heads=2, max_length=16, dropout=0.0, norm_first=True)
-    model = Model(Encoder(config), Classes(config.dim, 3, dropout=0.0))
+    model = TaskModel(Encoder(config), ClassifierReadout(config.dim, 3, dropout=0.0))
     options = {"size": 16, "overlap": 0}
     loaded = Loaded(model, own_config(model), tokenizer, labels=["O", "B-X", "I-X"], task="ner", options=options)
     assert train(loaded, row, 1500, 0.01) < 0.05
@@ -80,7 +80,7 @@ def repeating(tokenizer: Tokenizer) -> tuple[Loaded, list[dict[str, Any]]]:
         return {"text": " ".join(pick.sample(LETTERS, 8) * 2)}
 
     config = ModelConfig(vocab=len(tokenizer), dim=32, layers=2, heads=4, max_length=32, dropout=0.0, norm_first=True)
-    model = Model(Decoder(config), Vocabulary(config))
+    model = TaskModel(Decoder(config), LMReadout(config))
     special = tokenizer.special
     options = {"size": 17, "overlap": 0, "stop": [special["sep"]], "start": special["cls"], "decode": {}}
     loaded = Loaded(model, own_config(model), tokenizer, task="generate", options=options)
@@ -111,7 +111,7 @@ def test_a_language_model_is_ranked_by_how_well_it_foretells(repeating: Any) -> 
 def test_a_long_document_is_read_in_windows_as_in_training(tokenizer: Tokenizer, tmp_path: Any) -> None:
     """It was read in one piece: an error where positions are a table, else lengths that were never trained on."""
     config = ModelConfig(vocab=len(tokenizer), dim=16, layers=1, heads=2, max_length=8, positions="learned")
-    model = Model(Decoder(config), Vocabulary(config)).eval()
+    model = TaskModel(Decoder(config), LMReadout(config)).eval()
     special = tokenizer.special
     options = {"size": 8, "overlap": 0, "stop": [special["sep"]], "start": special["cls"], "decode": {}}
     loaded = Loaded(model, own_config(model), tokenizer, task="generate", options=options)
@@ -124,7 +124,7 @@ def test_a_long_document_is_read_in_windows_as_in_training(tokenizer: Tokenizer,
     mh.save(loaded, tmp_path / "whole")
     done = prune(tmp_path / "whole", rows, tmp_path / "small", Budget.read(None, "50%"), check=rows)
     assert done.bill.after.heads == 1
-    rotary = Model(Decoder(replace(config, positions="rotary")), Vocabulary(config)).eval()
+    rotary = TaskModel(Decoder(replace(config, positions="rotary")), LMReadout(config)).eval()
     found = stats(replace(loaded, model=rotary, config=own_config(rotary)), rows)
     assert found.inputs > len(rows)
 
@@ -134,7 +134,7 @@ def test_conversations_are_read_as_in_training(tmp_path: Any) -> None:
     special = signed.special
     give_template(signed, special["bos"], special["eos"])
     config = ModelConfig(vocab=len(signed), dim=16, layers=1, heads=2, max_length=24, positions="learned")
-    model = Model(Decoder(config), Vocabulary(config)).eval()
+    model = TaskModel(Decoder(config), LMReadout(config)).eval()
     options = {"size": 24, "overlap": 0, "stop": [special["eos"]], "start": special["bos"], "decode": {}, "chat": True}
     loaded = Loaded(model, own_config(model), signed, task="generate", options=options)
     said = [("user", "a b c"), ("assistant", "c b a")]
@@ -154,7 +154,7 @@ def test_conversations_are_read_as_in_training(tmp_path: Any) -> None:
 
 def test_a_denoising_model_reads_plain_text(tokenizer: Tokenizer) -> None:
     config = ModelConfig(vocab=len(tokenizer), dim=16, layers=1, heads=2, max_length=8, positions="learned")
-    model = Model(EncoderDecoder(config), Vocabulary(config)).eval()
+    model = TaskModel(EncoderDecoder(config), LMReadout(config)).eval()
     special = tokenizer.special
     options = {"size": 8, "overlap": 0, "stop": [special["sep"]], "start": special["cls"], "decode": {}}
     loaded = Loaded(model, own_config(model), tokenizer, task="denoise", options=options)

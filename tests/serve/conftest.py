@@ -16,7 +16,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
 from multihead.inference import Loaded
-from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig
+from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, ModelConfig, TaskModel
 from multihead.models.families import own_config
 from multihead.serve import Limits, ModelServer, serving
 from multihead.tasks import TASKS
@@ -96,17 +96,17 @@ def make_model(name: str, steps: int = 12, **options: Any) -> Loaded:
         body = {"encoder": Encoder, "decoder": Decoder, "pair": EncoderDecoder}[kind.body](config)
         model = with_vocabulary(body, transform=kind.body == "encoder")
     elif task.readout.over == "none":
-        model = Model(Encoder(config), torch.nn.Identity())
+        model = TaskModel(Encoder(config), torch.nn.Identity())
     else:
-        readout = Classes(24, task.classes(), task.readout.over, task.readout.hidden, dropout=0.0)
-        model = Model(Encoder(config), readout)
+        readout = ClassifierReadout(24, task.classes(), task.readout.over, task.readout.hidden, dropout=0.0)
+        model = TaskModel(Encoder(config), readout)
     task.adapt(model)
     _train(model, task, rows, steps)
     options = {**options, "size": 48, "overlap": 8}
     return Loaded(model.eval(), own_config(model), tokenizer, labels=labels, task=name, options=options)
 
 
-def _train(model: Model, task: Any, rows: list[dict[str, Any]], steps: int) -> None:
+def _train(model: TaskModel, task: Any, rows: list[dict[str, Any]], steps: int) -> None:
     data = Windows(window for values in task.learnt(rows) for window in task.encode(values))
     plan = Plan(steps=steps, batch_tokens=800, warmup=2)
     if task.running:

@@ -15,7 +15,7 @@ import torch
 
 from multihead.attention import KVCache
 from multihead.generation import Decoding, decode
-from multihead.models import LanguageModel, Model, ModelConfig
+from multihead.models import LanguageModel, ModelConfig, TaskModel
 from multihead.serve.exclusion import ModelLock
 from multihead.serve.generation import Generator, Writing
 from multihead.serve.limits import RequestError
@@ -35,7 +35,7 @@ VOCAB, SIZE = 31, 40
 GREEDY = Decoding()
 
 
-def make_model(**shape: object) -> Model:
+def make_model(**shape: object) -> TaskModel:
     torch.manual_seed(3)
     config = ModelConfig(**{"vocab": VOCAB, "dim": 24, "layers": 2, "heads": 4, "max_length": 60, **shape})  # type: ignore[arg-type]
     model = LanguageModel(config).eval()
@@ -45,7 +45,7 @@ def make_model(**shape: object) -> Model:
 
 
 @pytest.fixture(scope="module", params=SHAPES.values(), ids=SHAPES)
-def model(request: pytest.FixtureRequest) -> Model:
+def model(request: pytest.FixtureRequest) -> TaskModel:
     return make_model(**request.param)
 
 
@@ -75,7 +75,7 @@ def steps() -> Steps:
 
 
 @pytest.fixture
-def generator(model: Model, steps: Steps) -> Iterator[Generator]:
+def generator(model: TaskModel, steps: Steps) -> Iterator[Generator]:
     made = Generator(model, steps, ModelLock())
     yield made
     steps.gate.set()
@@ -90,7 +90,7 @@ def make_writing(prompt: list[int], settings: Decoding = GREEDY, wanted: int = 1
     return Writing(prompt, settings, wanted, SIZE, frozenset(), **more)
 
 
-def expected(model: Model, writing: Writing) -> list[int]:
+def expected(model: TaskModel, writing: Writing) -> list[int]:
     """The same text by `decode`, alone."""
     row = crc32(np.array(writing.prompt, np.int32).tobytes())
     tokens = torch.tensor([writing.prompt])
@@ -100,7 +100,7 @@ def expected(model: Model, writing: Writing) -> list[int]:
     return found.tokens
 
 
-def test_readers_give_the_logits_of_the_whole_text(model: Model) -> None:
+def test_readers_give_the_logits_of_the_whole_text(model: TaskModel) -> None:
     """Texts of other lengths join and leave; every step equals reading the text anew."""
     reader = make_reader(model)
     assert isinstance(reader, CacheReader if model.body.config.value_dim == 9 else BatchReader)
@@ -140,7 +140,7 @@ def test_readers_give_the_logits_of_the_whole_text(model: Model) -> None:
     ],
     ids=["greedy", "sample", "rules", "sample with rules"],
 )
-def test_texts_are_those_of_decode(model: Model, generator: Generator, settings: Decoding) -> None:
+def test_texts_are_those_of_decode(model: TaskModel, generator: Generator, settings: Decoding) -> None:
     writings = [make_writing(prompt_of(i, 2 + i), settings, wanted=4 + i, seed=7) for i in range(10)]
     for writing in writings:
         generator.submit(writing)
@@ -148,7 +148,7 @@ def test_texts_are_those_of_decode(model: Model, generator: Generator, settings:
         assert writing.future.result(30) == expected(model, writing)
 
 
-def test_a_text_joins_others_amid_their_run(generator: Generator, steps: Steps, model: Model) -> None:
+def test_a_text_joins_others_amid_their_run(generator: Generator, steps: Steps, model: TaskModel) -> None:
     steps.gate.clear()
     first = make_writing(prompt_of(1, 9), wanted=20)
     generator.submit(first)
@@ -165,7 +165,7 @@ def test_a_text_joins_others_amid_their_run(generator: Generator, steps: Steps, 
     assert steps.rows[-1] == 1  # and the first went on alone
 
 
-def test_a_client_that_leaves_frees_its_place(generator: Generator, steps: Steps, model: Model) -> None:
+def test_a_client_that_leaves_frees_its_place(generator: Generator, steps: Steps, model: TaskModel) -> None:
     steps.gate.clear()
     left, stays = make_writing(prompt_of(1, 9), wanted=30), make_writing(prompt_of(2, 4), wanted=20)
     generator.submit(left)
@@ -182,7 +182,7 @@ def test_a_client_that_leaves_frees_its_place(generator: Generator, steps: Steps
         late.future.result(10)
 
 
-def test_equal_beginnings_are_read_once(generator: Generator, steps: Steps, model: Model) -> None:
+def test_equal_beginnings_are_read_once(generator: Generator, steps: Steps, model: TaskModel) -> None:
     first = make_writing(prompt_of(5, SHORTEST + 4), wanted=5)
     generator.submit(first)
     text = first.future.result(30)

@@ -9,7 +9,7 @@ import torch
 
 from multihead.data.readers.read import records
 from multihead.inference.engine import predictions
-from multihead.models import Classes, Encoder, Model, ModelConfig
+from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
 from multihead.tasks.answer import Answer
 from multihead.text.tokenizer import Tokenizer
 from multihead.training.dataset import Side, encoded
@@ -48,7 +48,7 @@ def test_an_answer_that_no_window_holds_is_not_learnt_as_none() -> None:
     assert task.fault(none) == ""
     assert all(window["span"].tolist() == [0, 0] for window in none)
     config = ModelConfig(vocab=len(task.tokenizer), dim=8, layers=1, heads=2, max_length=24, token_types=2)
-    model = Model(Encoder(config), Classes(8, 2))
+    model = TaskModel(Encoder(config), ClassifierReadout(8, 2))
     assert task.loss(model, task.collate(windows))[0].item() == 0
     assert len(list(predictions(model, task, [lost]))) == 1  # it can be asked and scored all the same
 

@@ -13,7 +13,7 @@ import multihead as mh
 from multihead.inference import Loaded
 from multihead.inference.engine import evaluate, predictions
 from multihead.metrics import Spearman
-from multihead.models import Classes, Encoder, Model, ModelConfig
+from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
 from multihead.models.families import own_config
 from multihead.pretrained import save
 from multihead.tasks import TASKS
@@ -37,7 +37,7 @@ def rows(count: int = 32) -> list[dict]:
     ]
 
 
-def make(size: int = 32, **options) -> tuple[Model, Bi]:
+def make(size: int = 32, **options) -> tuple[TaskModel, Bi]:
     texts = [text for row in rows(64) for text in row.values()]
     tokenizer = Tokenizer.train(texts, "wordpiece", 200)
     kind = TASKS["match"].variant({"kind": "bi", **options})
@@ -48,7 +48,7 @@ def make(size: int = 32, **options) -> tuple[Model, Bi]:
         vocab=len(tokenizer), dim=32, layers=1, heads=2, max_length=32, dropout=0.0, positions="learned",
         pad=tokenizer.special["pad"],
     )  # fmt: skip
-    return Model(Encoder(config), torch.nn.Identity()), task
+    return TaskModel(Encoder(config), torch.nn.Identity()), task
 
 
 class Memory(list):
@@ -57,13 +57,13 @@ class Memory(list):
         return np.array([len(window["tokens"]) for window in self])
 
 
-def train(model: Model, task: Bi, data: list[dict], steps: int = 60) -> list[float]:
+def train(model: TaskModel, task: Bi, data: list[dict], steps: int = 60) -> list[float]:
     windows = Memory(window for values in data for window in task.encode(values))
     plan = Plan(steps=steps, batch_tokens=1000, warmup=5)
     return [step.loss for step in fit(model, task, windows, adamw(model, 3e-3), plan)]
 
 
-def by_hand(model: Model, task: Bi, pairs: list[dict], right: list[bool]) -> tuple[float, int]:
+def by_hand(model: TaskModel, task: Bi, pairs: list[dict], right: list[bool]) -> tuple[float, int]:
     """Each text of a right pair must find its partner among those that are neither a copy of it nor right as well."""
     vectors = [
         [
@@ -187,7 +187,7 @@ def test_pieces_of_one_row_are_not_each_other_s_wrong_partners(label: str) -> No
 
 
 @torch.no_grad()
-def mean_of_windows(model: Model, task: Bi, text: str) -> np.ndarray:
+def mean_of_windows(model: TaskModel, task: Bi, text: str) -> np.ndarray:
     pieces = [model(torch.tensor([piece.ids]))[0].mean(0).numpy() for piece in task.cut(text)]
     return unit(np.mean(pieces, axis=0))
 
@@ -328,7 +328,7 @@ def test_models_that_give_no_vectors_say_so(tmp_path: Path) -> None:
         bare.embed("Ada")
     with pytest.raises(ValueError, match="input 1"):
         bare.embed(["Ada", 3])  # type: ignore[list-item]
-    other = Loaded(Model(model.body, Classes(32, 2)), own_config(model), task.tokenizer, task="classify")
+    other = Loaded(TaskModel(model.body, ClassifierReadout(32, 2)), own_config(model), task.tokenizer, task="classify")
     with pytest.raises(ValueError, match="kind = bi"):
         other.embed(["Ada"])
     save(bare, tmp_path / "body")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from multihead.inference.engine import evaluate, predictions
-from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, ModelConfig
+from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, ModelConfig, TaskModel
 from multihead.tasks import TASKS
 from multihead.text.tokenizer import Tokenizer
 from multihead.training.dataset import Text
@@ -99,8 +99,8 @@ def make(name: str, size: int = 48, **options):
     if task.readout.over == "vocabulary":
         body = {"encoder": Encoder, "decoder": Decoder, "encoder_decoder": EncoderDecoder}[kind.body](config)
         return with_vocabulary(body, transform=kind.body == "encoder"), task, rows
-    readout = Classes(48, task.classes(), task.readout.over, task.readout.hidden, dropout=0.0)
-    model = Model(Encoder(config), readout)
+    readout = ClassifierReadout(48, task.classes(), task.readout.over, task.readout.hidden, dropout=0.0)
+    model = TaskModel(Encoder(config), readout)
     task.adapt(model)
     return model, task, rows
 
@@ -280,13 +280,13 @@ def test_multi_label_and_scores():
     config = ModelConfig(
         vocab=len(base.tokenizer), dim=48, layers=2, heads=4, max_length=64, dropout=0.0, norm_first=True
     )
-    model = Model(Encoder(config), Classes(48, 3, "first", "tanh", dropout=0.0))
+    model = TaskModel(Encoder(config), ClassifierReadout(48, 3, "first", "tanh", dropout=0.0))
     train(model, task, rows, steps=150)
     assert evaluate(model, task, rows, 0).result()["micro_f1"].value > 0.9
     kind = TASKS["match"]
     rows = [{"text_a": NAMES[i % 8], "text_b": NAMES[i // 4 % 8], "label": float(i % 6)} for i in range(32)]
     task = kind(base.tokenizer, ["score"], 48, 8, score=(0.0, 5.0))
-    model = Model(Encoder(config), Classes(48, 1, "first", "tanh", dropout=0.0))
+    model = TaskModel(Encoder(config), ClassifierReadout(48, 1, "first", "tanh", dropout=0.0))
     train(model, task, rows, steps=5)
     (_, prediction), *_ = predictions(model, task, rows)
     assert 0 <= prediction["score"] <= 5

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from multihead.inference.engine import predictions
-from multihead.models import Classes, Encoder, Model, ModelConfig
+from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
 from multihead.tasks.match import Match
 from multihead.tasks.pair_scores import SimilarityScorer
 from multihead.text.tokenizer import Tokenizer
@@ -53,7 +53,9 @@ def test_three_classes_are_scored_by_accuracy() -> None:
 def test_read_both_ways_round_the_order_means_nothing(options: dict) -> None:
     torch.manual_seed(0)
     labels = ["score"] if options else ["0", "1"]
-    model = Model(Encoder(ModelConfig(vocab=len(TOKENIZER), dim=8, layers=1, heads=2)), Classes(8, len(labels), "mean"))
+    model = TaskModel(
+        Encoder(ModelConfig(vocab=len(TOKENIZER), dim=8, layers=1, heads=2)), ClassifierReadout(8, len(labels), "mean")
+    )
     pairs = [("some words", "words"), ("words words some", "some"), ("some " * 40, "words")]
     said = {}
     for symmetric in (False, True):
@@ -87,7 +89,9 @@ def test_a_score_is_right_within_a_tenth_of_the_range_whatever_its_unit(unit: fl
 @pytest.mark.parametrize("label", ["nan", "x", float("inf")])
 def test_a_score_that_is_no_number_is_told_with_its_place(label: str | float) -> None:
     task = Match(TOKENIZER, ["score"], 32, 4, score=(0.0, 5.0))
-    model = Model(Encoder(ModelConfig(vocab=len(TOKENIZER), dim=8, layers=1, heads=2)), Classes(8, 1, "mean"))
+    model = TaskModel(
+        Encoder(ModelConfig(vocab=len(TOKENIZER), dim=8, layers=1, heads=2)), ClassifierReadout(8, 1, "mean")
+    )
     row = {"text_a": "a", "text_b": "b", "label": label, "file": "test.csv", "line": 9}
     with pytest.raises(ValueError, match=r"test\.csv:9: the score .* is no number"):
         list(predictions(model, task, [row]))

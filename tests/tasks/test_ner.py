@@ -19,8 +19,8 @@ from multihead.config import read as read_run
 from multihead.data.readers.notation import TagNotation
 from multihead.data.readers.read import records
 from multihead.inference.engine import evaluate, predictions, read
-from multihead.models import Classes, Encoder, Model, ModelConfig
-from multihead.models.crf import Chain, surprise
+from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
+from multihead.models.crf import CRFReadout, surprise
 from multihead.pretrained import create, save, with_readout
 from multihead.pruning.evaluation import examples, score, spoken, work
 from multihead.tasks import Batch, Ner
@@ -41,7 +41,7 @@ def row(i: int) -> dict:
     }
 
 
-def make(size: int = 48, **options) -> tuple[Model, Ner, list[dict]]:
+def make(size: int = 48, **options) -> tuple[TaskModel, Ner, list[dict]]:
     rows = [row(i) for i in range(16)]
     tokenizer = Tokenizer.train([" ".join(r["tokens"]) for r in rows], "char", 60)
     task = Ner(tokenizer, Ner.learn(rows), size, 4, **options)
@@ -50,7 +50,7 @@ def make(size: int = 48, **options) -> tuple[Model, Ner, list[dict]]:
         vocab=len(tokenizer), dim=24, layers=1, heads=2, max_length=size, dropout=0.0, positions="learned",
         token_types=2, pad=tokenizer.special["pad"],
     )  # fmt: skip
-    model = Model(Encoder(config), Classes(24, len(task.labels), dropout=0.0))
+    model = TaskModel(Encoder(config), ClassifierReadout(24, len(task.labels), dropout=0.0))
     task.adapt(model)
     return model, task, rows
 
@@ -61,7 +61,7 @@ class Memory(list):
         return np.array([len(window["tokens"]) for window in self])
 
 
-def trained(steps: int = 60, **options) -> tuple[Model, Ner, list[dict]]:
+def trained(steps: int = 60, **options) -> tuple[TaskModel, Ner, list[dict]]:
     model, task, rows = make(**options)
     data = Memory(window for values in rows for window in task.encode(values))
     list(fit(model, task, data, adamw(model, 3e-3), Plan(steps=steps, batch_tokens=400, warmup=5)))
@@ -70,7 +70,7 @@ def trained(steps: int = 60, **options) -> tuple[Model, Ner, list[dict]]:
 
 def test_the_loss_is_of_words_and_other_pieces() -> None:
     model, task, rows = make(crf=True)
-    assert isinstance(model.readout, Chain)
+    assert isinstance(model.readout, CRFReadout)
     with torch.no_grad():
         for part in (model.readout.start, model.readout.end, model.readout.step):
             part.normal_()
@@ -116,7 +116,7 @@ def test_learnt_moves_decide() -> None:
     """Where the words say nothing, what was learnt of neighbours does."""
     model, task, _ = make(crf=True)
     readout = model.readout
-    assert isinstance(readout, Chain)
+    assert isinstance(readout, CRFReadout)
     o, b = task.numbers["O"], task.numbers["B-LOC"]
     with torch.no_grad():
         readout.scores.weight.zero_()
@@ -193,7 +193,7 @@ def test_a_run_resumes_saves_loads_and_is_refused_by_transformers(tmp_path: Path
     )
     run = stopped(RUN, data)
     again = mh.load(tmp_path / "whole" / "model")
-    assert isinstance(again.model.readout, Chain)
+    assert isinstance(again.model.readout, CRFReadout)
     assert again.model.readout.step.abs().max() > 0
     rows = [row(i) for i in range(4)]
     assert again.predict(rows) == [p for _, p in predictions(run.model, run.task, rows)]
@@ -277,7 +277,7 @@ def test_sentences_that_are_shown_together_are_read_once() -> None:
     seen = []
 
     class Counted(Ner):
-        def read(self, model: Model, batch: Batch) -> list[np.ndarray[Any, Any]]:
+        def read(self, model: TaskModel, batch: Batch) -> list[np.ndarray[Any, Any]]:
             seen.append(len(batch["tokens"]))
             return super().read(model, batch)
 
@@ -372,7 +372,7 @@ TOKEN = st.text(alphabet="aB1.,'\"(-%年京，。é\u0301\u3000 \U0001f600", min
 
 
 @pytest.fixture(scope="module")
-def talkative() -> tuple[Model, Ner]:
+def talkative() -> tuple[TaskModel, Ner]:
     """What it says does not matter, but it says much."""
     model, task, _ = make(size=24)
     with torch.no_grad():
@@ -381,7 +381,7 @@ def talkative() -> tuple[Model, Ner]:
 
 
 @given(st.data())
-def test_offsets_are_of_the_text_that_a_prediction_holds(talkative: tuple[Model, Ner], data: st.DataObject) -> None:
+def test_offsets_are_of_the_text_that_a_prediction_holds(talkative: tuple[TaskModel, Ner], data: st.DataObject) -> None:
     model, task = talkative
     tokens = data.draw(st.lists(TOKEN, min_size=1, max_size=12))
     values: dict[str, Any] = {"tokens": tokens}

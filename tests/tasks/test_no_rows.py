@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from multihead.inference.engine import evaluate
-from multihead.models import Classes, Decoder, Encoder, Model, ModelConfig, Vocabulary
+from multihead.models import ClassifierReadout, Decoder, Encoder, LMReadout, ModelConfig, TaskModel
 from multihead.tasks import Classify, Generate, Mask
 from multihead.text.tokenizer import Tokenizer
 
@@ -17,8 +17,8 @@ def test_no_row_is_an_error(kind: type) -> None:
     config = ModelConfig(vocab=len(tokenizer), dim=8, layers=1, heads=2, max_length=16, pad=tokenizer.special["pad"])
     torch.manual_seed(0)
     body = Decoder(config) if kind is Generate else Encoder(config)
-    readout = Classes(8, 2, "mean") if kind is Classify else Vocabulary(config)
+    readout = ClassifierReadout(8, 2, "mean") if kind is Classify else LMReadout(config)
     options = {"start": 1, "stop": [2]} if kind is Generate else {}
     task = kind(tokenizer, ["bad", "good"] if kind is Classify else [], 16, 4, **options)
     with pytest.raises(ValueError, match="there is no row to score on"):
-        evaluate(Model(body, readout), task, [])
+        evaluate(TaskModel(body, readout), task, [])

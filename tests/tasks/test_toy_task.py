@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from multihead.models import Model
+from multihead.models import TaskModel
 from multihead.tasks.pair_scores import SimilarityScorer
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window, arrays
@@ -48,11 +48,11 @@ class Rate(Task):
             windows = [{**window, "label": label} for window in windows]
         return windows
 
-    def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
         error = self.logits(model, batch)[:, 0] - batch["label"]
         return error.square().sum(), torch.tensor(len(error))
 
-    def read(self, model: Model, batch: Batch) -> list[Any]:
+    def read(self, model: TaskModel, batch: Batch) -> list[Any]:
         return list(self.logits(model, batch)[:, 0].float().cpu().numpy())
 
     def answer(self, values: Values, windows: Sequence[Window], said: Sequence[Any]) -> Prediction:

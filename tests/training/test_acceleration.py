@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from multihead.machine.precision import MATMUL, Finding, called, measure
-from multihead.models import Classes, Encoder, EncoderDecoder, Model, ModelConfig
+from multihead.models import ClassifierReadout, Encoder, EncoderDecoder, ModelConfig, TaskModel
 from multihead.tasks import Classify
 from multihead.text.tokenizer import Tokenizer
 from multihead.training import checkpoints
@@ -97,7 +97,7 @@ def test_the_loss_is_computed_as_was_chosen(precision):
     tokenizer = Tokenizer.train(["a b c"], "wordpiece", 50)
     task = Product(tokenizer, ["x", "y"], 8, 2)
     task.seen = []
-    model = Model(Encoder(ModelConfig(vocab=len(tokenizer), dim=8, layers=1, heads=2)), Classes(8, 2))
+    model = TaskModel(Encoder(ModelConfig(vocab=len(tokenizer), dim=8, layers=1, heads=2)), ClassifierReadout(8, 2))
     data = Windows(task.encode({"text": "a b", "label": "x"}))
     before = MATMUL.fp32_precision
     list(fit(model, task, data, adamw(model, 1e-3), Plan(steps=2, precision=precision)))
@@ -116,7 +116,7 @@ class Windows(list):
 
 @pytest.mark.parametrize("body", [Encoder, EncoderDecoder])
 def test_a_compiled_view_shares_all_and_changes_nothing(body):
-    model = Model(body(ModelConfig(vocab=11, dim=8, layers=1, heads=2)), Classes(8, 2))
+    model = TaskModel(body(ModelConfig(vocab=11, dim=8, layers=1, heads=2)), ClassifierReadout(8, 2))
     names = list(model.state_dict())
     view = stepping(model, True)
     assert list(model.state_dict()) == names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from multihead.models import Encoder, EncoderDecoder, LanguageModel, Model, ModelConfig
+from multihead.models import Encoder, EncoderDecoder, LanguageModel, ModelConfig, TaskModel
 from multihead.training import checkpoints
 from multihead.training.freezing import limit
 from multihead.training.run import Training
@@ -69,7 +69,7 @@ def test_what_a_task_adds_learns_in_any_case(ner_runs):
 
 
 def test_both_stacks_of_an_encoder_decoder():
-    model = Model(EncoderDecoder(SMALL), torch.nn.Linear(8, 2))
+    model = TaskModel(EncoderDecoder(SMALL), torch.nn.Linear(8, 2))
     limit(model, 1, 0, {id(p) for p in model.parameters()})
     learning = {name.rpartition("blocks.")[0] for name, p in model.named_parameters() if p.requires_grad}
     frozen = [name for name, p in model.named_parameters() if not p.requires_grad]
@@ -79,7 +79,9 @@ def test_both_stacks_of_an_encoder_decoder():
 
 
 def test_relative_positions_belong_to_the_embeddings():
-    model = Model(Encoder(ModelConfig(vocab=11, dim=8, layers=2, heads=2, positions="relative")), torch.nn.Linear(8, 2))
+    model = TaskModel(
+        Encoder(ModelConfig(vocab=11, dim=8, layers=2, heads=2, positions="relative")), torch.nn.Linear(8, 2)
+    )
     limit(model, ["embeddings"], 0, {id(p) for p in model.parameters()})
     frozen = [name for name, p in model.named_parameters() if not p.requires_grad]
     assert any("position" in name for name in frozen)

@@ -9,7 +9,7 @@ import torch
 
 import multihead as mh
 from multihead.config import read
-from multihead.models import Classes
+from multihead.models import ClassifierReadout
 from multihead.training.run import Training
 
 from .conftest import Runs, runs_of
@@ -55,7 +55,7 @@ def test_what_is_judged(runs: Runs, start: bool, pool: str, over: str, kind: str
     """A new model judges the mean of all tokens; one of a family does what its family does, unless it is told."""
     run = Training(read(runs.text("run", runs.bert() if start else None), [f"classify.pool={pool}"]))
     readout = run.model.readout
-    assert isinstance(readout, Classes)
+    assert isinstance(readout, ClassifierReadout)
     assert readout.over == over
     assert (readout.dense is None) == (over == "mean")
     for _ in run:

@@ -15,7 +15,7 @@ import transformers
 import multihead as mh
 from multihead.config import read
 from multihead.io.pooling import read_pooling
-from multihead.models import Classes
+from multihead.models import ClassifierReadout
 from multihead.training.run import Training
 
 from .conftest import Runs, runs_of
@@ -34,7 +34,7 @@ def write_pooling(directory: Path, config: Any) -> Path:
 
 
 def pool_of(training: Training) -> str:
-    assert isinstance(training.model.readout, Classes)
+    assert isinstance(training.model.readout, ClassifierReadout)
     return training.model.readout.over
 
 

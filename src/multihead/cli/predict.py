@@ -20,7 +20,7 @@ from multihead.cli.data_arguments import SETTINGS, named_of, roles_of, writing_a
 from multihead.io.pipes import GzipStream, is_pipe, is_stdin, to_regular_file
 
 if TYPE_CHECKING:
-    from multihead.models import Model
+    from multihead.models import TaskModel
     from multihead.tasks import Task, Values
     from multihead.tasks.generate import Generate
 
@@ -128,7 +128,7 @@ class Tally:
             yield values
 
 
-def talk(model: Model, task: Generate) -> None:
+def talk(model: TaskModel, task: Generate) -> None:
     """A conversation, or beginnings to go on with; what is written shows as it comes. /new forgets what was said."""
     messages: list[dict[str, str]] = []
     for turn, line in enumerate(prompted()):
@@ -150,7 +150,7 @@ def talk(model: Model, task: Generate) -> None:
             messages.append({"role": "assistant", "content": "".join(parts).strip()})
 
 
-def written(model: Model, task: Generate, values: Values, turn: int) -> Iterator[str]:
+def written(model: TaskModel, task: Generate, values: Values, turn: int) -> Iterator[str]:
     """In pieces as they come; of a search among several texts, the best one at its end."""
     from multihead.inference.engine import predictions
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from multihead.attention import AttentionRecord
-from multihead.models import EncoderDecoder, Model
+from multihead.models import EncoderDecoder, TaskModel
 
 
 @torch.no_grad()
 def alignment(
-    model: Model,
+    model: TaskModel,
     tokens: Tensor,
     memory: Tensor,
     memory_keep: Tensor | None = None,

@@ -14,13 +14,13 @@ from multihead.generation.fast.layers import fits
 from multihead.generation.incremental import Prompt, Reader, Steps
 from multihead.generation.logits import Draws
 from multihead.generation.sampler import Single
-from multihead.models import Model
+from multihead.models import TaskModel
 
 PLAIN = Decoding()
 
 
 def decode(
-    model: Model,
+    model: TaskModel,
     tokens: Tensor,
     settings: Decoding = PLAIN,
     *,
@@ -67,7 +67,7 @@ def decode(
 
 
 def stream(
-    model: Model,
+    model: TaskModel,
     tokens: Tensor,
     settings: Decoding = PLAIN,
     *,
@@ -93,7 +93,7 @@ def stream(
 
 
 def greedy(
-    model: Model,
+    model: TaskModel,
     tokens: Tensor,
     *,
     keep: Tensor | None = None,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from multihead.attention import KVCache
-from multihead.models import Decoder, EncoderDecoder, Model
+from multihead.models import Decoder, EncoderDecoder, TaskModel
 
 
 class Reader(Protocol):
@@ -35,7 +35,7 @@ class Prompt:
 
     def __init__(
         self,
-        model: Model,
+        model: TaskModel,
         tokens: Tensor,
         keep: Tensor | None = None,
         memory: Tensor | None = None,

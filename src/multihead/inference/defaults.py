@@ -8,7 +8,7 @@ from typing import Any
 
 from multihead.generation.config import RANGES, check_settings
 from multihead.io.type_checks import Range, check_value
-from multihead.models import Decoder, Encoder, EncoderDecoder, Model, TokenStem, Vocabulary
+from multihead.models import Decoder, Encoder, EncoderDecoder, LMReadout, TaskModel, TokenEmbedding
 from multihead.tasks.spec import SPECS
 from multihead.text.tokenizer import Tokenizer
 
@@ -49,9 +49,9 @@ TYPES: dict[str, tuple[Any, Range | None]] = {
 UNCHOSEN = 20  # the max_length that transformers once wrote where nobody had chosen one
 
 
-def natural(model: Model) -> str | None:
+def natural(model: TaskModel) -> str | None:
     """The task of a model that scores tokens."""
-    if not isinstance(model.readout, Vocabulary):
+    if not isinstance(model.readout, LMReadout):
         return None
     return next(name for name, spec in SPECS.items() if spec.default_for_body and type(model.body) is BODIES[spec.body])
 
@@ -90,7 +90,7 @@ def check_borders(body: Body, options: Mapping[str, Any], where: str, names: Map
 def vocabulary_of(body: Body, source: bool = False) -> int:
     """How many tokens a model knows: those that it writes, or those that it reads."""
     side = (body.encoder if source else body.decoder) if isinstance(body, EncoderDecoder) else body
-    return side.stem.embedding.num_embeddings if isinstance(side.stem, TokenStem) else side.config.vocab
+    return side.stem.embedding.num_embeddings if isinstance(side.stem, TokenEmbedding) else side.config.vocab
 
 
 def borders(body: Body, writes: Tokenizer, generation: Json, file: str = "") -> Json:

@@ -15,7 +15,7 @@ from multihead.data.batching import plan
 from multihead.inference.defaults import vocabulary_of
 from multihead.kernels.packed_linear import packed
 from multihead.kernels.token_range import unknown_token
-from multihead.models import Model
+from multihead.models import TaskModel
 from multihead.tasks.task import Prediction, Scorer, Task, Values, Window, distinct
 
 AHEAD = 1024  # rows that are read before the first of them is answered: enough to find neighbours of equal length
@@ -32,7 +32,7 @@ class Refused(dict[str, Any]):
 
 @torch.inference_mode()
 def predictions(
-    model: Model,
+    model: TaskModel,
     task: Task,
     rows: Iterable[Values],
     batch_tokens: int = 4096,
@@ -64,7 +64,7 @@ def predictions(
                 yield values, answer_row(model, task, values, several, list(islice(said, len(several))))
 
 
-def answer_row(model: Model, task: Task, values: Values, windows: list[Window], outputs: list[Any]) -> Prediction:
+def answer_row(model: TaskModel, task: Task, values: Values, windows: list[Window], outputs: list[Any]) -> Prediction:
     """Make the prediction for a row out of what the model gave for each of its windows."""
     prediction = _answer(task, values, windows, outputs)
     if not _is_finite(prediction):
@@ -94,7 +94,7 @@ def _answer(task: Task, values: Values, windows: list[Window], said: list[Any]) 
 
 
 def read(
-    model: Model, task: Task, windows: Sequence[Window], batch_tokens: int = 4096, precision: str = "fp32"
+    model: TaskModel, task: Task, windows: Sequence[Window], batch_tokens: int = 4096, precision: str = "fp32"
 ) -> list[Any]:
     """What the model says of each window, in their order; windows of similar length are read together."""
     every, which = distinct(windows)
@@ -109,7 +109,7 @@ def read(
 
 
 def answers(
-    model: Model, task: Task, rows: Iterable[Values], precision: str = "fp32"
+    model: TaskModel, task: Task, rows: Iterable[Values], precision: str = "fp32"
 ) -> Iterator[tuple[Values, Prediction]]:
     """What is scored: predictions, or how well the rows were foretold; of no row there is no score."""
     judged = task.judged(model, rows)
@@ -122,7 +122,7 @@ def answers(
 
 
 def evaluate(
-    model: Model,
+    model: TaskModel,
     task: Task,
     rows: Iterable[Values],
     replicates: int = 1000,
@@ -148,7 +148,7 @@ def _together(source: Iterator[Values], ahead: int, idle: Callable[[float], bool
             return
 
 
-def _readable(model: Model, task: Task, values: Values, strict: bool) -> list[Window] | Refused:
+def _readable(model: TaskModel, task: Task, values: Values, strict: bool) -> list[Window] | Refused:
     if isinstance(values, Refused):
         return values
     try:
@@ -161,7 +161,7 @@ def _readable(model: Model, task: Task, values: Values, strict: bool) -> list[Wi
         return Refused("bad_input", str(error))
 
 
-def check_tokens(model: Model, windows: Sequence[Window]) -> None:
+def check_tokens(model: TaskModel, windows: Sequence[Window]) -> None:
     """A tokenizer may have more tokens than the model: added ones, or it is another model's."""
     for name, source in (("tokens", True), ("target", False)):
         rows = vocabulary_of(model.body, source)

@@ -28,7 +28,7 @@ from multihead.machine.cpu_sharing import share_cpus
 from multihead.machine.device import device_of
 from multihead.machine.precision import reading_in
 from multihead.metrics import Score
-from multihead.models import Classes, Encoder, Model, Vocabulary
+from multihead.models import ClassifierReadout, Encoder, LMReadout, TaskModel
 from multihead.tasks import TASKS, Prediction, Task
 from multihead.tasks.bi_encoder import Embed
 from multihead.tasks.generate import Generate
@@ -41,7 +41,7 @@ Json = dict[str, Any]
 class Loaded:
     """A model with all that its directory says about it."""
 
-    model: Model  # a body and a readout, in eval mode
+    model: TaskModel  # a body and a readout, in eval mode
     config: Json  # config.json, keys unknown to us included
     tokenizer: Tokenizer | None = None
     target_tokenizer: Tokenizer | None = None  # of a decoder that was joined to an encoder and reads other tokens
@@ -108,7 +108,7 @@ class Loaded:
         """This model, where it shall compute: cpu, cuda, mps, or auto (a graphics card where there is one); and in
         what, if its task reads: fp32, bf16, or auto (bf16 where the machine is right in it, and faster)."""
         self.model.to(device_of(device))
-        if isinstance(self.model.readout, Vocabulary):
+        if isinstance(self.model.readout, LMReadout):
             if precision == "bf16":
                 raise ValueError(
                     "precision bf16 is for tasks that read; this model scores tokens, in fp32: leave it out"
@@ -178,7 +178,12 @@ class Loaded:
         """Return the task that makes a vector of a text, for a bi-encoder or the bare body of one."""
         body, tokenizer = self.model.body, self.tokenizer
         bare = self.task is None or issubclass(TASKS[self.task].variant(self.options), Embed)
-        if not bare or not isinstance(body, Encoder) or tokenizer is None or isinstance(self.model.readout, Classes):
+        if (
+            not bare
+            or not isinstance(body, Encoder)
+            or tokenizer is None
+            or isinstance(self.model.readout, ClassifierReadout)
+        ):
             raise ValueError(f"this {self.architecture} gives no vectors; train one: match with kind = bi")
         size = int(self.options.get("size", body.config.max_length))
         overlap = min(int(self.options.get("overlap", 64)), size // 2)
@@ -194,8 +199,8 @@ class Loaded:
             raise ValueError(f"embed takes a list of texts, not {type(texts).__name__}; for one text: embed([text])[0]")
         rows = (task.checked(text, f"input {number}") for number, text in enumerate(texts))
         # Without the scores of a vocabulary, which are no vector.
-        scores = isinstance(self.model.readout, Vocabulary)
-        model = Model(self.model.body, nn.Identity()).eval() if scores else self.model
+        scores = isinstance(self.model.readout, LMReadout)
+        model = TaskModel(self.model.body, nn.Identity()).eval() if scores else self.model
         model.source = self.model.source
         told = predictions(model, task, rows, precision=self.precision)
         found = [prediction["vector"] for _, prediction in told]
@@ -212,7 +217,7 @@ class Loaded:
         return evaluate(self.model, task, scorable(task, rows), precision=self.precision).result()
 
 
-def _width(model: Model) -> int:
+def _width(model: TaskModel) -> int:
     """Columns of the vectors that an encoder gives."""
     assert isinstance(model.body, Encoder)
     return model.body.config.dim

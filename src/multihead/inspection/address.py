@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from torch import nn
 
 from multihead.attention import MultiHeadAttention
-from multihead.models import Block
+from multihead.models import TransformerBlock
 
 Address = str | tuple[int, int]
 
@@ -20,7 +20,7 @@ def attentions(model: nn.Module) -> dict[str, MultiHeadAttention]:
     found: dict[str, MultiHeadAttention] = {}
     inside: set[int] = set()
     for module in model.modules():
-        if isinstance(module, Block):
+        if isinstance(module, TransformerBlock):
             for kind, attention in (("self", module.attention), ("cross", module.cross)):
                 if attention is not None:
                     if f"{module.address}.{kind}" in found:
@@ -41,7 +41,7 @@ def numbers(model: nn.Module) -> dict[str, tuple[int, ...]]:
     kept = {
         f"{block.address}.{kind}": left
         for block in model.modules()
-        if isinstance(block, Block)
+        if isinstance(block, TransformerBlock)
         for kind, left in (("self", block.kept), ("cross", block.cross_kept))
         if left is not None
     }

@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from multihead.attention import AttentionRecord, MultiHeadAttention
 from multihead.inspection.address import Address, attentions, locate, numbers
 from multihead.inspection.recording import Seen, own
-from multihead.models import Decoder, Encoder, TokenStem
+from multihead.models import Decoder, Encoder, TokenEmbedding
 
 
 class HasModel(Protocol):
@@ -97,7 +97,7 @@ def _read_tokens(model: nn.Module, seen: Seen) -> list[RemovableHandle]:
 
     handles = []
     for body in model.modules():
-        if isinstance(body, Encoder | Decoder) and isinstance(body.stem, TokenStem):
+        if isinstance(body, Encoder | Decoder) and isinstance(body.stem, TokenEmbedding):
             stack = "encoder" if isinstance(body, Encoder) else "decoder"
             read = partial(_read, seen.tokens.setdefault(stack, []))
             handles.append(body.stem.register_forward_pre_hook(read))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from multihead.data.batching import plan
 from multihead.inference import Loaded
-from multihead.models import Encoder, EncoderDecoder, Model, TokenStem, Vocabulary
+from multihead.models import Encoder, EncoderDecoder, LMReadout, TaskModel, TokenEmbedding
 from multihead.tasks import SPECS, TASKS, Batch, Task, Values, Window
 from multihead.tasks.classify import Classify
 from multihead.tasks.denoise import Denoise
@@ -30,7 +30,7 @@ def longest(loaded: Loaded) -> int:
     """How many tokens the model takes at once; of one that was trained here, as many as then."""
     body = loaded.model.body
     stem = body.encoder.stem if isinstance(body, EncoderDecoder) else body.stem
-    if not isinstance(stem, TokenStem):
+    if not isinstance(stem, TokenEmbedding):
         raise ValueError("this model reads pictures or sound; its heads are seen with mh.watch, in Python")
     most = LONGEST if stem.positions is None else stem.positions.length
     return most if loaded.task is None else min(most, loaded.ready().size)
@@ -75,7 +75,7 @@ class Feed:
         self.loaded = loaded
         self.pair = isinstance(loaded.model.body, EncoderDecoder)
         # Tasks that translate, or fill masks, are fed plain text: what they train on is not what is asked about here.
-        reads = isinstance(loaded.model.body, Encoder) and not isinstance(loaded.model.readout, Vocabulary)
+        reads = isinstance(loaded.model.body, Encoder) and not isinstance(loaded.model.readout, LMReadout)
         self.task = loaded.ready() if loaded.task in TASKS and reads else None
         spec = SPECS.get(loaded.task or "")
         self.writer = loaded.ready() if spec and spec.generates_text and not spec.has_source else None
@@ -160,7 +160,7 @@ def rectangle(ready: list[Window], pad: int) -> Batch:
     return batch
 
 
-def run(model: Model, batch: Batch) -> Tensor:
+def run(model: TaskModel, batch: Batch) -> Tensor:
     """The body on one batch -> hidden [B, T, D]."""
     body = model.body
     keep = None if bool(batch["keep"].all()) else batch["keep"]  # no mask at all where nothing is padded

@@ -1,25 +1,25 @@
 """Models: stems, blocks, the three bodies and their readouts."""
 
-from multihead.models.block import Block, Stack
+from multihead.models.block import TransformerBlock, TransformerStack
 from multihead.models.config import ModelConfig
-from multihead.models.embeddings import AudioStem, PatchStem, TokenStem
+from multihead.models.embeddings import AudioEmbedding, PatchEmbedding, TokenEmbedding
 from multihead.models.feed_forward import FeedForward
-from multihead.models.readouts import Classes, LanguageModel, Model, Vocabulary
+from multihead.models.readouts import ClassifierReadout, LanguageModel, LMReadout, TaskModel
 from multihead.models.transformer import Decoder, Encoder, EncoderDecoder
 
 __all__ = [
-    "AudioStem",
-    "Block",
-    "Classes",
+    "AudioEmbedding",
+    "ClassifierReadout",
     "Decoder",
     "Encoder",
     "EncoderDecoder",
     "FeedForward",
+    "LMReadout",
     "LanguageModel",
-    "Model",
     "ModelConfig",
-    "PatchStem",
-    "Stack",
-    "TokenStem",
-    "Vocabulary",
+    "PatchEmbedding",
+    "TaskModel",
+    "TokenEmbedding",
+    "TransformerBlock",
+    "TransformerStack",
 ]

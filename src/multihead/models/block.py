@@ -65,7 +65,7 @@ def position_of(config: ModelConfig, causal: bool) -> PositionEncoding | None:
     return None
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """x + f(norm(x)) with norm_first, norm(x + f(x)) otherwise; f = attention, cross-attention, feed-forward."""
 
     address = ""  # stack and layer, as in `encoder.2`: its heads are watched, and its cache kept, under this name
@@ -115,7 +115,7 @@ class Block(nn.Module):
         return x if self.norm_first else norm(x)
 
 
-class Stack(nn.Module):
+class TransformerStack(nn.Module):
     """Blocks in a row. What all layers share (mask, positions) is worked out once per pass."""
 
     checkpointing = False  # True: keep no activations inside blocks while training, compute them again backwards
@@ -123,7 +123,7 @@ class Stack(nn.Module):
     def __init__(self, config: ModelConfig, name: str, causal: bool) -> None:
         super().__init__()
         self.causal, self.window = causal, config.window
-        blocks = [Block(config, layer) for layer in range(config.layers)]
+        blocks = [TransformerBlock(config, layer) for layer in range(config.layers)]
         for layer, block in enumerate(blocks):
             block.address = f"{name}.{layer}"
         self.blocks = nn.ModuleList(blocks)

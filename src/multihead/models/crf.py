@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from multihead.models.readouts import Classes
+from multihead.models.readouts import ClassifierReadout
 
 
-class Chain(Classes):
+class CRFReadout(ClassifierReadout):
     """Scores of every tag for every token [B, T, D] -> [B, T, C], and, learnt beside them, of neighbours.
 
     start [C], end [C], step [C, C] (from, to) are parameters; they begin at 0: every sequence is as good.
@@ -25,7 +25,7 @@ class Chain(Classes):
         self.step = nn.Parameter(torch.zeros(classes, classes))
 
     @classmethod
-    def on(cls, plain: Classes) -> Chain:
+    def on(cls, plain: ClassifierReadout) -> CRFReadout:
         """The same scores of tags (the same parameters), and new ones of neighbours."""
         chain = cls(plain.scores.in_features, plain.scores.out_features, plain.scores.bias is not None)
         chain.scores, chain.dropout = plain.scores, plain.dropout

@@ -14,7 +14,7 @@ from multihead.models.config import ModelConfig
 SINES = 4096  # rows of the table of sines; those beyond it are worked out when they are needed
 
 
-class AbsolutePositions(nn.Module):
+class PositionEmbedding(nn.Module):
     """A vector per position, added to the embeddings: learned, or sines and cosines of falling frequencies.
 
     Sines fill the first half of the columns and cosines the second (the paper interleaves them, which is the same
@@ -52,11 +52,11 @@ def sines(at: Tensor, dim: int) -> Tensor:
     return torch.cat((angle.sin(), angle.cos()), dim=-1)[..., :dim].float()
 
 
-def absolute_positions(config: ModelConfig, length: int) -> AbsolutePositions | None:
-    return AbsolutePositions(config, length) if config.positions in ("sinusoidal", "learned") else None
+def absolute_positions(config: ModelConfig, length: int) -> PositionEmbedding | None:
+    return PositionEmbedding(config, length) if config.positions in ("sinusoidal", "learned") else None
 
 
-class TokenStem(nn.Module):
+class TokenEmbedding(nn.Module):
     """Embedding of tokens, of where they stand, and of which sentence they belong to."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -93,7 +93,7 @@ class TokenStem(nn.Module):
             )
 
 
-class PatchStem(nn.Module):
+class PatchEmbedding(nn.Module):
     """A picture cut into patches, each a token, behind one token that stands for the whole (Dosovitskiy 2021)."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -117,7 +117,7 @@ class PatchStem(nn.Module):
         return dropout(x, self.dropout, self.training)
 
 
-class AudioStem(nn.Module):
+class AudioEmbedding(nn.Module):
     """A log-mel spectrogram through two convolutions, the second of which halves the time (Radford 2022)."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -139,4 +139,4 @@ class AudioStem(nn.Module):
         return dropout(x, self.dropout, self.training)
 
 
-STEMS = {"tokens": TokenStem, "patches": PatchStem, "audio": AudioStem}
+STEMS = {"tokens": TokenEmbedding, "patches": PatchEmbedding, "audio": AudioEmbedding}

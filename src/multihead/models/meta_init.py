@@ -13,7 +13,7 @@ FILLS = {"normal_", "uniform_", "xavier_uniform_", "kaiming_uniform_", "zeros_",
 MAKES = {"empty", "zeros", "ones", "randn"}
 
 
-class Hollow(TorchFunctionMode):
+class MetaInit(TorchFunctionMode):
     """Inside, `torch.empty` and its like give tensors without storage, and filling one does nothing; all else is as
     ever, so tables that are computed and never loaded (sines, angles) are real.
 

@@ -15,7 +15,7 @@ from multihead.models.feed_forward import ACTIVATIONS
 from multihead.models.transformer import Decoder, Encoder, EncoderDecoder
 
 
-class Vocabulary(nn.Module):
+class LMReadout(nn.Module):
     """A score for every token of the vocabulary: [B, T, D] -> [B, T, V].
 
     transform: the layer and norm that BERT has before the projection.  scale: on the hidden states (T5).
@@ -49,7 +49,7 @@ class Vocabulary(nn.Module):
         return F.linear(hidden, self.weight, self.bias)
 
 
-class Classes(nn.Module):
+class ClassifierReadout(nn.Module):
     """A score for every class, of every token or of the whole input.
 
     over: "tokens" -> [B, T, C]; "first", "last" (real token) or "mean" -> [B, C].
@@ -92,7 +92,7 @@ class Classes(nn.Module):
         return hidden[torch.arange(len(hidden), device=hidden.device), last]
 
 
-class Model(nn.Module):
+class TaskModel(nn.Module):
     """A body and a readout on it."""
 
     source = "the model"  # where it was opened from, for messages
@@ -108,16 +108,16 @@ class Model(nn.Module):
     def forward(self, *inputs: Tensor | None, **options: Any) -> Tensor:
         """Takes what the body takes; returns logits."""
         hidden = self.body(*inputs, **options)
-        if not isinstance(self.readout, Classes):
+        if not isinstance(self.readout, ClassifierReadout):
             return self.readout(hidden)
         index, name = (3, "target_keep") if isinstance(self.body, EncoderDecoder) else (1, "keep")
         keep = inputs[index] if len(inputs) > index else options.get(name)
         return self.readout(hidden, keep)
 
 
-class LanguageModel(Model):
+class LanguageModel(TaskModel):
     """A decoder that scores the next token; tokens [B, T] -> logits [B, T, V]."""
 
     def __init__(self, config: ModelConfig) -> None:
         body = Decoder(config)
-        super().__init__(body, Vocabulary(config, body.stem.embedding.weight if config.tied else None))
+        super().__init__(body, LMReadout(config, body.stem.embedding.weight if config.tied else None))

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multihead.attention import KVCache, Mask
-from multihead.models.block import Stack
+from multihead.models.block import TransformerStack
 from multihead.models.config import ModelConfig
-from multihead.models.embeddings import STEMS, TokenStem
+from multihead.models.embeddings import STEMS, TokenEmbedding
 
 
 class Encoder(nn.Module):
@@ -21,7 +21,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.stem = STEMS[config.stem](config)
-        self.stack = Stack(config, "encoder", causal=False)
+        self.stack = TransformerStack(config, "encoder", causal=False)
 
     def forward(
         self,
@@ -33,7 +33,7 @@ class Encoder(nn.Module):
         mask: Mask | None = None,
     ) -> Tensor:
         """source: tokens [B, T], or what the stem takes; keep [B, T]: True = a real token; -> hidden [B, T, D]"""
-        if isinstance(self.stem, TokenStem):
+        if isinstance(self.stem, TokenEmbedding):
             self.stem.check(source.shape[1])
             source = self.stem(source, standing(source, keep, segments), types)
         else:
@@ -47,8 +47,8 @@ class Decoder(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.stem = TokenStem(config)
-        self.stack = Stack(config, "decoder", causal=True)
+        self.stem = TokenEmbedding(config)
+        self.stack = TransformerStack(config, "decoder", causal=True)
 
     def forward(
         self,
@@ -79,7 +79,7 @@ class EncoderDecoder(nn.Module):
         self.encoder, self.decoder = Encoder(encoder), Decoder(decoder)
         self.shared = shared
         if shared:
-            if not isinstance(self.encoder.stem, TokenStem) or (encoder.vocab, encoder.dim) != (
+            if not isinstance(self.encoder.stem, TokenEmbedding) or (encoder.vocab, encoder.dim) != (
                 decoder.vocab,
                 decoder.dim,
             ):

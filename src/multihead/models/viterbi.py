@@ -12,27 +12,27 @@ Floats = NDArray[Any]
 NEVER = -1e6  # not infinity: a sum over sequences stays a number, and so does its gradient
 
 
-class Moves(NamedTuple):
+class TransitionScores(NamedTuple):
     """What it scores to begin with a tag [C], to end with it [C], and to go from one to another [C, C]."""
 
     start: Floats
     end: Floats
     step: Floats
 
-    def __add__(self, other: Any) -> Moves:
-        return Moves(*(a + b for a, b in zip(self, other, strict=True)))
+    def __add__(self, other: Any) -> TransitionScores:
+        return TransitionScores(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-def legal(labels: Sequence[str]) -> Moves:
+def legal(labels: Sequence[str]) -> TransitionScores:
     """BIO: I-X follows B-X or I-X and nothing else, unless the labels have no B-X. NEVER where not, 0 where so."""
     known = set(labels)
     inner = [tag.startswith("I-") and f"B-{tag[2:]}" in known for tag in labels]
     start = np.where(inner, NEVER, 0.0)
     allowed = [[not bound or a[1:] == b[1:] for b, bound in zip(labels, inner, strict=True)] for a in labels]
-    return Moves(start, np.zeros(len(labels)), np.where(allowed, 0.0, NEVER))
+    return TransitionScores(start, np.zeros(len(labels)), np.where(allowed, 0.0, NEVER))
 
 
-def best_path(scores: Floats, moves: Moves) -> NDArray[np.int64]:
+def best_path(scores: Floats, moves: TransitionScores) -> NDArray[np.int64]:
     """The sequence of tags with the highest score; scores [T, C] of each word's tags."""
     T, C = scores.shape
     if T == 0:
@@ -49,7 +49,7 @@ def best_path(scores: Floats, moves: Moves) -> NDArray[np.int64]:
     return path
 
 
-def best_legal(scores: Floats, rules: Moves) -> NDArray[np.int64]:
+def best_legal(scores: Floats, rules: TransitionScores) -> NDArray[np.int64]:
     """As `best_path` where moves are free or forbidden: mostly, the best tag of every word is good already."""
     greedy: NDArray[np.int64] = scores.argmax(1)
     if len(greedy) and not rules.start[greedy[0]] and not rules.step[greedy[:-1], greedy[1:]].any():
@@ -57,10 +57,10 @@ def best_legal(scores: Floats, rules: Moves) -> NDArray[np.int64]:
     return best_path(scores, rules)
 
 
-class Chances:
+class SpanProbabilities:
     """How likely a stretch of tags is among all sequences (forward and backward sums)."""
 
-    def __init__(self, scores: Floats, moves: Moves) -> None:
+    def __init__(self, scores: Floats, moves: TransitionScores) -> None:
         self.scores, self.moves = scores, moves
         ahead, behind = [moves.start + scores[0]], [moves.end]
         for t in range(1, len(scores)):

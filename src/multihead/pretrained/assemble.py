@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from multihead.inference.pipeline import Json, Loaded
-from multihead.models import Decoder, Encoder, EncoderDecoder, Model, ModelConfig, TokenStem, Vocabulary
+from multihead.models import Decoder, Encoder, EncoderDecoder, LMReadout, ModelConfig, TaskModel, TokenEmbedding
 from multihead.models.families import (
     FAMILIES,
-    Family,
-    Shape,
+    BodyConfig,
+    ModelFamily,
     construct,
     difference,
     label_fields,
@@ -22,7 +22,7 @@ from multihead.models.families import (
     plan_of,
     shape_of,
 )
-from multihead.models.meta_init import Hollow
+from multihead.models.meta_init import MetaInit
 from multihead.text.tokenizer import Tokenizer
 
 
@@ -42,7 +42,7 @@ def create(
     config: what config.json shall say besides (pad_token_id, …).
     """
     family = family_of(model_type)
-    shape = Shape(encoder, decoder, shared and encoder is not None and decoder is not None)
+    shape = BodyConfig(encoder, decoder, shared and encoder is not None and decoder is not None)
     if encoder is not None and decoder is not None:
         shape = shape._replace(decoder=replace(decoder, memory_dim=encoder.dim))
     written = family.write(shape, {"model_type": model_type, **(config or {})})
@@ -68,10 +68,10 @@ def with_readout(loaded: Loaded, suffix: str, labels: Sequence[str] = ()) -> Loa
             if stored is not None and stored.shape == parameter.shape:
                 parameter.data.copy_(stored)
     body = loaded.model.body
-    model = Model(body, whole.readout)
+    model = TaskModel(body, whole.readout)
     stem = body.decoder.stem if isinstance(body, EncoderDecoder) else body.stem
     tied = (plan.shape.decoder or plan.shape.encoder or ModelConfig()).tied
-    if isinstance(whole.readout, Vocabulary) and isinstance(stem, TokenStem) and tied:
+    if isinstance(whole.readout, LMReadout) and isinstance(stem, TokenEmbedding) and tied:
         whole.readout.weight = stem.embedding.weight
     return replace(loaded, model=model.eval(), config=config, labels=list(labels), task=None, kept={}, tasks=())
 
@@ -91,7 +91,7 @@ def join(encoder: Loaded, decoder: Loaded) -> Loaded:
     missing, unexpected = body.decoder.load_state_dict(writes.state_dict(keep_vars=True), strict=False, assign=True)
     assert not unexpected
     assert all(".cross" in name for name in missing)
-    model = Model(body, decoder.model.readout).eval()
+    model = TaskModel(body, decoder.model.readout).eval()
     return Loaded(
         model,
         own_config(model),
@@ -106,23 +106,23 @@ def reading(loaded: Loaded) -> Loaded:
     """A model that writes as one that reads: a language model whose tokens see all others, not only those before them
     (BehnamGhader et al. 2024), or the encoder of two sides. Others are given back as they are."""
     body, tokenizer = loaded.model.body, loaded.tokenizer
-    if isinstance(body, EncoderDecoder) and isinstance(body.encoder.stem, TokenStem):
+    if isinstance(body, EncoderDecoder) and isinstance(body.encoder.stem, TokenEmbedding):
         reads = body.encoder
     elif not isinstance(body, Decoder):
         return loaded
     else:
-        with Hollow():
+        with MetaInit():
             reads = Encoder(body.config)
         reads.load_state_dict(body.state_dict(), assign=True)
         tokenizer = None if tokenizer is None else tokenizer.parting()
-    model = Model(reads, torch.nn.Identity()).eval()
+    model = TaskModel(reads, torch.nn.Identity()).eval()
     return Loaded(model, own_config(model), tokenizer)
 
 
 def trunk_of(loaded: Loaded) -> Loaded:
     """The same body without a readout, labels or task."""
     config = {name: value for name, value in loaded.config.items() if name not in ("id2label", "label2id")}
-    model = Model(loaded.model.body, torch.nn.Identity()).eval()
+    model = TaskModel(loaded.model.body, torch.nn.Identity()).eval()
     if config.get("model_type") in FAMILIES:
         config["architectures"] = [architecture_of(config["model_type"], "Model")]
     else:
@@ -130,7 +130,7 @@ def trunk_of(loaded: Loaded) -> Loaded:
     return replace(loaded, model=model, config=config, labels=[], task=None, options={}, kept={}, tasks=())
 
 
-def family_of(model_type: Any) -> Family:
+def family_of(model_type: Any) -> ModelFamily:
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ValueError(f"model_type {model_type!r} is not supported; supported: {', '.join(FAMILIES)}")
     return FAMILIES[model_type]

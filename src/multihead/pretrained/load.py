@@ -18,10 +18,10 @@ from multihead.io.gguf import GGUFFile
 from multihead.io.hub import resolve
 from multihead.io.pooling import Pooling, read_pooling
 from multihead.io.weights import read_config, read_tensors
-from multihead.models import Encoder, Model
+from multihead.models import Encoder, TaskModel
 from multihead.models.families import (
     OWN,
-    Plan,
+    LoadPlan,
     check_shapes,
     label_fields,
     labels_of,
@@ -73,7 +73,7 @@ def load(
     return loaded
 
 
-def check_weights(model: Model, where: str) -> None:
+def check_weights(model: TaskModel, where: str) -> None:
     """Raise if a weight is NaN or infinite: every answer would be, and nobody would be told why."""
     model.source = where
     name = first_not_finite(model.named_parameters())
@@ -185,7 +185,7 @@ def _load_gguf(path: Path, architecture: str | None, tokenizer: bool, dtype: tor
     )
 
 
-def _check_sizes(plan: Plan, sizes: Sizes, file: Path, told: Path) -> None:
+def _check_sizes(plan: LoadPlan, sizes: Sizes, file: Path, told: Path) -> None:
     """Before anything is built, or a tensor is read: do the sizes in the config fit the tensors of the file?"""
     layers = sum(side.layers for side in plan.shape[:2] if side is not None)
     if layers > len(sizes):
@@ -194,8 +194,8 @@ def _check_sizes(plan: Plan, sizes: Sizes, file: Path, told: Path) -> None:
 
 
 def _poured(
-    plan: Plan, tensors: Mapping[str, Tensor], file: Path, dtype: torch.dtype | None
-) -> tuple[Model, dict[str, Tensor]]:
+    plan: LoadPlan, tensors: Mapping[str, Tensor], file: Path, dtype: torch.dtype | None
+) -> tuple[TaskModel, dict[str, Tensor]]:
     model, kept = pour(plan, tensors, str(file), dtype)
     if kept:
         log.info("%s: not needed, left aside: %s", file, ", ".join(sorted(kept)))
@@ -209,7 +209,7 @@ def _with_architecture(config: Json, architecture: str | None, file: Path) -> Js
     return config if architecture is None else {**config, "architectures": [architecture]}
 
 
-def _plan(config: Json, file: Path) -> Plan:
+def _plan(config: Json, file: Path) -> LoadPlan:
     """What config.json describes; every complaint names the file."""
     try:
         if config.get("model_type") == OWN:
@@ -224,7 +224,7 @@ def _plan(config: Json, file: Path) -> Plan:
         raise ValueError(f"{file}: {error}") from None
 
 
-def _labels(config: Json, model: Model, file: Path) -> list[str]:
+def _labels(config: Json, model: TaskModel, file: Path) -> list[str]:
     answering = bool(config.get("architectures")) and config["architectures"][0].endswith("ForQuestionAnswering")
     try:
         return labels_of(config, model, answering)
@@ -232,7 +232,7 @@ def _labels(config: Json, model: Model, file: Path) -> list[str]:
         raise ValueError(f"{file}: {error}") from None
 
 
-def _generation(config: Json, model: Model) -> Json:
+def _generation(config: Json, model: TaskModel) -> Json:
     """Where generation_config.json is missing, config.json itself says how a model begins and ends what it writes."""
     if isinstance(model.body, Encoder):
         return {}

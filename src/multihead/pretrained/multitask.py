@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from multihead.io.weights import read_safetensors
 from multihead.models.families import own_config, own_plan, pour
-from multihead.models.readouts import Model
+from multihead.models.readouts import TaskModel
 
 READOUTS = "readouts.safetensors"
 Json = dict[str, Any]
 
 
-def readout_tensors(models: Mapping[str, Model]) -> dict[str, Tensor]:
+def readout_tensors(models: Mapping[str, TaskModel]) -> dict[str, Tensor]:
     """The weights of every readout; what is the body's own (a tied table) stands with the body."""
     found = {}
     for name, model in models.items():
@@ -31,12 +31,12 @@ def readout_tensors(models: Mapping[str, Model]) -> dict[str, Tensor]:
     return found
 
 
-def with_stored(trunk: Model, told: Json, name: str, directory: Path, dtype: torch.dtype | None) -> Model:
+def with_stored(trunk: TaskModel, told: Json, name: str, directory: Path, dtype: torch.dtype | None) -> TaskModel:
     """A readout on the trunk; every tensor of it is there and has the shape that is told, or nothing is loaded."""
     file = directory / READOUTS
     stored = read_safetensors(file)
     own = {f"readout.{ours[len(name) + 1 :]}": tensor for ours, tensor in stored.items() if ours.startswith(f"{name}/")}
     body = {f"body.{ours}": parameter.detach() for ours, parameter in trunk.body.named_parameters()}
-    config = own_config(Model(trunk.body, nn.Identity())) | {"readout": told}
+    config = own_config(TaskModel(trunk.body, nn.Identity())) | {"readout": told}
     model, _ = pour(own_plan(config), own | body, str(file), dtype)
     return model

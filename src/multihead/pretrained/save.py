@@ -12,12 +12,12 @@ from multihead.inference.pipeline import Json, Loaded
 from multihead.io import manifest
 from multihead.io.files import make_directory, name_file_in_errors
 from multihead.io.weights import write_json, write_tensors
-from multihead.models import Model, ModelConfig
-from multihead.models.crf import Chain
+from multihead.models import ModelConfig, TaskModel
+from multihead.models.crf import CRFReadout
 from multihead.models.families import (
     ARCHITECTURE,
     FAMILIES,
-    Plan,
+    LoadPlan,
     construct,
     difference,
     drain,
@@ -28,7 +28,7 @@ from multihead.models.families import (
     readout_options,
     shape_of,
 )
-from multihead.models.meta_init import Hollow
+from multihead.models.meta_init import MetaInit
 from multihead.pretrained import multitask
 from multihead.pretrained.load import WEIGHTS
 
@@ -94,7 +94,7 @@ def _entry(one: Loaded, trunk: Loaded) -> Json:
     }
 
 
-def _described(loaded: Loaded) -> tuple[Json, Plan, str]:
+def _described(loaded: Loaded) -> tuple[Json, LoadPlan, str]:
     """config.json and plan of a model, and why it is no family's ("" if it is one)."""
     config, model = loaded.config, loaded.model
     reason = _own_shape(loaded)
@@ -104,7 +104,7 @@ def _described(loaded: Loaded) -> tuple[Json, Plan, str]:
         written = family.write(shape, config)
         if suffix in family.readouts and family.fits(shape, written, family.readouts[suffix].only):
             plan = replace(plan_of(family, written, suffix), shape=shape)
-            with Hollow():
+            with MetaInit():
                 told = construct(plan, len(loaded.labels))
             if readout_options(told.readout) == readout_options(model.readout):
                 written = _with_problem(written, loaded)
@@ -112,7 +112,7 @@ def _described(loaded: Loaded) -> tuple[Json, Plan, str]:
             reason = f"its readout is not {loaded.architecture}'s"
         elif loaded.architecture != ARCHITECTURE:  # else only its readout is our own
             reason = f"its shape is not {config['model_type']}'s: {difference(family, written, shape)}"
-    if isinstance(model.readout, Chain):
+    if isinstance(model.readout, CRFReadout):
         reason = "its readout is a conditional random field (ner.crf), which no family has"
     own = own_config(model) | label_fields(loaded.labels)
     return own, own_plan(own), reason
@@ -157,7 +157,7 @@ def _with_problem(config: Json, loaded: Loaded) -> Json:
     return rest | ({"problem_type": "multi_label_classification"} if loaded.options.get("multi_label") else {})
 
 
-def _dtype_field(config: Json, model: Model) -> Json:
+def _dtype_field(config: Json, model: TaskModel) -> Json:
     """config.json names the precision of the weights; `torch_dtype` was its name before."""
     name = str(next(model.parameters()).dtype).removeprefix("torch.")
     key = "torch_dtype" if "torch_dtype" in config else "dtype"

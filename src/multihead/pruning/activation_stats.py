@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from multihead.attention import AttentionRecord
 from multihead.attention.multihead import merge
 from multihead.inspection import attentions
-from multihead.models import Block, Model
+from multihead.models import TaskModel, TransformerBlock
 from multihead.pruning.compensation import KEYS, Moment
 from multihead.pruning.evaluation import Example, work
 from multihead.tasks import Batch, Task
@@ -25,9 +25,9 @@ class Moments:
     """Of one model: what goes into each attention's output projection, and into each block's second layer; with
     `keys`, what every attention compares."""
 
-    def __init__(self, model: Model, keys: bool = False) -> None:
+    def __init__(self, model: TaskModel, keys: bool = False) -> None:
         self.model, self.attentions, self.keys = model, attentions(model), keys
-        self.blocks = {m.address: m for m in model.modules() if isinstance(m, Block)}
+        self.blocks = {m.address: m for m in model.modules() if isinstance(m, TransformerBlock)}
         self.counts: dict[str, int] = {}
         self.sums: dict[str, Tensor] = {}
         self.squares: dict[str, Tensor] = {}
@@ -94,5 +94,5 @@ class Moments:
         return take
 
 
-def moments(model: Model, task: Task, rows: Sequence[Example], keys: bool = False) -> dict[str, Moment]:
+def moments(model: TaskModel, task: Task, rows: Sequence[Example], keys: bool = False) -> dict[str, Moment]:
     return Moments(model, keys).measure(task, rows)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from multihead.inspection import attentions, numbers
-from multihead.models import Block, Model
+from multihead.models import TaskModel, TransformerBlock
 from multihead.pruning.compensation import KEYS, RIDGE, Moment, Moments, Numbers
 from multihead.pruning.gradient_importance import Gates
 from multihead.pruning.surgery import ByGroup, Cut, configs, cut_of
@@ -33,11 +33,11 @@ class Offer(NamedTuple):
 class Parts:
     """Of one model: numbers of heads, columns by group of heads that share keys, units; all of them at first."""
 
-    def __init__(self, model: Model, length: float, ffn: bool, columns: bool) -> None:
+    def __init__(self, model: TaskModel, length: float, ffn: bool, columns: bool) -> None:
         """length: tokens of a typical input. ffn, columns: whether units, and columns of heads, may go."""
         self.model, self.ffn, self.columns = model, ffn, columns
         self.attentions, self.every = attentions(model), numbers(model)
-        self.blocks = {m.address: m for m in model.modules() if isinstance(m, Block)}
+        self.blocks = {m.address: m for m in model.modules() if isinstance(m, TransformerBlock)}
         self.sharing = {}  # heads per group, by attention
         self.heads = {name: list(mine) for name, mine in self.every.items()}
         self.keys: dict[str, dict[int, Places]] = {}

@@ -12,7 +12,7 @@ from torch import nn
 
 from multihead.inspection import attentions, numbers
 from multihead.metrics import Difference, Score
-from multihead.models import Block, Classes, Model, Vocabulary
+from multihead.models import ClassifierReadout, LMReadout, TaskModel, TransformerBlock
 
 ROUNDS = 7
 
@@ -44,22 +44,22 @@ class Bill:
         return 1 - self.after.flops / self.before.flops
 
 
-def size_of(model: Model, length: float) -> Size:
+def size_of(model: TaskModel, length: float) -> Size:
     """length: tokens of a typical input."""
     flops = 0.0
     for module in model.modules():
-        if isinstance(module, Block):
+        if isinstance(module, TransformerBlock):
             flops += sum(2 * linear.weight.numel() for linear in module.modules() if isinstance(linear, nn.Linear))
     found = list(attentions(model).values())
     for attention in found:
         flops += 2 * length * (sum(attention.key_dims) + sum(attention.value_dims))
     readout = model.readout
-    if isinstance(readout, Vocabulary):
+    if isinstance(readout, LMReadout):
         flops += 2 * readout.weight.numel()
-    elif isinstance(readout, Classes):
+    elif isinstance(readout, ClassifierReadout):
         each = sum(2 * linear.weight.numel() for linear in readout.modules() if isinstance(linear, nn.Linear))
         flops += each if readout.over == "tokens" else each / max(length, 1)
-    blocks = [module for module in model.modules() if isinstance(module, Block)]
+    blocks = [module for module in model.modules() if isinstance(module, TransformerBlock)]
     return Size(
         heads=sum(len(mine) for mine in numbers(model).values()),
         keys=sum(sum(attention.key_dims) for attention in found),

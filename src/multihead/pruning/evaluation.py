@@ -15,7 +15,7 @@ from multihead.data.batching import plan
 from multihead.inspection.inputs import windows_of
 from multihead.metrics import Difference, Interval, Metric, Score, paired
 from multihead.metrics.text_metric import Written
-from multihead.models import Model
+from multihead.models import TaskModel
 from multihead.tasks import Batch, Scorer, Task, Values, Window
 from multihead.tasks.task import distinct
 
@@ -130,14 +130,14 @@ def named_score(scorer: Scorer, name: str | None) -> str:
     return found[0]
 
 
-def evaluated(model: Model, task: Task, done: Work, replicates: int = REPLICATES) -> Scorer:
+def evaluated(model: TaskModel, task: Task, done: Work, replicates: int = REPLICATES) -> Scorer:
     scorer = task.scorer(replicates)
     judge(model, task, done, scorer)
     return scorer
 
 
 @torch.inference_mode()
-def judge(model: Model, task: Task, done: Work, scorer: Scorer, first: int = 0) -> int:
+def judge(model: TaskModel, task: Task, done: Work, scorer: Scorer, first: int = 0) -> int:
     """Adds a model's answers to a score. first: number of the first one, for tasks that are judged by how well they
     foretell a text; returns the number after the last."""
     model.eval()

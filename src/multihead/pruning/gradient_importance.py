@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from multihead.attention import AttentionRecord
 from multihead.inspection import attentions, numbers
-from multihead.models import Block, Model
+from multihead.models import TaskModel, TransformerBlock
 from multihead.pruning.compensation import KEYS
 from multihead.pruning.evaluation import Example, work
 from multihead.tasks import Task
@@ -24,7 +24,7 @@ class Gates:
 
     def __init__(
         self,
-        model: Model,
+        model: TaskModel,
         *,
         fine: bool = False,
         keys: bool = False,
@@ -35,7 +35,7 @@ class Gates:
         each unit. means: what a part gives on average, by attention [H, W] and block [F], of keys [G * K]; a gate then
         asks about what it gives beyond that."""
         self.model, self.attentions, self.numbers = model, attentions(model), numbers(model)
-        self.blocks = {m.address: m for m in model.modules() if isinstance(m, Block)} if units else {}
+        self.blocks = {m.address: m for m in model.modules() if isinstance(m, TransformerBlock)} if units else {}
         self.means, self.fine, self.keys = means or {}, fine, keys
         self.gates: dict[str, Tensor] = {}
         self.found: dict[str, list[Tensor]] = {}

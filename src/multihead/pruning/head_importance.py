@@ -12,7 +12,7 @@ from multihead.data.batching import plan
 from multihead.inference import Loaded
 from multihead.inspection import ablate
 from multihead.metrics import Difference, Score, Spearman
-from multihead.models import Model
+from multihead.models import TaskModel
 from multihead.pruning.evaluation import REPLICATES, Example, Said, drawn, examples, loss_of, named_score, score, work
 from multihead.pruning.gradient_importance import Gates
 from multihead.pruning.partial_forward import Passes
@@ -96,7 +96,7 @@ class Ablation:
     """Every head off in turn, on the same batches: the layers before it are run once for all of them."""
 
     def __init__(
-        self, model: Model, task: Task, ready: list[Example], metric: str | None, batch_tokens: int, told: Told
+        self, model: TaskModel, task: Task, ready: list[Example], metric: str | None, batch_tokens: int, told: Told
     ) -> None:
         self.task, self.model, self.batch_tokens, self.told = task, model, batch_tokens, told
         # In this order, any stretch of rows is a fair sample of all of them.

@@ -16,17 +16,17 @@ from torch import Tensor, nn
 from multihead.attention import AttentionRecord
 from multihead.attention.multihead import merge
 from multihead.inspection import ablate, attentions, locate, numbers
-from multihead.models import Block, EncoderDecoder, Model
+from multihead.models import EncoderDecoder, TaskModel, TransformerBlock
 
 
 class Passes:
     """Blocks of a model in the order they run, and what they were given."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: TaskModel) -> None:
         self.model = model
         body = model.body
         self.stacks = [body.encoder.stack, body.decoder.stack] if isinstance(body, EncoderDecoder) else [body.stack]
-        self.blocks = [block for stack in self.stacks for block in stack.blocks if isinstance(block, Block)]
+        self.blocks = [block for stack in self.stacks for block in stack.blocks if isinstance(block, TransformerBlock)]
         self.first = {f"{block.address}.{kind}": i for i, block in enumerate(self.blocks) for kind in ("self", "cross")}
         self.attentions, self.numbers = attentions(model), numbers(model)
         self.given: list[tuple[Any, ...]] = []
@@ -87,7 +87,9 @@ class Passes:
             self.ran += x.shape[0] * x.shape[1]
         return self.stacks[-1].norm(x)
 
-    def _block(self, block: Block, x: Tensor, rest: list[Any], off: dict[str, list[int]], fresh: bool) -> Tensor:
+    def _block(
+        self, block: TransformerBlock, x: Tensor, rest: list[Any], off: dict[str, list[int]], fresh: bool
+    ) -> Tensor:
         if not off:
             return block(x, *rest)
         if not fresh:

@@ -13,7 +13,7 @@ from multihead.inference import Loaded
 from multihead.inspection import attentions, numbers
 from multihead.inspection.inputs import texts
 from multihead.io.hub import resolve
-from multihead.models import Model
+from multihead.models import TaskModel
 from multihead.pretrained import load, save
 from multihead.pruning.compensation import Moments
 from multihead.pruning.cost import Bill, ratio, size_of
@@ -101,7 +101,7 @@ def judged(where: str | Path, smaller: str | Path, rows: Iterable[Values], metri
     return billed(whole.model, left.model, task, examples(task, rows), named_score(task.scorer(1), metric))
 
 
-def billed(model: Model, smaller: Model, task: Task, rows: Sequence[Example], metric: str) -> Bill:
+def billed(model: TaskModel, smaller: TaskModel, task: Task, rows: Sequence[Example], metric: str) -> Bill:
     """Both models on the same rows."""
     done = work(task, rows)
     length = float(np.mean([len(window["tokens"]) for row in rows for window in row.windows]))
@@ -109,7 +109,7 @@ def billed(model: Model, smaller: Model, task: Task, rows: Sequence[Example], me
     some = work(task, rows[:: max(1, len(rows) // 64)])
     some = replace(some, batches=some.batches[:: max(1, len(some.batches) // TIMED)])
 
-    def read(one: Model) -> None:
+    def read(one: TaskModel) -> None:
         if (judged := task.judged(one, (row.values for row in some.rows))) is not None:
             for _ in judged:
                 pass

@@ -13,7 +13,7 @@ from operator import add
 import numpy as np
 
 from multihead.metrics import Difference, Score
-from multihead.models import Model
+from multihead.models import TaskModel
 from multihead.pruning.activation_stats import moments
 from multihead.pruning.candidates import ROUND, Parts
 from multihead.pruning.compensation import Moments
@@ -54,7 +54,7 @@ class Search:
 
     def __init__(
         self,
-        model: Model,
+        model: TaskModel,
         task: Task,
         rows: Sequence[Example],
         metric: str,
@@ -98,14 +98,14 @@ class Search:
         heads = round(point.heads * self.size.heads) - round(keep * self.size.heads)
         return heads * min(map(self.parts.head_cost, self.parts.heads))
 
-    def _scored(self, models: Sequence[Model]) -> Scorer:
+    def _scored(self, models: Sequence[TaskModel]) -> Scorer:
         """A model for each side of the rows."""
         scorer, number = self.task.scorer(REPLICATES), 0
         for model, done in zip(models, self.sides, strict=True):
             number = judge(model, self.task, done, scorer, number)
         return scorer
 
-    def _point(self, model: Model, scorer: Scorer) -> Point:
+    def _point(self, model: TaskModel, scorer: Scorer) -> Point:
         now = size_of(model, self.length)
         return Point(
             tuple(self.parts.off()),
@@ -116,7 +116,7 @@ class Search:
             loss_of(self.whole, scorer, self.metric),
         )
 
-    def _remove(self, model: Model, cost: float) -> bool:
+    def _remove(self, model: TaskModel, cost: float) -> bool:
         """Takes out what is worth least for its cost, until `cost` is reached; False: nothing was left to take."""
         means = None if self.moments is None else self.parts.means(self.moments)
         gates = Gates(model, fine=True, keys=self.parts.columns, units=self.parts.ffn, means=means)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from multihead.attention import MultiHeadAttention
 from multihead.inspection import locate, numbers
-from multihead.models import Block, Decoder, Encoder, EncoderDecoder, Model, ModelConfig
+from multihead.models import Decoder, Encoder, EncoderDecoder, ModelConfig, TaskModel, TransformerBlock
 from multihead.models.block import attention_of
 from multihead.pruning.compensation import KEYS, Moments, Numbers, put, rest_of, take_over, take_over_keys
 
@@ -40,7 +40,7 @@ class Cut:
         return any(attention in part for part in (self.heads, self.keys, self.values))
 
 
-def cut_of(model: Model, off: Iterable[str], units: Mapping[str, Numbers] | None = None) -> Cut:
+def cut_of(model: TaskModel, off: Iterable[str], units: Mapping[str, Numbers] | None = None) -> Cut:
     """A cut that takes these heads, and all but these units, out; of heads that share keys, all or none."""
     left = {name: list(mine) for name, mine in numbers(model).items()}
     for address in off:
@@ -60,7 +60,7 @@ def cut_of(model: Model, off: Iterable[str], units: Mapping[str, Numbers] | None
     return Cut(heads, dict(units or {}))
 
 
-def cut(model: Model, plan: Cut, moments: Moments | None = None) -> tuple[Model, dict[str, Tensor]]:
+def cut(model: TaskModel, plan: Cut, moments: Moments | None = None) -> tuple[TaskModel, dict[str, Tensor]]:
     """The smaller model, and the slices that were taken out, by the names of the parameters they belong to.
 
     moments: how the heads and units go together: what is left then takes over, by least squares, what it can of what
@@ -100,7 +100,9 @@ def cut(model: Model, plan: Cut, moments: Moments | None = None) -> tuple[Model,
     return smaller, removed
 
 
-def filled(model: Model, whole: Mapping[str, ModelConfig], plan: Cut, removed: Mapping[str, Tensor] | None) -> Model:
+def filled(
+    model: TaskModel, whole: Mapping[str, ModelConfig], plan: Cut, removed: Mapping[str, Tensor] | None
+) -> TaskModel:
     """A pruned model with its heads and units back in place: the slices that were removed, or (None) zeros, which give
     the same answers in a shape that families have. whole: the configs before the cut, by stack."""
     larger = _shell(model)
@@ -130,7 +132,7 @@ def filled(model: Model, whole: Mapping[str, ModelConfig], plan: Cut, removed: M
     return larger
 
 
-def plan_from(whole: Mapping[str, ModelConfig], model: Model) -> Cut:
+def plan_from(whole: Mapping[str, ModelConfig], model: TaskModel) -> Cut:
     """The heads that stayed, as the pruned model itself says; its units must be known from elsewhere."""
     known = numbers(model)
     heads = {}
@@ -143,7 +145,7 @@ def plan_from(whole: Mapping[str, ModelConfig], model: Model) -> Cut:
     return Cut(heads)
 
 
-def configs(model: Model) -> dict[str, ModelConfig]:
+def configs(model: TaskModel) -> dict[str, ModelConfig]:
     """By stack."""
     return {_stack(body): body.config for body in _bodies(model)}
 
@@ -207,7 +209,7 @@ def _widen(
         put(new, name, data)
 
 
-def _thin(block: Block, stay: list[int]) -> dict[str, Tensor]:
+def _thin(block: TransformerBlock, stay: list[int]) -> dict[str, Tensor]:
     removed, layer = {}, block.feed_forward
     mine = torch.tensor(stay, dtype=torch.long)
     for name, parameter in list(layer.named_parameters()):
@@ -219,7 +221,7 @@ def _thin(block: Block, stay: list[int]) -> dict[str, Tensor]:
     return removed
 
 
-def _thicken(block: Block, inner: int, stay: list[int], removed: Mapping[str, Tensor] | None) -> None:
+def _thicken(block: TransformerBlock, inner: int, stay: list[int], removed: Mapping[str, Tensor] | None) -> None:
     layer, mine = block.feed_forward, torch.tensor(stay, dtype=torch.long)
     for name, parameter in list(layer.named_parameters()):
         if (axis := _axis(name)) is not None:
@@ -247,7 +249,7 @@ def _sizes(layer: nn.Module) -> None:
             linear.out_features, linear.in_features = linear.weight.shape
 
 
-def _shell(model: Model) -> Model:
+def _shell(model: TaskModel) -> TaskModel:
     """The same model in new modules; parameters are shared until they are replaced."""
     shared = {id(parameter): parameter for parameter in model.parameters()}
     taps = [module for module in model.modules() if getattr(module, "taps", None)]
@@ -256,10 +258,10 @@ def _shell(model: Model) -> Model:
     return deepcopy(model, dict(shared))
 
 
-def _describe(model: Model) -> None:
+def _describe(model: TaskModel) -> None:
     """Configs that say what the blocks now are."""
     for body in _bodies(model):
-        blocks = [block for block in body.stack.blocks if isinstance(block, Block)]
+        blocks = [block for block in body.stack.blocks if isinstance(block, TransformerBlock)]
         config = copy(body.config)
         every = tuple(range(config.heads))
         kept = tuple(block.kept or every for block in blocks)
@@ -283,7 +285,7 @@ def _describe(model: Model) -> None:
             block.cross_kept = None if body.config.cross_kept is None else body.config.cross_kept[layer]
 
 
-def _bodies(model: Model) -> list[Encoder | Decoder]:
+def _bodies(model: TaskModel) -> list[Encoder | Decoder]:
     body = model.body
     return [body.encoder, body.decoder] if isinstance(body, EncoderDecoder) else [body]
 
@@ -296,20 +298,20 @@ def widths_of(attention: MultiHeadAttention) -> tuple[int, int]:
     return attention.key_dims[0], attention.value_dims[0]
 
 
-def _places(block: Block) -> list[tuple[str, str, MultiHeadAttention]]:
+def _places(block: TransformerBlock) -> list[tuple[str, str, MultiHeadAttention]]:
     """(`encoder.2.self`, `attention`, the attention itself) of a block"""
     found = [(f"{block.address}.self", "attention", block.attention)]
     return found if block.cross is None else [*found, (f"{block.address}.cross", "cross", block.cross)]
 
 
-def _blocks(model: Model) -> list[Block]:
-    return [block for body in _bodies(model) for block in body.stack.blocks if isinstance(block, Block)]
+def _blocks(model: TaskModel) -> list[TransformerBlock]:
+    return [block for body in _bodies(model) for block in body.stack.blocks if isinstance(block, TransformerBlock)]
 
 
-def _config(model: Model, block: Block) -> ModelConfig:
+def _config(model: TaskModel, block: TransformerBlock) -> ModelConfig:
     return configs(model)[block.address.split(".")[0]]
 
 
-def _group(model: Model, name: str) -> int:
+def _group(model: TaskModel, name: str) -> int:
     config = configs(model)[name.split(".")[0]]
     return config.heads // (config.kv_heads or config.heads)

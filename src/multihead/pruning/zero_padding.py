@@ -7,9 +7,9 @@ from typing import Any
 
 from multihead.inference import Loaded
 from multihead.inspection import attentions
-from multihead.models import Block
+from multihead.models import TransformerBlock
 from multihead.models.families import FAMILIES, construct, label_fields, plan_of, readout_options
-from multihead.models.meta_init import Hollow
+from multihead.models.meta_init import MetaInit
 from multihead.pruning.surgery import Cut, configs, filled, plan_from
 from multihead.tasks import TASKS
 
@@ -24,7 +24,7 @@ def padded(loaded: Loaded) -> Loaded:
     if family.get("model_type") not in FAMILIES:
         raise ValueError("heads were cut out of this model, and it is not known which family's it was before")
     # Any places will do: all others are zeros.
-    blocks = [module for module in loaded.model.modules() if isinstance(module, Block)]
+    blocks = [module for module in loaded.model.modules() if isinstance(module, TransformerBlock)]
     units = {block.address: tuple(range(block.feed_forward.up.out_features)) for block in blocks}
     found = attentions(loaded.model).items()
     keys = {name: (tuple(range(a.key_dims[0])),) * a.kv_heads for name, a in found}
@@ -43,7 +43,7 @@ def _architecture(loaded: Loaded, config: dict[str, Any]) -> str:
     wanted = [task.readout.architecture] if task is not None and hasattr(task, "readout") else []
     for suffix in dict.fromkeys([named, *wanted, *family.readouts]):
         if suffix in family.readouts:
-            with Hollow():
+            with MetaInit():
                 told = construct(plan_of(family, config, suffix), len(loaded.labels))
             if readout_options(told.readout) == readout_options(loaded.model.readout):
                 return family.title + suffix

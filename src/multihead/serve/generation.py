@@ -24,7 +24,7 @@ from multihead.attention import KVCache
 from multihead.generation.config import Decoding
 from multihead.generation.constraints import Rules
 from multihead.generation.logits import Draws, drawn, likeliest, refuse_broken, sound
-from multihead.models import Model
+from multihead.models import TaskModel
 from multihead.serve.exclusion import ModelLock
 from multihead.serve.limits import RequestError, stopping, too_late
 from multihead.serve.prefixes import PrefixStore
@@ -101,7 +101,7 @@ class Writing:
 class Generator:
     """The thread that writes texts of one model, and those that wait for it."""
 
-    def __init__(self, model: Model, observer: StepObserver, lock: ModelLock, prefixes: PrefixStore | None = None):
+    def __init__(self, model: TaskModel, observer: StepObserver, lock: ModelLock, prefixes: PrefixStore | None = None):
         self.model, self.observer, self.lock = model, observer, lock
         self.prefixes = prefixes or PrefixStore()
         self._condition = threading.Condition()

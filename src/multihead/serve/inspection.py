@@ -14,7 +14,7 @@ from multihead.inference.engine import answer_row, check_tokens, encoded, read
 from multihead.inspection import Input, Seen, ablate, locate, numbers, watch
 from multihead.inspection.inputs import rectangle, run
 from multihead.inspection.recording import own
-from multihead.models import EncoderDecoder, Model
+from multihead.models import EncoderDecoder, TaskModel
 from multihead.serve.admission import check_size, too_much_text
 from multihead.serve.limits import Limits, RequestError
 from multihead.serve.schemas import HeadsForm
@@ -63,7 +63,7 @@ def compare_without(
     return {"tokens": task.tokenizer.tokens(ids), "before": before, "after": after}
 
 
-def check_heads(model: Model, addresses: Sequence[str]) -> None:
+def check_heads(model: TaskModel, addresses: Sequence[str]) -> None:
     known = numbers(model)
     for address in addresses:
         try:
@@ -74,7 +74,7 @@ def check_heads(model: Model, addresses: Sequence[str]) -> None:
             ) from None
 
 
-def encode_windows(model: Model, task: Task, values: Values, limits: Limits) -> list[Window]:
+def encode_windows(model: TaskModel, task: Task, values: Values, limits: Limits) -> list[Window]:
     limits = replace(limits, tokens=limits.alone)
     check_size(task, values, limits)
     (row,) = task.prepare([values])
@@ -104,7 +104,7 @@ def spell_tokens(loaded: Loaded, record: Input) -> dict[str, list[str]]:
     return spelled
 
 
-def _make_pass(model: Model, task: Task, window: Window) -> Callable[[], object]:
+def _make_pass(model: TaskModel, task: Task, window: Window) -> Callable[[], object]:
     """Return what lets the model read one window once; one that writes reads its own text with it."""
     batch = task.collate([window])
     if isinstance(task, Generate):

@@ -15,7 +15,7 @@ import torch
 
 from multihead.inference import Loaded
 from multihead.inspection.address import numbers
-from multihead.models import Model
+from multihead.models import TaskModel
 from multihead.pretrained import load
 from multihead.serve.exclusion import ModelLock
 from multihead.serve.generation import Generator
@@ -190,7 +190,7 @@ def split_entry(entry: str) -> tuple[str, str]:
     return name.removesuffix(".gguf") or "model", entry
 
 
-def own_weights(model: Model) -> None:
+def own_weights(model: TaskModel) -> None:
     """Move the weights out of their file into memory of the process's own.
 
     Weights are mapped from their file when a model is opened. A mapped file that is cut short under a running program

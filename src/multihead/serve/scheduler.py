@@ -21,7 +21,7 @@ import torch
 from multihead.generation import Hypothesis
 from multihead.inference.engine import Refused, answer_row, check_tokens, encoded
 from multihead.kernels.packed_linear import packed
-from multihead.models import Model
+from multihead.models import TaskModel
 from multihead.serve.admission import check_size, too_much_text
 from multihead.serve.batching import choose_batch
 from multihead.serve.exclusion import ModelLock
@@ -46,7 +46,7 @@ class Scheduler:
 
     def __init__(
         self,
-        model: Model,
+        model: TaskModel,
         limits: Limits,
         observer: Observer,
         *,

@@ -18,7 +18,7 @@ from multihead.attention.position import Rotary
 from multihead.generation.fast.layers import fits, norm_of
 from multihead.generation.fast.weight_cache import parts_of
 from multihead.generation.incremental import Prompt
-from multihead.models import Decoder, Model
+from multihead.models import Decoder, TaskModel
 
 ROOM = 64  # tokens by which the slots grow at least
 
@@ -39,7 +39,7 @@ class SlotReader(Protocol):
         """Return what a text has read as a cache of its own, as `join` took it."""
 
 
-def make_reader(model: Model) -> SlotReader:
+def make_reader(model: TaskModel) -> SlotReader:
     """Return the fast reader where it knows every part of the model."""
     prompt = Prompt(model, torch.zeros(1, 1, dtype=torch.long, device=model.device))
     return BatchReader(prompt) if fits(prompt) else CacheReader(model)
@@ -48,7 +48,7 @@ def make_reader(model: Model) -> SlotReader:
 class CacheReader:
     """Every text for itself, by the model's own forward pass."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: TaskModel) -> None:
         self.model = model
         self.caches: list[KVCache] = []
 
@@ -67,7 +67,7 @@ class CacheReader:
         return self.caches[place]
 
 
-def read_on(model: Model, tokens: Tensor, cache: KVCache) -> Tensor:
+def read_on(model: TaskModel, tokens: Tensor, cache: KVCache) -> Tensor:
     """Read more tokens [T] of the text in a cache; logits [1, V] of what follows."""
     hidden = model.body(tokens[None], cache=cache)
     logits: Tensor = model.readout(hidden[:, -1:])[:, 0]
@@ -203,5 +203,5 @@ class BatchReader:
         self.pool = pool
 
 
-def is_decoder(model: Model) -> bool:
+def is_decoder(model: TaskModel) -> bool:
     return isinstance(model.body, Decoder)

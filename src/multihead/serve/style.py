@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from multihead.generation import Decoding
-from multihead.models import Model, Vocabulary
+from multihead.models import LMReadout, TaskModel
 from multihead.serve.generation import Writing
 from multihead.serve.limits import RequestError
 from multihead.tasks import Window
@@ -50,12 +50,12 @@ def is_streamed(task: Generate, style: Style | None) -> bool:
     return style is not None or (how.beam == 1 and how.nbest == 1)
 
 
-def make_writing(task: Generate, model: Model, window: Window, style: Style | None, row: int) -> Writing:
+def make_writing(task: Generate, model: TaskModel, window: Window, style: Style | None, row: int) -> Writing:
     """Return one text to be written behind a prompt."""
     prompt, style = window["tokens"].tolist(), style or Style()
     if style.listen is not None and int(window.get("cut", 0)):
         raise RequestError(422, "context_length_exceeded", f"the prompt is longer than {task.size - 1:,} tokens")
-    own = task.decoding().among(len(task.tokenizer), cast(Vocabulary, model.readout).weight.shape[0])
+    own = task.decoding().among(len(task.tokenizer), cast(LMReadout, model.readout).weight.shape[0])
     stop = frozenset(task.options["stop"])
     return Writing(
         prompt,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from multihead.data.sliding_windows import windows
 from multihead.metrics import Answers, Score, exact_and_f1
-from multihead.models import Model
+from multihead.models import TaskModel
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window
@@ -80,12 +80,12 @@ class Answer(Task):
         batch["offsets"][~batch["keep"]] = -1
         return batch
 
-    def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
         logits = self._masked(self.logits(model, batch), batch)
         total = sum(F.cross_entropy(logits[..., side], batch["span"][:, side], reduction="sum") for side in (0, 1))
         return torch.as_tensor(total) / 2, torch.tensor(len(logits))
 
-    def read(self, model: Model, batch: Batch) -> list[NDArray[Any]]:
+    def read(self, model: TaskModel, batch: Batch) -> list[NDArray[Any]]:
         logits = self._masked(self.logits(model, batch).float(), batch).cpu().numpy()
         return [row[:length] for row, length in zip(logits, batch["keep"].sum(1).tolist(), strict=True)]
 

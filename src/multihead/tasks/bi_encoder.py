@@ -21,7 +21,7 @@ from torch import Tensor
 
 from multihead.metrics import Score
 from multihead.metrics.retrieval import Retrieval, ranks_of
-from multihead.models import Model
+from multihead.models import TaskModel
 from multihead.tasks.classify import named
 from multihead.tasks.pair_scores import SimilarityScorer, share_of
 from multihead.tasks.spec import SPECS, TaskSpec
@@ -57,10 +57,10 @@ class Embed(Task):
     def encode(self, values: Values) -> list[Window]:
         return [{"tokens": np.array(piece.ids, dtype=np.int32)} for piece in self.cut(values["text"])]
 
-    def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
         raise NotImplementedError("a vector alone has nothing to learn from; train match with kind = bi")
 
-    def read(self, model: Model, batch: Batch) -> list[NDArray[Any]]:
+    def read(self, model: TaskModel, batch: Batch) -> list[NDArray[Any]]:
         return list(self.pooled(model, batch).cpu().numpy())
 
     def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
@@ -69,7 +69,7 @@ class Embed(Task):
     def scorer(self, replicates: int = 1000) -> Scorer:
         raise NotImplementedError("a vector alone is neither right nor wrong")
 
-    def pooled(self, model: Model, batch: Batch) -> Tensor:
+    def pooled(self, model: TaskModel, batch: Batch) -> Tensor:
         """The mean of the tokens' vectors [B, D], or the first token's."""
         hidden, real = self.logits(model, batch).float(), batch["keep"][..., None].float()
         if self.options.get("pool") == "first":
@@ -119,7 +119,7 @@ class Bi(Embed):
             batch["label"] = torch.from_numpy(np.stack([window["label"] for window in windows]).reshape(-1))
         return self.there(batch)
 
-    def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
         """With scores: (cosine − share)², over rows. Else cross-entropy of finding the partner, the mean of both
         directions, over the rows that are right pairs."""
         a, b = F.normalize(self.pooled(model, batch), dim=-1).chunk(2)
@@ -139,7 +139,7 @@ class Bi(Embed):
         total = sum(F.cross_entropy(side[right], partner, reduction="sum") for side in (to_b, to_a))
         return torch.as_tensor(total) / 2, right.sum()
 
-    def read(self, model: Model, batch: Batch) -> list[NDArray[Any]]:
+    def read(self, model: TaskModel, batch: Batch) -> list[NDArray[Any]]:
         return list(self.pooled(model, batch).unflatten(0, (2, -1)).transpose(0, 1).cpu().numpy())
 
     def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:

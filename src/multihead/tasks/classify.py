@@ -13,7 +13,7 @@ from torch import Tensor
 
 from multihead.metrics import Classes, MultiLabel, Score, Table
 from multihead.metrics.row_buffer import Together
-from multihead.models import Model
+from multihead.models import TaskModel
 from multihead.tasks.losses import class_loss, label_loss
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
@@ -58,7 +58,7 @@ class Classify(Task):
     def texts(self, values: Values) -> tuple[str, ...]:
         return (values["text"],)
 
-    def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
         logits, label = self.logits(model, batch), batch["label"]
         count = torch.tensor(len(label))
         if self.options.get("multi_label"):
@@ -67,7 +67,7 @@ class Classify(Task):
         weight = None if not weights else logits.new_tensor([weights.get(name, 1.0) for name in self.labels])
         return class_loss(logits, label, self.smoothing, weight, self.agree), count
 
-    def read(self, model: Model, batch: Batch) -> list[NDArray[Any]]:
+    def read(self, model: TaskModel, batch: Batch) -> list[NDArray[Any]]:
         logits = self.logits(model, batch).float()
         chances = logits.sigmoid() if self.options.get("multi_label") else logits.softmax(-1)
         return list(chances.cpu().numpy())

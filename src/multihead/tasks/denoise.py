@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
-from multihead.models import Model, Vocabulary
+from multihead.models import LMReadout, TaskModel
 from multihead.tasks.generate import TextScorer
 from multihead.tasks.masking import Ids, draws, infilled, with_masks
 from multihead.tasks.spec import SPECS
@@ -65,20 +65,20 @@ class Denoise(Translate):
             found.append({"tokens": np.concatenate([head, source, tail]), "target": target})
         return Translate.collate(self, found)
 
-    def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
         pair = self.noised(batch, torch.initial_seed() if model.training else 0)
         hidden, labels = self.teach(model, pair, self.remember(model, pair))
-        total = vocabulary_loss(cast(Vocabulary, model.readout), hidden, labels, self.smoothing)
+        total = vocabulary_loss(cast(LMReadout, model.readout), hidden, labels, self.smoothing)
         return total, (labels != IGNORE).sum()
 
-    def judged(self, model: Model, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
+    def judged(self, model: TaskModel, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
         windows = ((values, window) for values in rows for window in self.encode(values))
         model.eval()
         while block := list(islice(windows, JUDGED)):
             pair = self.noised(self.collate([window for _, window in block]), 0)
             with torch.inference_mode():
                 hidden, labels = self.teach(model, pair, self.remember(model, pair))
-                nats = vocabulary_nats(cast(Vocabulary, model.readout), hidden, labels).sum(1).tolist()
+                nats = vocabulary_nats(cast(LMReadout, model.readout), hidden, labels).sum(1).tolist()
             for (values, _), lost, count in zip(block, nats, (labels != IGNORE).sum(1).tolist(), strict=True):
                 yield values, {"nats": lost, "tokens": count}
 

@@ -22,7 +22,7 @@ from multihead.data.batching import plan
 from multihead.generation import Decoding, Hypothesis, decode, stream
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
 from multihead.metrics import Likelihood, Score
-from multihead.models import Decoder, Model, Vocabulary
+from multihead.models import Decoder, LMReadout, TaskModel
 from multihead.tasks.chat import message_of, spoken
 from multihead.tasks.scored_text import Stretch, stretched
 from multihead.tasks.sections import GenerateSection, TaskSection
@@ -141,18 +141,18 @@ class Generate(Task):
     def stretch(self, values: Values) -> Stretch:
         return stretched(self.tokenizer, values, self.options["stop"][:1])
 
-    def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
         hidden, labels = self.foretell(model, batch)
-        total = vocabulary_loss(cast(Vocabulary, model.readout), hidden, labels, self.smoothing)
+        total = vocabulary_loss(cast(LMReadout, model.readout), hidden, labels, self.smoothing)
         return total, (labels != IGNORE).sum()
 
-    def foretell(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+    def foretell(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
         """Hidden states [B, T, D] before each token, and the tokens [B, T]. Padding stands behind and needs no mask."""
         tokens, keep = batch["tokens"], batch["keep"]
         learnt = keep & batch["counted"].bool() if "counted" in batch else keep
         return model.body(tokens[:, :-1]), tokens[:, 1:].masked_fill(~learnt[:, 1:], IGNORE)
 
-    def judged(self, model: Model, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
+    def judged(self, model: TaskModel, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
         """Every token of the rows is foretold once, in windows as in training: from what its window holds before it. Of
         conversations, those that are learnt."""
         model.eval()
@@ -166,13 +166,13 @@ class Generate(Task):
             batch = self.collate([{"tokens": stretch.tokens} for stretch in block])
             with torch.inference_mode():
                 hidden, labels = self.foretell(model, batch)
-                nats = vocabulary_nats(cast(Vocabulary, model.readout), hidden, labels).sum(1).tolist()
+                nats = vocabulary_nats(cast(LMReadout, model.readout), hidden, labels).sum(1).tolist()
             for stretch, lost in zip(block, nats, strict=True):
                 characters, octets = (int(part[1:].sum()) for part in (stretch.characters, stretch.octets))
                 counts = {"tokens": len(stretch.tokens) - 1, "characters": characters, "octets": octets}
                 yield {}, {"nats": lost, **counts}
 
-    def _answered(self, model: Model, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
+    def _answered(self, model: TaskModel, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
         source = ((values, self.spoken(values)) for values in rows)
         while block := list(islice(source, TOGETHER)):
             sizes = np.array([len(window["tokens"]) for _, window in block])
@@ -180,7 +180,7 @@ class Generate(Task):
             for numbers in plan(sizes, max(JUDGED, int(sizes.max())), 0, 0):
                 with torch.inference_mode():
                     hidden, labels = self.foretell(model, self.collate([block[i][1] for i in numbers]))
-                    nats = vocabulary_nats(cast(Vocabulary, model.readout), hidden, labels).sum(1).tolist()
+                    nats = vocabulary_nats(cast(LMReadout, model.readout), hidden, labels).sum(1).tolist()
                 counts = (labels != IGNORE).sum(1).tolist()
                 for i, lost, count in zip(numbers.tolist(), nats, counts, strict=True):
                     found[i] = {"nats": lost, "tokens": count}
@@ -200,7 +200,7 @@ class Generate(Task):
         if len(held[0]) > 1:
             yield Stretch(*held)
 
-    def read(self, model: Model, batch: Batch) -> list[tuple[list[int], list[Hypothesis]]]:
+    def read(self, model: TaskModel, batch: Batch) -> list[tuple[list[int], list[Hypothesis]]]:
         """Prompts with what was written behind each. Where the window is full, its second half is read again, and the
         text goes on from there."""
         lengths = batch["keep"].sum(1).tolist()
@@ -222,7 +222,7 @@ class Generate(Task):
         return list(zip(prompts, found, strict=True))
 
     def _decoded(
-        self, model: Model, prompts: list[list[int]], limits: list[int], rows: list[int], written: int = 0
+        self, model: TaskModel, prompts: list[list[int]], limits: list[int], rows: list[int], written: int = 0
     ) -> list[Any]:
         """All together; where positions are counted in a table, only prompts of one length: padding would take room.
         written: tokens of each text that were there before, and count for its shortest length."""
@@ -245,8 +245,8 @@ class Generate(Task):
             rows=rows,
         )
 
-    def _settled(self, model: Model, written: int) -> Decoding:
-        how = self.decoding().among(len(self.tokenizer), cast(Vocabulary, model.readout).weight.shape[0])
+    def _settled(self, model: TaskModel, written: int) -> Decoding:
+        how = self.decoding().among(len(self.tokenizer), cast(LMReadout, model.readout).weight.shape[0])
         return replace(how, min_length=max(0, how.min_length - written))
 
     def _goes_on(self, tokens: Sequence[int], wanted: int) -> bool:
@@ -279,7 +279,7 @@ class Generate(Task):
         ended = tokens[:-1] if tokens and tokens[-1] in self.options["stop"] else tokens
         return self.tokenizer.decode([*prompt, *ended]).removeprefix(self.tokenizer.decode(prompt))
 
-    def stream(self, model: Model, values: Values, turn: int = 0) -> Iterator[str]:
+    def stream(self, model: TaskModel, values: Values, turn: int = 0) -> Iterator[str]:
         """What is written, in pieces, each as soon as it is there. turn: other draws for the same prompt."""
         seed = int(self.settings.get("seed", 0)) + turn
         prompt = self.encode(values)[0]["tokens"].tolist()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
 from multihead.metrics import Bootstrap, Likelihood, Score, percentile
-from multihead.models import Model, Vocabulary
+from multihead.models import LMReadout, TaskModel
 from multihead.tasks.masking import draws, hidden, masked, with_masks
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window
@@ -79,23 +79,23 @@ class Mask(Task):
         found: NDArray[np.int64] = np.setdiff1d(np.arange(len(self.tokenizer)), control)
         return found
 
-    def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
         states, labels = self.hide(model, batch, torch.initial_seed() if model.training else 0)
-        total = vocabulary_loss(cast(Vocabulary, model.readout), states, labels, self.smoothing)
+        total = vocabulary_loss(cast(LMReadout, model.readout), states, labels, self.smoothing)
         return total, (labels != IGNORE).sum()
 
-    def hide(self, model: Model, batch: Batch, seed: int) -> tuple[Tensor, Tensor]:
+    def hide(self, model: TaskModel, batch: Batch, seed: int) -> tuple[Tensor, Tensor]:
         """Hidden states [B, T, D] of texts with gaps, and what is missing [B, T]."""
         shown, labels = self.noised(batch, seed)
         keep = None if bool(batch["keep"].all()) else batch["keep"]
         return model.body(shown, keep), labels
 
-    def judged(self, model: Model, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
+    def judged(self, model: TaskModel, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
         """Each window with some words hidden: how well they were foretold, and how many were right."""
         windows = ((values, window) for values in rows for window in self.encode(values))
         usable = ((values, window) for values, window in windows if not self.fault([window]))
         model.eval()
-        readout = cast(Vocabulary, model.readout)
+        readout = cast(LMReadout, model.readout)
         while block := list(islice(usable, JUDGED)):
             batch = self.collate([window for _, window in block])
             with torch.inference_mode():
@@ -108,7 +108,7 @@ class Mask(Task):
             for (values, _), (lost, count, good) in zip(block, counts, strict=True):
                 yield values, {"nats": lost, "tokens": count, "right": good}
 
-    def read(self, model: Model, batch: Batch) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+    def read(self, model: TaskModel, batch: Batch) -> list[tuple[NDArray[Any], NDArray[Any]]]:
         """For every gap of a text the likeliest tokens and their chances; both [gaps, candidates]."""
         gaps = batch["tokens"] == self.tokenizer.special["mask"]
         states = model.body(batch["tokens"], None if bool(batch["keep"].all()) else batch["keep"])

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from multihead.models import Model
+from multihead.models import TaskModel
 from multihead.tasks.bi_encoder import Bi, positive_of
 from multihead.tasks.classify import Classify, ClassScorer, named
 from multihead.tasks.pair_scores import SimilarityScorer, number, share_of
@@ -71,7 +71,7 @@ class Match(Classify):
     def texts(self, values: Values) -> tuple[str, ...]:
         return values["text_a"], values["text_b"]
 
-    def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
         if not self.options.get("score"):
             return super().loss(model, batch)
         # A score between two ends is learned as a chance: its logit has no ends to bump into.
@@ -79,7 +79,7 @@ class Match(Classify):
         total = F.binary_cross_entropy_with_logits(logits, batch["label"].to(logits.dtype), reduction="sum")
         return total, torch.tensor(len(logits))
 
-    def read(self, model: Model, batch: Batch) -> list[NDArray[Any]]:
+    def read(self, model: TaskModel, batch: Batch) -> list[NDArray[Any]]:
         if not self.options.get("score"):
             return super().read(model, batch)
         return list(self.logits(model, batch).float().sigmoid().cpu().numpy())

@@ -25,9 +25,9 @@ from multihead.data.readers.tag_schemes import Survey
 from multihead.data.sliding_windows import owned, windows
 from multihead.metrics import Score, Spans, Table, Tags, spans
 from multihead.metrics.row_buffer import Together
-from multihead.models import Classes, Encoder, Model, TokenStem
-from multihead.models.crf import Chain, surprise
-from multihead.models.viterbi import Chances, Moves, best_legal, best_path, legal
+from multihead.models import ClassifierReadout, Encoder, TaskModel, TokenEmbedding
+from multihead.models.crf import CRFReadout, surprise
+from multihead.models.viterbi import SpanProbabilities, TransitionScores, best_legal, best_path, legal
 from multihead.tasks.losses import class_loss, counted
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
@@ -107,13 +107,17 @@ class Ner(Task):
         both sides, and they cost nothing, where a sentence shown amid unlabelled ones costs a multiple of its own."""
         return stretches(rows, 2 * self.options["context"]) if self.options.get("context") else rows
 
-    def adapt(self, model: Model) -> None:
+    def adapt(self, model: TaskModel) -> None:
         """More token types for the cases; they start as type 0, so nothing changes before training. A readout that
         knows neighbours, for the crf."""
-        if self.options.get("crf") and isinstance(model.readout, Classes) and not isinstance(model.readout, Chain):
-            model.readout = Chain.on(model.readout)
+        if (
+            self.options.get("crf")
+            and isinstance(model.readout, ClassifierReadout)
+            and not isinstance(model.readout, CRFReadout)
+        ):
+            model.readout = CRFReadout.on(model.readout)
         body = model.body
-        if not self.options.get("case") or not isinstance(body, Encoder) or not isinstance(body.stem, TokenStem):
+        if not self.options.get("case") or not isinstance(body, Encoder) or not isinstance(body.stem, TokenEmbedding):
             return
         old = torch.zeros(1, body.config.dim) if body.stem.types is None else body.stem.types.weight.data
         if len(old) <= DIGITS:
@@ -224,19 +228,19 @@ class Ner(Task):
             found.append(window)
         return found
 
-    def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed over all labelled pieces. A sentence of n words in a crf counts n: its −log p(tags) is the sum of
         −log p(tag | the tags before it), so that losses with and without the crf are on one scale."""
         logits = self.logits(model, batch)
         labels = batch["labels"]
         count = counted(labels).sum()
-        if not isinstance(model.readout, Chain):
+        if not isinstance(model.readout, CRFReadout):
             return class_loss(logits.flatten(0, 1), labels.flatten(0, 1), self.smoothing, agree=self.agree), count
         inner = labels.masked_fill(batch["word"] >= 0, IGNORE)
         pieces = class_loss(logits.flatten(0, 1), inner.flatten(), self.smoothing)
         return self._chain_loss(model.readout, logits, batch) + pieces, count
 
-    def _chain_loss(self, chain: Chain, logits: Tensor, batch: Batch) -> Tensor:
+    def _chain_loss(self, chain: CRFReadout, logits: Tensor, batch: Batch) -> Tensor:
         """−log p(tags of the words), summed; words stand apart from each other in logits [B, T, C]. (Labels of a
         sequence are not smoothed.)"""
         first = batch["word"] >= 0
@@ -256,12 +260,12 @@ class Ner(Task):
         )
         return lost.sum()
 
-    def read(self, model: Model, batch: Batch) -> list[NDArray[Any]]:
+    def read(self, model: TaskModel, batch: Batch) -> list[NDArray[Any]]:
         scores = self.logits(model, batch).float()
         chain = model.readout
-        if isinstance(chain, Chain):
+        if isinstance(chain, CRFReadout):
             learnt = (part.float().cpu().numpy() for part in (chain.start, chain.end, chain.step))
-            self.moves = self.rules + Moves(*learnt)
+            self.moves = self.rules + TransitionScores(*learnt)
         else:
             scores = scores.log_softmax(-1)
         tables = (table.cpu().numpy() for table in (scores, batch["word"]))
@@ -294,7 +298,7 @@ class Ner(Task):
         plain = not is_bio(self.labels)
         found = [] if plain else spans(tags, "conlleval")
         # How sure: the chance of the entity's tags as a whole with a crf, the mean of its words' without.
-        sequence = Chances(scores, self.moves) if crf and found else None
+        sequence = SpanProbabilities(scores, self.moves) if crf and found else None
         entities = []
         for label, start, stop in found:
             a, b = places[start][0], places[stop - 1][1]

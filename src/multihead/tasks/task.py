@@ -20,7 +20,7 @@ from multihead.data.readers.columns import fault_of
 from multihead.data.sliding_windows import windows
 from multihead.kernels.chunked_cross_entropy import IGNORE as IGNORE
 from multihead.metrics import Score, Table
-from multihead.models import Model
+from multihead.models import TaskModel
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import Body, TaskSpec
 from multihead.text.tokenizer import Encoding, Tokenizer
@@ -135,11 +135,11 @@ class Task(ABC):
         """One example -> one window, or several. Gold columns that are there become labels."""
 
     @abstractmethod
-    def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
         """The sum of the losses, and over how many."""
 
     @abstractmethod
-    def read(self, model: Model, batch: Batch) -> list[Any]:
+    def read(self, model: TaskModel, batch: Batch) -> list[Any]:
         """What the model says of each window: an array with the padding cut off, or what it wrote."""
 
     @abstractmethod
@@ -173,11 +173,11 @@ class Task(ABC):
         """Why an encoded row cannot be learnt from; it is left out of training then, counted and told."""
         return ""
 
-    def judged(self, model: Model, rows: Iterable[Values]) -> Iterable[tuple[Values, Prediction]] | None:
+    def judged(self, model: TaskModel, rows: Iterable[Values]) -> Iterable[tuple[Values, Prediction]] | None:
         """What is scored, where that is not a prediction for each row: how well a text was foretold."""
         return None
 
-    def adapt(self, model: Model) -> None:  # noqa: B027 - most tasks take a body as it is
+    def adapt(self, model: TaskModel) -> None:  # noqa: B027 - most tasks take a body as it is
         """Changes that the task makes to a body before training."""
 
     def collate(self, windows: Sequence[Window]) -> Batch:
@@ -232,7 +232,7 @@ class Task(ABC):
         named = {role: given[name] for role, name in learnt.items() if name in given}
         return {name: value for name, value in {**given, **named}.items() if name not in self.gold}
 
-    def logits(self, model: Model, batch: Batch) -> Tensor:
+    def logits(self, model: TaskModel, batch: Batch) -> Tensor:
         types = {"types": batch["types"]} if "types" in batch else {}
         keep = None if bool(batch["keep"].all()) else batch["keep"]  # no mask at all where nothing is padded
         return model(batch["tokens"], keep, **types)

@@ -19,7 +19,7 @@ from torch import Tensor
 from multihead.generation import Decoding, Hypothesis, alignment, decode
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
 from multihead.metrics import Likelihood, Score, Translations
-from multihead.models import EncoderDecoder, Model, Vocabulary
+from multihead.models import EncoderDecoder, LMReadout, TaskModel
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import (
@@ -121,17 +121,17 @@ class Translate(Task):
             batch |= {"target": other["tokens"], "target_keep": other["keep"]}
         return batch
 
-    def loss(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
         hidden, labels = self.teach(model, batch, self.remember(model, batch))
-        total = vocabulary_loss(cast(Vocabulary, model.readout), hidden, labels, self.smoothing, self.agree)
+        total = vocabulary_loss(cast(LMReadout, model.readout), hidden, labels, self.smoothing, self.agree)
         return total, (labels != IGNORE).sum()
 
-    def remember(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor | None]:
+    def remember(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """The source as the decoder sees it: memory [B, S, D], and which of it is real (None: all)."""
         keep = None if bool(batch["keep"].all()) else batch["keep"]
         return cast(EncoderDecoder, model.body).encoder(batch["tokens"], keep), keep
 
-    def teach(self, model: Model, batch: Batch, memory: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor]:
+    def teach(self, model: TaskModel, batch: Batch, memory: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor]:
         """Hidden states [B, T, D] before each token of the gold target, and these tokens [B, T].
 
         Padding stands behind the text, and nothing looks ahead: the decoder needs no mask for it.
@@ -141,9 +141,9 @@ class Translate(Task):
         hidden = decoder(target[:, :-1], memory=memory[0], memory_keep=memory[1])
         return hidden, target[:, 1:].masked_fill(~keep[:, 1:], IGNORE)
 
-    def read(self, model: Model, batch: Batch) -> list[Written]:
+    def read(self, model: TaskModel, batch: Batch) -> list[Written]:
         memory, keep = self.remember(model, batch)
-        options, vocab = self.options, cast(Vocabulary, model.readout).weight.shape[0]
+        options, vocab = self.options, cast(LMReadout, model.readout).weight.shape[0]
         lengths = batch["keep"].sum(1).tolist()
         texts = decode(
             model,
@@ -161,12 +161,12 @@ class Translate(Task):
         if "target" not in batch:
             return [Written(several, seen=table) for several, table in zip(texts, seen, strict=True)]
         hidden, labels = self.teach(model, batch, (memory, keep))
-        nats = vocabulary_nats(cast(Vocabulary, model.readout), hidden, labels)
+        nats = vocabulary_nats(cast(LMReadout, model.readout), hidden, labels)
         counted = zip(texts, nats.sum(1).tolist(), (labels != IGNORE).sum(1).tolist(), seen, strict=True)
         return [Written(*one) for one in counted]
 
     def looked(
-        self, model: Model, texts: Sequence[Sequence[Hypothesis]], memory: Tensor, keep: Tensor | None
+        self, model: TaskModel, texts: Sequence[Sequence[Hypothesis]], memory: Tensor, keep: Tensor | None
     ) -> list[NDArray[Any]]:
         """Where the best text of each row looked, token by token."""
         start = self.options["start"]

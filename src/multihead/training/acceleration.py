@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from multihead.machine.precision import Finding, Name, called, choose, measure
-from multihead.models import Decoder, Encoder, EncoderDecoder, Model
+from multihead.models import Decoder, Encoder, EncoderDecoder, TaskModel
 from multihead.training.checkpoints import states
 
 Probe = Callable[[], Mapping[str, Finding]]
@@ -38,7 +38,7 @@ def kept_precision(directory: Path) -> str | None:
     return next((str(state["precision"]) for state in states(directory) if "precision" in state), None)
 
 
-def stepping(model: Model, wanted: str | bool) -> Model:
+def stepping(model: TaskModel, wanted: str | bool) -> TaskModel:
     """What the loop calls: the model itself, or a compiled view of it with the same parameters.
 
     The model itself stays plain, so names in checkpoints, scoring and prediction know nothing of it. "auto" is off on
@@ -50,7 +50,7 @@ def stepping(model: Model, wanted: str | bool) -> Model:
     compiler = os.environ.get("CXX", "g++")
     if not any(map(shutil.which, (compiler, "clang++"))):
         raise ValueError(f"train.compile wants a C++ compiler, and {compiler} is not there; install one, or set false")
-    return cast(Model, compiled(model))
+    return cast(TaskModel, compiled(model))
 
 
 def compiled(part: nn.Module) -> nn.Module:

@@ -7,13 +7,13 @@ from collections.abc import Set as AbstractSet
 
 from torch import nn
 
-from multihead.models import Block, Decoder, Encoder, EncoderDecoder, Model
+from multihead.models import Decoder, Encoder, EncoderDecoder, TaskModel, TransformerBlock
 from multihead.training.lora import add_updates
 
 EMBEDDINGS = "embeddings"
 
 
-def limit(model: Model, freeze: int | Sequence[str], rank: int, old: AbstractSet[int]) -> None:
+def limit(model: TaskModel, freeze: int | Sequence[str], rank: int, old: AbstractSet[int]) -> None:
     """What may learn: the readout always; of the body, what `freeze` and low-rank updates leave.
 
     old: ids of the parameters that came with the body. What a task added to it (token types for letter case) knows
@@ -31,9 +31,9 @@ def limit(model: Model, freeze: int | Sequence[str], rank: int, old: AbstractSet
         raise ValueError("train.freeze leaves nothing to learn: the readout is tied to the embeddings; freeze less")
 
 
-def chosen(model: Model, freeze: int | Sequence[str]) -> list[nn.Module]:
+def chosen(model: TaskModel, freeze: int | Sequence[str]) -> list[nn.Module]:
     """A number: the embeddings and so many lowest layers of each stack. Names: "embeddings", "encoder.0", …"""
-    layers = {block.address: block for block in model.modules() if isinstance(block, Block)}
+    layers = {block.address: block for block in model.modules() if isinstance(block, TransformerBlock)}
     if isinstance(freeze, int):
         deepest = 1 + max(number(address) for address in layers)
         if freeze > deepest:
@@ -46,7 +46,7 @@ def chosen(model: Model, freeze: int | Sequence[str]) -> list[nn.Module]:
     return [part for name in freeze for part in (embeddings(model) if name == EMBEDDINGS else [layers[name]])]
 
 
-def embeddings(model: Model) -> list[nn.Module]:
+def embeddings(model: TaskModel) -> list[nn.Module]:
     """Stems, and what a stack has learnt of positions: behind a fixed stem and fixed layers, nothing is kept."""
     body = model.body
     sides: list[Encoder | Decoder] = [body.encoder, body.decoder] if isinstance(body, EncoderDecoder) else [body]

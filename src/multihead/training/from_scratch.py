@@ -27,7 +27,7 @@ from multihead.data.tokenizer_cache import learnt
 from multihead.inference import Loaded
 from multihead.inference.pipeline import Json
 from multihead.machine.memory import limit
-from multihead.models import Decoder, Encoder, EncoderDecoder, Model, ModelConfig, TokenStem, Vocabulary
+from multihead.models import Decoder, Encoder, EncoderDecoder, LMReadout, ModelConfig, TaskModel, TokenEmbedding
 from multihead.models.families import own_config
 from multihead.pretrained import create
 from multihead.tasks import Task, Values
@@ -185,14 +185,14 @@ def _own(encoder: ModelConfig | None, decoder: ModelConfig | None, shared: bool,
     else:
         assert decoder is not None
         body = Decoder(decoder)
-    model = Model(body, nn.Identity())
+    model = TaskModel(body, nn.Identity())
     if kind.readout.over == "vocabulary":
         model = with_vocabulary(body, transform=kind.body == "encoder")
     return Loaded(model.eval(), own_config(model))
 
 
-def with_vocabulary(body: Encoder | Decoder | EncoderDecoder, transform: bool) -> Model:
+def with_vocabulary(body: Encoder | Decoder | EncoderDecoder, transform: bool) -> TaskModel:
     """A readout tied to the table of embeddings; transform: with BERT's layer between."""
     last = body.decoder if isinstance(body, EncoderDecoder) else body
-    table = last.stem.embedding.weight if last.config.tied and isinstance(last.stem, TokenStem) else None
-    return Model(body, Vocabulary(last.config, table, bias=transform, transform=transform))
+    table = last.stem.embedding.weight if last.config.tied and isinstance(last.stem, TokenEmbedding) else None
+    return TaskModel(body, LMReadout(last.config, table, bias=transform, transform=transform))

@@ -22,7 +22,7 @@ from multihead.data.row_lengths import Lengths
 from multihead.data.sampler import Epochs
 from multihead.machine.device import seed
 from multihead.machine.precision import multiplying
-from multihead.models import Model
+from multihead.models import TaskModel
 from multihead.tasks import Task, Window
 from multihead.training.optimizer import gathered, rate
 
@@ -75,7 +75,7 @@ class Step:
 class Part:
     """One of the tasks that a run learns: what a step of it calls, and what it learns from."""
 
-    model: Model
+    model: TaskModel
     task: Task
     data: Windows
     name: str = ""
@@ -154,7 +154,7 @@ class Order:
 
 
 def fit(
-    model: Model,
+    model: TaskModel,
     task: Task,
     data: Windows,
     optimizer: torch.optim.Optimizer,
@@ -208,7 +208,7 @@ def learn(
 
 
 def accumulated(
-    model: Model, task: Task, data: Windows, batches: Sequence[NDArray[np.int64]], precision: str = "fp32"
+    model: TaskModel, task: Task, data: Windows, batches: Sequence[NDArray[np.int64]], precision: str = "fp32"
 ) -> tuple[float, float, int, int]:
     """Gradients of the summed loss over all micro-batches; the sum, the count, and tokens real and padded."""
     loss, count, real, padded = 0.0, 0.0, 0, 0

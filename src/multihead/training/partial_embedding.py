@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from multihead.data.token_cache import give_back
-from multihead.models import Encoder, TokenStem
+from multihead.models import Encoder, TokenEmbedding
 
 WORTH = 0.9  # the share of rows up to which it pays
 CHUNK = 1 << 22  # tokens that are looked at together
@@ -44,7 +44,7 @@ class Rows(nn.Embedding):
 
 def learn_rows(body: nn.Module, tokens: Iterable[NDArray[np.integer]], also: Iterable[int]) -> None:
     """From now on only the rows of these tokens learn; also: tokens that batches hold beside those of the data."""
-    if not isinstance(body, Encoder) or not isinstance(body.stem, TokenStem):
+    if not isinstance(body, Encoder) or not isinstance(body.stem, TokenEmbedding):
         return
     table = body.stem.embedding
     if isinstance(table, Rows) or not table.weight.requires_grad:
@@ -62,5 +62,5 @@ def learn_rows(body: nn.Module, tokens: Iterable[NDArray[np.integer]], also: Ite
 def whole_tables(body: nn.Module) -> None:
     """Every table with all its rows, as it was but for what was learnt."""
     for module in body.modules():
-        if isinstance(module, TokenStem) and isinstance(module.embedding, Rows):
+        if isinstance(module, TokenEmbedding) and isinstance(module.embedding, Rows):
             module.embedding = module.embedding.whole()

@@ -17,7 +17,7 @@ from multihead.config import RunFile
 from multihead.inference import Loaded
 from multihead.inference.defaults import BODIES, borders, longest
 from multihead.machine.device import device_of
-from multihead.models import Classes, Decoder, Encoder, EncoderDecoder, Model, Vocabulary
+from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, LMReadout, TaskModel
 from multihead.models.families import FAMILIES, own_config
 from multihead.pretrained import load, reading, with_readout
 from multihead.tasks import Task, Values
@@ -73,7 +73,7 @@ class Subject(Read):
         return found
 
 
-def set_up(run: RunFile) -> tuple[list[Subject], Model]:
+def set_up(run: RunFile) -> tuple[list[Subject], TaskModel]:
     """Read what must be known of the data, build the tasks and the model: the only task's, or one with all readouts."""
     device = device_of(run.device)
     every = read_all(run)
@@ -119,7 +119,7 @@ def refuse_unreadable(subject: Subject) -> None:
                 raise ValueError(f"{values['file']}:{values['line']}: {error}") from None
 
 
-def placed(one: Read, loaded: Loaded, others: Sequence[Model], wrote: str) -> Subject:
+def placed(one: Read, loaded: Loaded, others: Sequence[TaskModel], wrote: str) -> Subject:
     """The task, with its readout on the body; a readout that another task has taken is copied."""
     run = one.run
     if loaded.tokenizer is None:
@@ -140,19 +140,19 @@ def placed(one: Read, loaded: Loaded, others: Sequence[Model], wrote: str) -> Su
     mine = fitted(replace(loaded), task)
     if any(mine.model.readout is other.readout for other in others):
         tied = {id(parameter): parameter for parameter in mine.model.body.parameters()}
-        mine.model = Model(mine.model.body, deepcopy(mine.model.readout, tied))
+        mine.model = TaskModel(mine.model.body, deepcopy(mine.model.readout, tied))
     teachers, task.trust = (Teachers(run.data.teacher, task), run.data.trust) if run.data.teacher else (None, 0.0)
     mine_too = {f.name: getattr(one, f.name) for f in fields(Read)}
     return Subject(**mine_too, loaded=mine, task=task, wrote=wrote, teachers=teachers)
 
 
-def whole(subjects: Sequence[Subject]) -> Model:
+def whole(subjects: Sequence[Subject]) -> TaskModel:
     """All that learns, as one model: of several tasks, the body and every readout, called task-NAME."""
     models = [subject.loaded.model for subject in subjects]
     if len(models) == 1:
         return models[0]
     readouts = {f"task-{s.name}": model.readout for s, model in zip(subjects, models, strict=True)}
-    return Model(models[0].body, torch.nn.ModuleDict(readouts))
+    return TaskModel(models[0].body, torch.nn.ModuleDict(readouts))
 
 
 def by_turns(several: Sequence[Iterator[Values]]) -> Iterator[Values]:
@@ -198,7 +198,7 @@ def fitted(loaded: Loaded, task: Task) -> Loaded:
     vectors = loaded.pooling if len(task.inputs) == 1 else ""
     pool = (task.options.get("pool") or vectors) if task.readout.over == "first" else ""
     if task.readout.over == "vocabulary":
-        if not isinstance(loaded.model.readout, Vocabulary):
+        if not isinstance(loaded.model.readout, LMReadout):
             called = (task.readout.architecture, task.readout.other)
             suffix = next((name for name in called if family is not None and name in family.readouts), None)
             if suffix is not None:
@@ -216,8 +216,8 @@ def fitted(loaded: Loaded, task: Task) -> Loaded:
             over, hidden = task.readout.over, task.readout.hidden
             if over == "first" and pool != "first":  # which means nothing yet in a new model
                 over, hidden = "mean", None
-            readout = Classes(body.config.dim, task.classes(), over, hidden)
-        loaded.model = Model(body, readout)
+            readout = ClassifierReadout(body.config.dim, task.classes(), over, hidden)
+        loaded.model = TaskModel(body, readout)
         loaded.labels = list(names)
         # The body stays its family's, as the trunk of several tasks too.
         own = own_config(loaded.model)

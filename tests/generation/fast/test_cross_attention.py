@@ -9,19 +9,19 @@ from multihead.generation.fast import decoder
 from multihead.generation.fast.decoder import Lean
 from multihead.generation.generate import reader_of
 from multihead.generation.incremental import Prompt, Steps
-from multihead.models import Model
+from multihead.models import TaskModel
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 9]])
 
 
-def prompt(model: Model) -> Prompt:
+def prompt(model: TaskModel) -> Prompt:
     return Prompt(model, torch.full((1, 1), 1), None, model.body.encoder(SOURCE), None)
 
 
 @pytest.mark.parametrize("short", [2, 0], ids=["tables", "keys and values"])
 @torch.inference_mode()
 def test_as_the_model_itself(
-    shape: dict[str, object], short: int, translator: Callable[..., Model], monkeypatch: pytest.MonkeyPatch
+    shape: dict[str, object], short: int, translator: Callable[..., TaskModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decoder, "SHORT", short)
     model = translator(**shape).double()
@@ -43,7 +43,7 @@ def test_as_the_model_itself(
         torch.testing.assert_close(ours.step(tokens, parents), plain.step(tokens, parents), **close)
 
 
-def test_made_anew_when_a_weight_changes(translator: Callable[..., Model]) -> None:
+def test_made_anew_when_a_weight_changes(translator: Callable[..., TaskModel]) -> None:
     model = translator()
     cross = model.body.decoder.stack.blocks[1].cross
     for change in (cross.out.weight, cross.out.bias, cross.q.weight, cross.v.bias):
@@ -54,7 +54,7 @@ def test_made_anew_when_a_weight_changes(translator: Callable[..., Model]) -> No
 
 
 @torch.inference_mode()
-def test_a_long_source_keeps_its_keys(translator: Callable[..., Model], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_source_keeps_its_keys(translator: Callable[..., TaskModel], monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables are as wide as the source times the heads: of a long one they would be larger than the weights."""
     model = translator()
     one = model.body.decoder.stack.blocks[0].cross

@@ -14,13 +14,13 @@ from multihead.generation.generate import reader_of
 from multihead.generation.incremental import Prompt, Steps
 from multihead.inspection import watch
 from multihead.kernels import packed_linear
-from multihead.models import Model
+from multihead.models import TaskModel
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 9], [3, 4, 0, 0, 0], [11, 12, 13, 0, 0]])
 KEEP = torch.tensor([[True] * 5, [True] * 2 + [False] * 3, [True] * 3 + [False] * 2])
 
 
-def prompts(model: Model, pair: bool, padded: bool) -> Prompt:
+def prompts(model: TaskModel, pair: bool, padded: bool) -> Prompt:
     if not pair:
         tokens = SOURCE if padded else SOURCE[:, :2]
         return Prompt(model, tokens, KEEP if padded else None)
@@ -35,8 +35,8 @@ def test_as_the_model_itself(
     shape: dict[str, object],
     pair: bool,
     padded: bool,
-    language_model: Callable[..., Model],
-    translator: Callable[..., Model],
+    language_model: Callable[..., TaskModel],
+    translator: Callable[..., TaskModel],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(decoder, "ROOM", 3)  # so that the pool is tidied and grows all the time
@@ -61,7 +61,7 @@ def test_as_the_model_itself(
             B -= 1
 
 
-def test_the_pool_stays_small(translator: Callable[..., Model]) -> None:
+def test_the_pool_stays_small(translator: Callable[..., TaskModel]) -> None:
     """Five texts with a common past do not need five times its keys."""
     prompt = prompts(translator(), pair=True, padded=False)
     reader = Lean(prompt)
@@ -73,7 +73,7 @@ def test_the_pool_stays_small(translator: Callable[..., Model]) -> None:
     assert reader.used < 59 + 5 * decoder.ROOM < 59 * 5
 
 
-def test_who_looks_on_sees_the_model_itself(translator: Callable[..., Model]) -> None:
+def test_who_looks_on_sees_the_model_itself(translator: Callable[..., TaskModel]) -> None:
     model = translator()
     assert isinstance(reader_of(prompts(model, True, False)), Lean)
     with watch(model):
@@ -85,7 +85,7 @@ def test_who_looks_on_sees_the_model_itself(translator: Callable[..., Model]) ->
     assert isinstance(reader_of(prompts(model, True, False)), Steps)
 
 
-def test_a_source_without_a_token(translator: Callable[..., Model]) -> None:
+def test_a_source_without_a_token(translator: Callable[..., TaskModel]) -> None:
     model = translator()
     keep = KEEP.clone()
     keep[1] = False
@@ -107,7 +107,7 @@ def packing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @torch.inference_mode()
-def test_scores_of_the_vocabulary(translator: Callable[..., Model], packing: bool, dtype: torch.dtype) -> None:
+def test_scores_of_the_vocabulary(translator: Callable[..., TaskModel], packing: bool, dtype: torch.dtype) -> None:
     """With a bias, without, and with a scale; one row and several."""
     for bias, scale in ((0.0, 1.0), (1.0, 1.0), (1.0, 0.3)):
         readout = translator().readout.to(dtype)
@@ -125,7 +125,7 @@ def test_scores_of_the_vocabulary(translator: Callable[..., Model], packing: boo
 
 
 @pytest.mark.usefixtures("packing")
-def test_parts_are_kept_until_a_weight_changes(translator: Callable[..., Model]) -> None:
+def test_parts_are_kept_until_a_weight_changes(translator: Callable[..., TaskModel]) -> None:
     model = translator()
     attention, feed = model.body.decoder.stack.blocks[1].attention, model.body.decoder.stack.blocks[0].feed_forward
 
@@ -162,7 +162,7 @@ def test_parts_are_kept_until_a_weight_changes(translator: Callable[..., Model])
 
 
 @pytest.mark.usefixtures("packing")
-def test_large_ones_are_not_kept(translator: Callable[..., Model], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_ones_are_not_kept(translator: Callable[..., TaskModel], monkeypatch: pytest.MonkeyPatch) -> None:
     model = translator()
     monkeypatch.setattr(weight_cache, "most", lambda: 1000)
     one = parts_of(prompts(model, True, False))

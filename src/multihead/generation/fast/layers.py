@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from multihead.attention import MultiHeadAttention
 from multihead.generation.incremental import Prompt
 from multihead.kernels.packed_linear import pack, packable, pays, product
-from multihead.models import Block, Decoder, FeedForward, Stack, TokenStem, Vocabulary
+from multihead.models import Decoder, FeedForward, LMReadout, TokenEmbedding, TransformerBlock, TransformerStack
 
 Function = Callable[[Tensor], Tensor]
 
@@ -36,7 +36,11 @@ def fits(prompt: Prompt) -> bool:
     decoder = prompt.decoder
     if prompt.memory_keep is not None and not bool(prompt.memory_keep.any(dim=1).all()):
         return False  # nothing to look at: the model's own attention knows what to do
-    if type(decoder) is not Decoder or type(decoder.stem) is not TokenStem or type(decoder.stack) is not Stack:
+    if (
+        type(decoder) is not Decoder
+        or type(decoder.stem) is not TokenEmbedding
+        or type(decoder.stack) is not TransformerStack
+    ):
         return False
     if type(decoder.stem.embedding) is not nn.Embedding or torch.is_autocast_enabled(prompt.tokens.device.type):
         return False
@@ -46,7 +50,7 @@ def fits(prompt: Prompt) -> bool:
     return (
         bool(blocks)
         and (position is None or not position.heads or position.heads == blocks[0].attention.heads)  # none was cut out
-        and all(type(block) is Block and _fed(block.feed_forward) for block in blocks)
+        and all(type(block) is TransformerBlock and _fed(block.feed_forward) for block in blocks)
         and len({(a.heads, a.kv_heads, a.key_dims, a.value_dims, a.scale) for a in attentions}) == 1
         and all(_plain(attention) for attention in attentions)
         and all((block.cross is None) == (prompt.memory is None) for block in blocks)
@@ -139,7 +143,7 @@ class Scores(Affine):
     """A readout over the vocabulary, hidden [N, D] -> logits [N, V]: most of a step's time in a small model.
     A bias of zeros (Marian's) is left out."""
 
-    def __init__(self, readout: Vocabulary, kept: bool) -> None:
+    def __init__(self, readout: LMReadout, kept: bool) -> None:
         bias = readout.bias if readout.bias is not None and bool(readout.bias.any()) else None
         super().__init__(readout.weight, bias, kept)
         self.scale = readout.scale
@@ -149,7 +153,7 @@ class Scores(Affine):
 
 
 def readout_of(readout: nn.Module, kept: bool) -> Function:
-    if type(readout) is Vocabulary and readout.transform is None and unobserved(readout):
+    if type(readout) is LMReadout and readout.transform is None and unobserved(readout):
         return Scores(readout, kept)
     return readout
 

@@ -2,7 +2,7 @@
 
 from multihead.models.families.bart import BART
 from multihead.models.families.bert import BERT
-from multihead.models.families.convert import Plan, check_shapes, construct, drain, plan_of, pour, shape_of
+from multihead.models.families.convert import LoadPlan, check_shapes, construct, drain, plan_of, pour, shape_of
 from multihead.models.families.distilbert import DISTILBERT
 from multihead.models.families.gpt2 import GPT2
 from multihead.models.families.labels import label_fields, labels_of
@@ -11,7 +11,7 @@ from multihead.models.families.marian import MARIAN
 from multihead.models.families.mbart import MBART
 from multihead.models.families.native import ARCHITECTURE, OWN, own_config, own_plan, readout_options
 from multihead.models.families.roberta import ROBERTA, XLM_ROBERTA
-from multihead.models.families.spec import Family, Readout, Shape, difference
+from multihead.models.families.spec import BodyConfig, ModelFamily, ReadoutSpec, difference
 from multihead.models.families.t5 import T5
 from multihead.models.families.vit import VIT
 from multihead.models.families.whisper import WHISPER
@@ -37,10 +37,10 @@ __all__ = [
     "ARCHITECTURE",
     "FAMILIES",
     "OWN",
-    "Family",
-    "Plan",
-    "Readout",
-    "Shape",
+    "BodyConfig",
+    "LoadPlan",
+    "ModelFamily",
+    "ReadoutSpec",
     "check_shapes",
     "construct",
     "difference",

@@ -2,21 +2,28 @@
 
 from typing import Any
 
-from multihead.models.families.spec import EMBED_SCALE, Family, Key, Part, Readout, activation_key
-from multihead.models.readouts import Classes, Vocabulary
+from multihead.models.families.spec import (
+    EMBED_SCALE,
+    ConfigField,
+    ModelFamily,
+    ReadoutSpec,
+    TensorName,
+    activation_key,
+)
+from multihead.models.readouts import ClassifierReadout, LMReadout
 
 
 def fields(side: str, **more: Any) -> dict[str, Any]:
     """What Marian and Whisper call by the same names."""
     return {
-        "dim": Key("d_model"),
-        "layers": Key(f"{side}_layers"),
-        "heads": Key(f"{side}_attention_heads"),
-        "inner": Key(f"{side}_ffn_dim"),
-        "pad": Key("pad_token_id", None),
+        "dim": ConfigField("d_model"),
+        "layers": ConfigField(f"{side}_layers"),
+        "heads": ConfigField(f"{side}_attention_heads"),
+        "inner": ConfigField(f"{side}_ffn_dim"),
+        "pad": ConfigField("pad_token_id", None),
         "activation": activation_key("activation_function", "gelu"),
-        "dropout": Key("dropout", 0.1),
-        "attention_dropout": Key("attention_dropout", 0.0),
+        "dropout": ConfigField("dropout", 0.1),
+        "attention_dropout": ConfigField("attention_dropout", 0.0),
         **more,
     }
 
@@ -41,10 +48,10 @@ def layers(side: str) -> dict[str, str]:
 def text(side: str) -> dict[str, Any]:
     return fields(
         side,
-        vocab=Key("vocab_size"),
-        max_length=Key("max_position_embeddings", 1024),
+        vocab=ConfigField("vocab_size"),
+        max_length=ConfigField("max_position_embeddings", 1024),
         embed_scale=EMBED_SCALE,
-        tied=Key("tie_word_embeddings", True),
+        tied=ConfigField("tie_word_embeddings", True),
         positions="learned",
         position_offset=2,
         embed_norm=True,
@@ -52,12 +59,14 @@ def text(side: str) -> dict[str, Any]:
 
 
 SHARED = {
-    side + ".stem.embedding": Part("shared", also=("encoder.embed_tokens", "decoder.embed_tokens"))
+    side + ".stem.embedding": TensorName("shared", also=("encoder.embed_tokens", "decoder.embed_tokens"))
     for side in ("encoder", "decoder")
 }
-WRITE = Readout(Vocabulary, {"bias": True}, {"weight": "lm_head.weight", "bias": Part("final_logits_bias", lead=True)})
+WRITE = ReadoutSpec(
+    LMReadout, {"bias": True}, {"weight": "lm_head.weight", "bias": TensorName("final_logits_bias", lead=True)}
+)
 
-BART = Family(
+BART = ModelFamily(
     title="Bart",
     prefix="model.",
     encoder=text("encoder"),
@@ -73,14 +82,14 @@ BART = Family(
         "decoder.stem.norm": "decoder.layernorm_embedding",
     },
     readouts={
-        "Model": Readout(),
+        "Model": ReadoutSpec(),
         "ForConditionalGeneration": WRITE,
-        "ForSequenceClassification": Readout(
-            Classes,
+        "ForSequenceClassification": ReadoutSpec(
+            ClassifierReadout,
             {"over": "last", "hidden": "tanh"},
             {"dense": "classification_head.dense", "scores": "classification_head.out_proj"},
         ),
-        "ForQuestionAnswering": Readout(Classes, {"over": "tokens"}, {"scores": "qa_outputs"}, classes=2),
+        "ForQuestionAnswering": ReadoutSpec(ClassifierReadout, {"over": "tokens"}, {"scores": "qa_outputs"}, classes=2),
     },
     constants={"is_encoder_decoder": True},
 )

@@ -1,7 +1,7 @@
 """BERT (Devlin et al. 2019)."""
 
-from multihead.models.families.spec import Family, Key, Part, Readout, activation_key
-from multihead.models.readouts import Classes, Vocabulary
+from multihead.models.families.spec import ConfigField, ModelFamily, ReadoutSpec, TensorName, activation_key
+from multihead.models.readouts import ClassifierReadout, LMReadout
 
 # RoBERTa's body has the same names.
 BODY = {
@@ -20,49 +20,51 @@ BODY = {
 }
 
 FIELDS = {
-    "vocab": Key("vocab_size"),
-    "max_length": Key("max_position_embeddings", 512),
-    "token_types": Key("type_vocab_size", 2),
-    "pad": Key("pad_token_id", 0),
-    "dim": Key("hidden_size"),
-    "layers": Key("num_hidden_layers"),
-    "heads": Key("num_attention_heads"),
-    "inner": Key("intermediate_size"),
+    "vocab": ConfigField("vocab_size"),
+    "max_length": ConfigField("max_position_embeddings", 512),
+    "token_types": ConfigField("type_vocab_size", 2),
+    "pad": ConfigField("pad_token_id", 0),
+    "dim": ConfigField("hidden_size"),
+    "layers": ConfigField("num_hidden_layers"),
+    "heads": ConfigField("num_attention_heads"),
+    "inner": ConfigField("intermediate_size"),
     "activation": activation_key("hidden_act", "gelu"),
-    "norm_eps": Key("layer_norm_eps", 1e-12),
-    "dropout": Key("hidden_dropout_prob", 0.1),
-    "attention_dropout": Key("attention_probs_dropout_prob", 0.1),
-    "tied": Key("tie_word_embeddings", True),
+    "norm_eps": ConfigField("layer_norm_eps", 1e-12),
+    "dropout": ConfigField("hidden_dropout_prob", 0.1),
+    "attention_dropout": ConfigField("attention_probs_dropout_prob", 0.1),
+    "tied": ConfigField("tie_word_embeddings", True),
     "positions": "learned",
     "embed_norm": True,
 }
 
-TOKENS = Readout(Classes, {"over": "tokens"}, {"scores": "classifier"})
-ANSWER = Readout(Classes, {"over": "tokens"}, {"scores": "qa_outputs"}, classes=2)
-MASKED = Readout(
-    Vocabulary,
+TOKENS = ReadoutSpec(ClassifierReadout, {"over": "tokens"}, {"scores": "classifier"})
+ANSWER = ReadoutSpec(ClassifierReadout, {"over": "tokens"}, {"scores": "qa_outputs"}, classes=2)
+MASKED = ReadoutSpec(
+    LMReadout,
     {"bias": True, "transform": True},
     {
         "weight": "cls.predictions.decoder.weight",
-        "bias": Part("cls.predictions.bias", also=("cls.predictions.decoder.bias",)),
+        "bias": TensorName("cls.predictions.bias", also=("cls.predictions.decoder.bias",)),
         "transform.0": "cls.predictions.transform.dense",
         "transform.2": "cls.predictions.transform.LayerNorm",
     },
     untied={"bias": "cls.predictions.decoder.bias"},
 )
 
-BERT = Family(
+BERT = ModelFamily(
     title="Bert",
     prefix="bert.",
     encoder=FIELDS,
     tensors=BODY,
     readouts={
-        "Model": Readout(),
+        "Model": ReadoutSpec(),
         "ForMaskedLM": MASKED,
         "ForPreTraining": MASKED,
         "ForTokenClassification": TOKENS,
-        "ForSequenceClassification": Readout(
-            Classes, {"over": "first", "hidden": "tanh"}, {"dense": "{body}pooler.dense", "scores": "classifier"}
+        "ForSequenceClassification": ReadoutSpec(
+            ClassifierReadout,
+            {"over": "first", "hidden": "tanh"},
+            {"dense": "{body}pooler.dense", "scores": "classifier"},
         ),
         "ForQuestionAnswering": ANSWER,
     },

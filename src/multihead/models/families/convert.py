@@ -10,11 +10,11 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from multihead.models.embeddings import TokenStem
+from multihead.models.embeddings import TokenEmbedding
 from multihead.models.families.shapes import Sizes, body_shapes, stored_shape
-from multihead.models.families.spec import Family, Json, Part, Readout, Shape, readout_place
-from multihead.models.meta_init import Hollow
-from multihead.models.readouts import Classes, Model, Vocabulary
+from multihead.models.families.spec import BodyConfig, Json, ModelFamily, ReadoutSpec, TensorName, readout_place
+from multihead.models.meta_init import MetaInit
+from multihead.models.readouts import ClassifierReadout, LMReadout, TaskModel
 from multihead.models.transformer import Decoder, Encoder, EncoderDecoder
 
 # Names that files from before 2019 have.
@@ -22,24 +22,24 @@ OLD = ((re.compile(r"LayerNorm\.gamma$"), "LayerNorm.weight"), (re.compile(r"Lay
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoadPlan:
     """How a config.json becomes a model: its shape, its readout, and where its tensors stand."""
 
-    shape: Shape
-    readout: Readout
+    shape: BodyConfig
+    readout: ReadoutSpec
     config: Json
-    place: Callable[[str, str, Shape], Part]  # our name, the body's prefix and the shape -> theirs
+    place: Callable[[str, str, BodyConfig], TensorName]  # our name, the body's prefix and the shape -> theirs
     prefixes: tuple[str, ...] = ("",)  # that the body's tensors may have; the first is the one we write
     harmless: tuple[str, ...] = ()
     alone: str = ""  # the architecture that is the body without a readout
 
 
-def plan_of(family: Family, config: Json, suffix: str) -> Plan:
+def plan_of(family: ModelFamily, config: Json, suffix: str) -> LoadPlan:
     """The plan of one of a family's architectures."""
     readout = family.readouts[suffix]
     shape = family.read(config, readout.only)
 
-    def place(ours: str, prefix: str, shape: Shape) -> Part:
+    def place(ours: str, prefix: str, shape: BodyConfig) -> TensorName:
         room, _, name = ours.partition(".")
         if room == "readout":
             return readout_place(readout, name, prefix, shape)
@@ -53,10 +53,10 @@ def plan_of(family: Family, config: Json, suffix: str) -> Plan:
         harmless += [re.escape(name.removeprefix("{body}")) + r"(\.\w+)?" for name in sorted(names)]
     if readout.only:
         harmless.append(rf"{'decoder' if readout.only == 'encoder' else 'encoder'}\..*")
-    return Plan(shape, readout, config, place, prefixes, tuple(harmless), alone=f"{family.title}Model")
+    return LoadPlan(shape, readout, config, place, prefixes, tuple(harmless), alone=f"{family.title}Model")
 
 
-def construct(plan: Plan, classes: int = 0) -> Model:
+def construct(plan: LoadPlan, classes: int = 0) -> TaskModel:
     """A new model of that plan, with random weights."""
     encoder, decoder, shared = plan.shape
     body: Encoder | Decoder | EncoderDecoder
@@ -70,16 +70,18 @@ def construct(plan: Plan, classes: int = 0) -> Model:
         raise ValueError("neither encoder nor decoder")
     last = body.decoder if isinstance(body, EncoderDecoder) else body
     given = {name: value(plan.config) if callable(value) else value for name, value in plan.readout.options.items()}
-    if plan.readout.kind is Vocabulary:
-        table = cast(TokenStem, last.stem).embedding.weight if last.config.tied else None
-        return Model(body, Vocabulary(last.config, cast(nn.Parameter | None, table), **given))
-    if plan.readout.kind is not None and issubclass(plan.readout.kind, Classes):
+    if plan.readout.kind is LMReadout:
+        table = cast(TokenEmbedding, last.stem).embedding.weight if last.config.tied else None
+        return TaskModel(body, LMReadout(last.config, cast(nn.Parameter | None, table), **given))
+    if plan.readout.kind is not None and issubclass(plan.readout.kind, ClassifierReadout):
         kind = plan.readout.kind
-        return Model(body, kind(last.config.dim, plan.readout.classes or classes, dropout=last.config.dropout, **given))
-    return Model(body, nn.Identity())
+        return TaskModel(
+            body, kind(last.config.dim, plan.readout.classes or classes, dropout=last.config.dropout, **given)
+        )
+    return TaskModel(body, nn.Identity())
 
 
-def check_shapes(plan: Plan, sizes: Sizes, where: str) -> None:
+def check_shapes(plan: LoadPlan, sizes: Sizes, where: str) -> None:
     """Compare every size that the config gives a body with the tensors of a file, by their shapes alone.
 
     A tensor that is tied to another one may stand under that one's name; `pour` finds it, or tells what is missing.
@@ -97,9 +99,9 @@ def check_shapes(plan: Plan, sizes: Sizes, where: str) -> None:
             _check_tied(plan, prefix, {name: sizes[old] for name, old in known.items()}, where, shape)
 
 
-def _check_tied(plan: Plan, prefix: str, sizes: Sizes, where: str, shape: list[int]) -> None:
+def _check_tied(plan: LoadPlan, prefix: str, sizes: Sizes, where: str, shape: list[int]) -> None:
     """A table of embeddings that has no tensor of its own is the readout's, or the other side's."""
-    places = ["readout.weight"] if plan.readout.kind is Vocabulary else []
+    places = ["readout.weight"] if plan.readout.kind is LMReadout else []
     places += [f"body.{side}.stem.embedding.weight" for side in ("encoder", "decoder") if plan.shape.shared]
     parts = [plan.place(name, prefix, plan.shape) for name in places]
     stored = next((name for part in parts for name in (part.name, *part.also) if name in sizes), None)
@@ -109,8 +111,8 @@ def _check_tied(plan: Plan, prefix: str, sizes: Sizes, where: str, shape: list[i
 
 
 def pour(
-    plan: Plan, tensors: Mapping[str, Tensor], where: str, dtype: torch.dtype | None = None
-) -> tuple[Model, dict[str, Tensor]]:
+    plan: LoadPlan, tensors: Mapping[str, Tensor], where: str, dtype: torch.dtype | None = None
+) -> tuple[TaskModel, dict[str, Tensor]]:
     """The model with these weights, which stay mapped from their file; and the harmless tensors it does not need.
 
     Nothing is initialised: modules are made without storage, then given their tensors.
@@ -118,7 +120,7 @@ def pour(
     known = {_renamed(name): name for name in tensors}
     prefix = _prefix(plan, known, where)
     plan = _untied(plan, prefix, {name: tensors[old] for name, old in known.items()})
-    with Hollow():
+    with MetaInit():
         model = construct(plan, _classes(plan, prefix, known, tensors, where))
     used: set[str] = set()
     for names, parameter in _groups(model):
@@ -146,27 +148,27 @@ def pour(
     )
 
 
-def drain(plan: Plan, model: Model) -> dict[str, Tensor]:
+def drain(plan: LoadPlan, model: TaskModel) -> dict[str, Tensor]:
     """The model's tensors under their names, tied ones once."""
-    whole: dict[str, tuple[Part, list[Tensor]]] = {}
+    whole: dict[str, tuple[TensorName, list[Tensor]]] = {}
     for names, parameter in _groups(model):
         part, _ = _parts(plan, names, plan.prefixes[0])
         whole.setdefault(part.name, (part, []))[1].append(parameter.detach())
     return {name: _given(part, pieces) for name, (part, pieces) in whole.items()}
 
 
-def shape_of(body: nn.Module) -> Shape:
+def shape_of(body: nn.Module) -> BodyConfig:
     """What shape a body has."""
     if isinstance(body, EncoderDecoder):
-        return Shape(body.encoder.config, body.decoder.config, body.shared)
+        return BodyConfig(body.encoder.config, body.decoder.config, body.shared)
     if isinstance(body, Encoder):
-        return Shape(body.config, None, False)
+        return BodyConfig(body.config, None, False)
     if isinstance(body, Decoder):
-        return Shape(None, body.config, False)
+        return BodyConfig(None, body.config, False)
     raise ValueError(f"a {type(body).__name__} is no body of ours")
 
 
-def _groups(model: Model) -> Iterator[tuple[list[str], nn.Parameter]]:
+def _groups(model: TaskModel) -> Iterator[tuple[list[str], nn.Parameter]]:
     """Every parameter once, with all the names it has."""
     names: dict[int, tuple[list[str], nn.Parameter]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -174,14 +176,14 @@ def _groups(model: Model) -> Iterator[tuple[list[str], nn.Parameter]]:
     yield from names.values()
 
 
-def _parts(plan: Plan, names: list[str], prefix: str) -> tuple[Part, list[str]]:
+def _parts(plan: LoadPlan, names: list[str], prefix: str) -> tuple[TensorName, list[str]]:
     """Where a parameter stands, and under which other names it may stand too."""
     parts = [plan.place(name, prefix, plan.shape) for name in names]
     others = dict.fromkeys(name for part in parts for name in (part.name, *part.also))
     return parts[0], [name for name in others if name != parts[0].name]
 
 
-def _prefix(plan: Plan, known: Mapping[str, str], where: str) -> str:
+def _prefix(plan: LoadPlan, known: Mapping[str, str], where: str) -> str:
     """The body's prefix in this file: the one under which its embeddings stand."""
     side = plan.shape.encoder or plan.shape.decoder
     path = "body.encoder.stem" if plan.shape.encoder and plan.shape.decoder else "body.stem"
@@ -198,11 +200,11 @@ def _prefix(plan: Plan, known: Mapping[str, str], where: str) -> str:
     raise ValueError(f"{where}: tensor {wanted!r} is missing")
 
 
-def _untied(plan: Plan, prefix: str, tensors: Mapping[str, Tensor]) -> Plan:
+def _untied(plan: LoadPlan, prefix: str, tensors: Mapping[str, Tensor]) -> LoadPlan:
     """A file may hold a readout of its own beside a config that says it is tied (T5 1.1): then it is not."""
     encoder, decoder, shared = plan.shape
     last = decoder or encoder
-    if plan.readout.kind is not Vocabulary or last is None or not last.tied:
+    if plan.readout.kind is not LMReadout or last is None or not last.tied:
         return plan
     own = tensors.get(plan.place("readout.weight", prefix, plan.shape).name)
     path = "body.decoder.stem" if encoder and decoder else "body.stem"
@@ -211,12 +213,12 @@ def _untied(plan: Plan, prefix: str, tensors: Mapping[str, Tensor]) -> Plan:
     if own is None or table is None or _same(own, table):
         return plan
     new = replace(last, tied=False)
-    return replace(plan, shape=Shape(encoder, new, shared) if decoder else Shape(new, None, shared))
+    return replace(plan, shape=BodyConfig(encoder, new, shared) if decoder else BodyConfig(new, None, shared))
 
 
-def _classes(plan: Plan, prefix: str, known: Mapping[str, str], tensors: Mapping[str, Tensor], where: str) -> int:
+def _classes(plan: LoadPlan, prefix: str, known: Mapping[str, str], tensors: Mapping[str, Tensor], where: str) -> int:
     """How many classes the file has scores for."""
-    if plan.readout.kind is None or not issubclass(plan.readout.kind, Classes):
+    if plan.readout.kind is None or not issubclass(plan.readout.kind, ClassifierReadout):
         return 0
     name = plan.place("readout.scores.weight", prefix, plan.shape).name
     if name not in known:
@@ -229,11 +231,11 @@ def _classes(plan: Plan, prefix: str, known: Mapping[str, str], tensors: Mapping
     return len(scores)
 
 
-def _hint(plan: Plan) -> str:
+def _hint(plan: LoadPlan) -> str:
     return f"; load(…, architecture={plan.alone!r}) opens the body alone" if plan.alone else ""
 
 
-def _leftovers(plan: Plan, rest: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
+def _leftovers(plan: LoadPlan, rest: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
     """The tensors that were not used, if all of them are known to be harmless."""
     pattern = re.compile(
         "|".join(f"(?:{p})" for prefix in plan.prefixes for p in (re.escape(prefix) + h for h in plan.harmless))
@@ -267,13 +269,13 @@ def _check(where: str, name: str, theirs: Tensor, want: list[int]) -> None:
         raise ValueError(f"{where}: tensor {name!r} holds {theirs.dtype}, weights are floating-point numbers")
 
 
-def _taken(theirs: Tensor, part: Part) -> Tensor:
+def _taken(theirs: Tensor, part: TensorName) -> Tensor:
     """Our tensor out of theirs; a copy only where it is turned."""
     ours = theirs[0] if part.lead else theirs.t() if part.flipped and theirs.dim() == 2 else theirs
     return ours.chunk(part.of)[part.index].contiguous()
 
 
-def _given(part: Part, pieces: list[Tensor]) -> Tensor:
+def _given(part: TensorName, pieces: list[Tensor]) -> Tensor:
     """Their tensor of ours; the pieces of a fused one come in the order of our modules: q, k, v."""
     ours = torch.cat(pieces) if part.of > 1 else pieces[0]
     return ours[None] if part.lead else ours.t() if part.flipped and ours.dim() == 2 else ours

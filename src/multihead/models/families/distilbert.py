@@ -1,24 +1,24 @@
 """DistilBERT (Sanh et al. 2019)."""
 
 from multihead.models.families.bert import ANSWER, TOKENS
-from multihead.models.families.spec import Family, Key, Readout, activation_key
-from multihead.models.readouts import Classes, Vocabulary
+from multihead.models.families.spec import ConfigField, ModelFamily, ReadoutSpec, activation_key
+from multihead.models.readouts import ClassifierReadout, LMReadout
 
-DISTILBERT = Family(
+DISTILBERT = ModelFamily(
     title="DistilBert",
     prefix="distilbert.",
     encoder={
-        "vocab": Key("vocab_size"),
-        "max_length": Key("max_position_embeddings", 512),
-        "pad": Key("pad_token_id", 0),
-        "dim": Key("dim"),
-        "layers": Key("n_layers"),
-        "heads": Key("n_heads"),
-        "inner": Key("hidden_dim"),
+        "vocab": ConfigField("vocab_size"),
+        "max_length": ConfigField("max_position_embeddings", 512),
+        "pad": ConfigField("pad_token_id", 0),
+        "dim": ConfigField("dim"),
+        "layers": ConfigField("n_layers"),
+        "heads": ConfigField("n_heads"),
+        "inner": ConfigField("hidden_dim"),
         "activation": activation_key("activation", "gelu"),
-        "dropout": Key("dropout", 0.1),
-        "attention_dropout": Key("attention_dropout", 0.1),
-        "tied": Key("tie_word_embeddings", True),
+        "dropout": ConfigField("dropout", 0.1),
+        "attention_dropout": ConfigField("attention_dropout", 0.1),
+        "tied": ConfigField("tie_word_embeddings", True),
         "norm_eps": 1e-12,
         "positions": "learned",
         "embed_norm": True,
@@ -37,9 +37,9 @@ DISTILBERT = Family(
         "stack.blocks.{i}.feed_forward_norm": "transformer.layer.{i}.output_layer_norm",
     },
     readouts={
-        "Model": Readout(),
-        "ForMaskedLM": Readout(
-            Vocabulary,
+        "Model": ReadoutSpec(),
+        "ForMaskedLM": ReadoutSpec(
+            LMReadout,
             {"bias": True, "transform": True},
             {
                 "weight": "vocab_projector.weight",
@@ -49,8 +49,8 @@ DISTILBERT = Family(
             },
         ),
         "ForTokenClassification": TOKENS,
-        "ForSequenceClassification": Readout(
-            Classes, {"over": "first", "hidden": "relu"}, {"dense": "pre_classifier", "scores": "classifier"}
+        "ForSequenceClassification": ReadoutSpec(
+            ClassifierReadout, {"over": "first", "hidden": "relu"}, {"dense": "pre_classifier", "scores": "classifier"}
         ),
         "ForQuestionAnswering": ANSWER,
     },

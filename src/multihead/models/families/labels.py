@@ -7,12 +7,12 @@ from typing import Any
 
 from multihead.io.type_checks import show
 from multihead.models.families.spec import Json
-from multihead.models.readouts import Classes, Model
+from multihead.models.readouts import ClassifierReadout, TaskModel
 
 
-def labels_of(config: Json, model: Model, answering: bool = False) -> list[str]:
+def labels_of(config: Json, model: TaskModel, answering: bool = False) -> list[str]:
     """One name per class of the readout; none where classes are begin and end of an answer."""
-    if not isinstance(model.readout, Classes) or answering:
+    if not isinstance(model.readout, ClassifierReadout) or answering:
         return []
     classes, named = model.readout.scores.out_features, config.get("id2label")
     labels = [f"LABEL_{i}" for i in range(classes)] if named is None else _sorted(named)

@@ -6,8 +6,8 @@ from typing import Any
 from multihead.io.config_ranges import RANGES, SCALING_RANGES
 from multihead.io.type_checks import check_value, read_value, show
 from multihead.models.config import ModelConfig
-from multihead.models.families.spec import Family, Json, Key, Readout, activation_key, read_count
-from multihead.models.readouts import Classes, Vocabulary
+from multihead.models.families.spec import ConfigField, Json, ModelFamily, ReadoutSpec, activation_key, read_count
+from multihead.models.readouts import ClassifierReadout, LMReadout
 
 SCALING = {
     "factor": "factor",
@@ -71,21 +71,21 @@ def window(theirs: int | None, config: Json) -> int | None:
 
 
 FIELDS: dict[str, Any] = {
-    "vocab": Key("vocab_size"),
-    "max_length": Key("max_position_embeddings", 2048),
-    "pad": Key("pad_token_id", None),
-    "dim": Key("hidden_size"),
-    "layers": Key("num_hidden_layers"),
-    "heads": Key("num_attention_heads"),
-    "kv_heads": Key("num_key_value_heads", None),
-    "key_dim": Key("head_dim", None),
-    "inner": Key("intermediate_size"),
+    "vocab": ConfigField("vocab_size"),
+    "max_length": ConfigField("max_position_embeddings", 2048),
+    "pad": ConfigField("pad_token_id", None),
+    "dim": ConfigField("hidden_size"),
+    "layers": ConfigField("num_hidden_layers"),
+    "heads": ConfigField("num_attention_heads"),
+    "kv_heads": ConfigField("num_key_value_heads", None),
+    "key_dim": ConfigField("head_dim", None),
+    "inner": ConfigField("intermediate_size"),
     "activation": activation_key("hidden_act", "silu"),
-    "norm_eps": Key("rms_norm_eps", 1e-6),
-    "attention_dropout": Key("attention_dropout", 0.0),
-    "tied": Key("tie_word_embeddings", False),
-    "rotary_theta": Key("rope_theta", None, theta, kind=float | None),
-    "rotary_scaling": Key("rope_scaling", None, scaling, unscaled, OPTIONAL_OBJECT),
+    "norm_eps": ConfigField("rms_norm_eps", 1e-6),
+    "attention_dropout": ConfigField("attention_dropout", 0.0),
+    "tied": ConfigField("tie_word_embeddings", False),
+    "rotary_theta": ConfigField("rope_theta", None, theta, kind=float | None),
+    "rotary_scaling": ConfigField("rope_scaling", None, scaling, unscaled, OPTIONAL_OBJECT),
     "positions": "rotary",
     "norm": "rms",
     "norm_first": True,
@@ -93,15 +93,15 @@ FIELDS: dict[str, Any] = {
     "dropout": 0.0,
 }
 
-LLAMA = Family(
+LLAMA = ModelFamily(
     title="Llama",
     prefix="model.",
     decoder={
         **FIELDS,
-        "attention_bias": Key(
+        "attention_bias": ConfigField(
             "attention_bias", False, lambda yes, config: "qkvo" * yes, lambda letters, model: letters == "qkvo", bool
         ),
-        "inner_bias": Key("mlp_bias", False),
+        "inner_bias": ConfigField("mlp_bias", False),
     },
     tensors={
         "stem.embedding": "embed_tokens",
@@ -117,10 +117,12 @@ LLAMA = Family(
         "stack.norm": "norm",
     },
     readouts={
-        "Model": Readout(),
-        "ForCausalLM": Readout(Vocabulary, {}, {"weight": "lm_head.weight"}),
-        "ForTokenClassification": Readout(Classes, {"over": "tokens"}, {"scores": "score"}),
-        "ForSequenceClassification": Readout(Classes, {"over": "last", "bias": False}, {"scores": "score"}),
+        "Model": ReadoutSpec(),
+        "ForCausalLM": ReadoutSpec(LMReadout, {}, {"weight": "lm_head.weight"}),
+        "ForTokenClassification": ReadoutSpec(ClassifierReadout, {"over": "tokens"}, {"scores": "score"}),
+        "ForSequenceClassification": ReadoutSpec(
+            ClassifierReadout, {"over": "last", "bias": False}, {"scores": "score"}
+        ),
     },
     harmless=(r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",),
 )
@@ -128,7 +130,7 @@ LLAMA = Family(
 MISTRAL = replace(
     LLAMA,
     title="Mistral",
-    decoder={**FIELDS, "attention_bias": "", "inner_bias": False, "window": Key("sliding_window", 4096)},
+    decoder={**FIELDS, "attention_bias": "", "inner_bias": False, "window": ConfigField("sliding_window", 4096)},
 )
 
 QWEN2 = replace(
@@ -138,6 +140,6 @@ QWEN2 = replace(
         **FIELDS,
         "attention_bias": "qkv",
         "inner_bias": False,
-        "window": Key("sliding_window", None, window, kind=int | None),
+        "window": ConfigField("sliding_window", None, window, kind=int | None),
     },
 )

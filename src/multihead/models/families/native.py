@@ -10,17 +10,17 @@ from torch import nn
 from multihead.io.config_ranges import RANGES
 from multihead.io.type_checks import check_value, read_value, show
 from multihead.models.config import ModelConfig, field_types
-from multihead.models.crf import Chain
-from multihead.models.families.convert import Plan, shape_of
-from multihead.models.families.spec import Json, Part, Readout, Shape
-from multihead.models.readouts import Classes, Model, Vocabulary
+from multihead.models.crf import CRFReadout
+from multihead.models.families.convert import LoadPlan, shape_of
+from multihead.models.families.spec import BodyConfig, Json, ReadoutSpec, TensorName
+from multihead.models.readouts import ClassifierReadout, LMReadout, TaskModel
 
 OWN = "multihead"  # model_type
 ARCHITECTURE = "Multihead"
-KINDS: dict[str, type[Classes] | type[Vocabulary] | None] = {
-    "classes": Classes,
-    "chain": Chain,
-    "vocabulary": Vocabulary,
+KINDS: dict[str, type[ClassifierReadout] | type[LMReadout] | None] = {
+    "classes": ClassifierReadout,
+    "chain": CRFReadout,
+    "vocabulary": LMReadout,
     "none": None,
 }
 
@@ -38,7 +38,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def own_config(model: Model) -> Json:
+def own_config(model: TaskModel) -> Json:
     """What config.json says of a model in our layout."""
     encoder, decoder, shared = shape_of(model.body)
     return {
@@ -51,7 +51,7 @@ def own_config(model: Model) -> Json:
     }
 
 
-def own_plan(config: Json) -> Plan:
+def own_plan(config: Json) -> LoadPlan:
     sides = [_model_config(config, side) for side in ("encoder", "decoder")]
     told = dict(read_value(config, "readout", dict[str, Any] | None, None) or {"kind": "none"})
     kind = told.pop("kind", "none")
@@ -61,23 +61,23 @@ def own_plan(config: Json) -> Plan:
         if name not in OPTIONS[kind]:
             raise ValueError(f"readout: {name!r} is no option of {kind!r}; known: {', '.join(OPTIONS[kind]) or 'none'}")
         check_value(f"readout: {name}", value, OPTIONS[kind][name])
-    shape = Shape(sides[0], sides[1], bool(read_value(config, "shared", bool | None, None)))
+    shape = BodyConfig(sides[0], sides[1], bool(read_value(config, "shared", bool | None, None)))
     last = shape.decoder or shape.encoder
     if last is None:
         raise ValueError("encoder and decoder are both missing; one of them is wanted")
-    if (KINDS[kind] is Vocabulary or shape.decoder is not None) and last.stem != "tokens":
+    if (KINDS[kind] is LMReadout or shape.decoder is not None) and last.stem != "tokens":
         raise ValueError("what writes or scores tokens has a stem of tokens; this one has not")
-    return Plan(shape, Readout(KINDS[kind], told), config, lambda ours, prefix, shape: Part(ours))
+    return LoadPlan(shape, ReadoutSpec(KINDS[kind], told), config, lambda ours, prefix, shape: TensorName(ours))
 
 
 def readout_options(readout: nn.Module) -> Json:
     """The kind of a readout and what it was built with."""
-    if isinstance(readout, Chain):
+    if isinstance(readout, CRFReadout):
         return {"kind": "chain", "bias": readout.scores.bias is not None}
-    if isinstance(readout, Classes):
+    if isinstance(readout, ClassifierReadout):
         bias = readout.scores.bias is not None
         return {"kind": "classes", "over": readout.over, "hidden": readout.hidden, "bias": bias}
-    if isinstance(readout, Vocabulary):
+    if isinstance(readout, LMReadout):
         return {
             "kind": "vocabulary",
             "bias": readout.bias is not None,

@@ -3,17 +3,19 @@
 from dataclasses import replace
 
 from multihead.models.families.bert import ANSWER, BODY, FIELDS, TOKENS
-from multihead.models.families.spec import Family, Key, Part, Readout, read_count
-from multihead.models.readouts import Classes, Vocabulary
+from multihead.models.families.spec import ConfigField, ModelFamily, ReadoutSpec, TensorName, read_count
+from multihead.models.readouts import ClassifierReadout, LMReadout
 
-ROBERTA = Family(
+ROBERTA = ModelFamily(
     title="Roberta",
     prefix="roberta.",
     encoder={
         **FIELDS,
-        "pad": Key("pad_token_id", 1),
-        "position_offset": Key("pad_token_id", 1, lambda pad, config: pad + 1, lambda offset, model: offset - 1, int),
-        "max_length": Key(
+        "pad": ConfigField("pad_token_id", 1),
+        "position_offset": ConfigField(
+            "pad_token_id", 1, lambda pad, config: pad + 1, lambda offset, model: offset - 1, int
+        ),
+        "max_length": ConfigField(
             "max_position_embeddings",
             514,
             lambda rows, config: rows - read_count(config, "pad_token_id", 1) - 1,
@@ -22,21 +24,21 @@ ROBERTA = Family(
     },
     tensors=BODY,
     readouts={
-        "Model": Readout(),
-        "ForMaskedLM": Readout(
-            Vocabulary,
+        "Model": ReadoutSpec(),
+        "ForMaskedLM": ReadoutSpec(
+            LMReadout,
             {"bias": True, "transform": True},
             {
                 "weight": "lm_head.decoder.weight",
-                "bias": Part("lm_head.bias", also=("lm_head.decoder.bias",)),
+                "bias": TensorName("lm_head.bias", also=("lm_head.decoder.bias",)),
                 "transform.0": "lm_head.dense",
                 "transform.2": "lm_head.layer_norm",
             },
             untied={"bias": "lm_head.decoder.bias"},
         ),
         "ForTokenClassification": TOKENS,
-        "ForSequenceClassification": Readout(
-            Classes,
+        "ForSequenceClassification": ReadoutSpec(
+            ClassifierReadout,
             {"over": "first", "hidden": "tanh"},
             {"dense": "classifier.dense", "scores": "classifier.out_proj"},
         ),

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from multihead.models.config import ModelConfig
-from multihead.models.families.spec import Part, Shape
+from multihead.models.families.spec import BodyConfig, TensorName
 
 Sizes = Mapping[str, Sequence[int]]
 
 
-def body_shapes(shape: Shape) -> Iterator[tuple[str, list[int]]]:
+def body_shapes(shape: BodyConfig) -> Iterator[tuple[str, list[int]]]:
     """Our names of a body's parameters (without "body."), with their shapes; tied ones more than once."""
     both = shape.encoder is not None and shape.decoder is not None
     for side, config in (("encoder", shape.encoder), ("decoder", shape.decoder)):
@@ -26,7 +26,7 @@ def body_shapes(shape: Shape) -> Iterator[tuple[str, list[int]]]:
                 yield f"{side}.{name}" if both else name, sizes
 
 
-def stored_shape(ours: Sequence[int], part: Part) -> list[int]:
+def stored_shape(ours: Sequence[int], part: TensorName) -> list[int]:
     """The shape in a family's file of a tensor that has this shape here."""
     rows, *rest = ours
     shape = [rows * part.of, *rest]

@@ -1,7 +1,7 @@
 """What a family is: a table of config.json fields, a table of tensor names, and the readouts it comes with.
 
-Everything is data. A table says only how *our* names become theirs; `Family.read`, `Family.write` and
-`weights.py` apply it in both directions.
+Everything is data. A table says only how *our* names become theirs; `ModelFamily.read`, `ModelFamily.write` and
+`convert.py` apply it in both directions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from multihead.io.config_ranges import COUNT, RANGES
 from multihead.io.type_checks import describe, read_value, show
 from multihead.models.config import ModelConfig, field_types
-from multihead.models.readouts import Classes, Vocabulary
+from multihead.models.readouts import ClassifierReadout, LMReadout
 
 Json = dict[str, Any]
 REQUIRED: Any = object()
@@ -31,7 +31,7 @@ ACTIVATIONS = {
 
 
 @dataclass(frozen=True)
-class Key:
+class ConfigField:
     """A field of config.json; `into` makes our value of theirs, `back` theirs of ours.
 
     kind: the type of their value where it is not that of our field.
@@ -51,9 +51,11 @@ class Key:
         return self.into(read_value(config, self.name, kind, self.default, limits), config)
 
 
-def activation_key(name: str, default: str) -> Key:
+def activation_key(name: str, default: str) -> ConfigField:
     """A field that names an activation."""
-    return Key(name, default, lambda theirs, config: activation(name, theirs), lambda ours, model: written(ours), str)
+    return ConfigField(
+        name, default, lambda theirs, config: activation(name, theirs), lambda ours, model: written(ours), str
+    )
 
 
 def activation(name: str, theirs: str) -> str:
@@ -67,7 +69,7 @@ def written(ours: str) -> str:
 
 
 # The table of embeddings is multiplied by the root of the width, or not at all.
-EMBED_SCALE = Key(
+EMBED_SCALE = ConfigField(
     "scale_embedding",
     False,
     lambda yes, config: read_count(config, "d_model") ** 0.5 if yes else 1.0,
@@ -82,7 +84,7 @@ def read_count(config: Json, name: str, default: int | None = None) -> int:
 
 
 @dataclass(frozen=True)
-class Part:
+class TensorName:
     """Where a tensor of ours stands in theirs: under this name, as piece `index` of `of` along the outputs."""
 
     name: str
@@ -93,22 +95,22 @@ class Part:
     also: tuple[str, ...] = ()  # other names of the same tensor, in some files
 
 
-Names = Mapping[str, str | Part]  # ours -> theirs; of a tensor, or of a module for all that is in it
+TensorNames = Mapping[str, str | TensorName]  # ours -> theirs; of a tensor, or of a module for all that is in it
 
 
 @dataclass(frozen=True)
-class Readout:
+class ReadoutSpec:
     """What one architecture puts on the body. In tensor names, {body} is the body's prefix."""
 
-    kind: type[Classes] | type[Vocabulary] | None = None  # None: the body alone
+    kind: type[ClassifierReadout] | type[LMReadout] | None = None  # None: the body alone
     options: Mapping[str, Any] = field(default_factory=dict)  # for `kind`; a function is given config.json
-    tensors: Names = field(default_factory=dict)
-    untied: Names = field(default_factory=dict)  # other names where the vocabulary has a table of its own
+    tensors: TensorNames = field(default_factory=dict)
+    untied: TensorNames = field(default_factory=dict)  # other names where the vocabulary has a table of its own
     classes: int | None = None  # None: as many as there are labels
     only: str | None = None  # "encoder": the rest of the body is not there
 
 
-class Shape(NamedTuple):
+class BodyConfig(NamedTuple):
     """What body a config.json describes."""
 
     encoder: ModelConfig | None
@@ -117,22 +119,22 @@ class Shape(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Family:
+class ModelFamily:
     """One public family. An architecture's name is `title` and a key of `readouts`."""
 
     title: str
     prefix: str  # before the body's tensors, where a readout stands beside it
-    tensors: Names
-    readouts: Mapping[str, Readout]
+    tensors: TensorNames
+    readouts: Mapping[str, ReadoutSpec]
     encoder: Mapping[str, Any] | None = None  # field of ModelConfig -> Key, or a constant
     decoder: Mapping[str, Any] | None = None
-    shared: Key | bool = False
-    variants: tuple[tuple[Callable[[Shape], bool], Names], ...] = ()  # other names where a shape says so
+    shared: ConfigField | bool = False
+    variants: tuple[tuple[Callable[[BodyConfig], bool], TensorNames], ...] = ()  # other names where a shape says so
     demands: Mapping[str, Any] = field(default_factory=dict)  # another value is other mathematics: refused
     harmless: tuple[str, ...] = ()  # patterns of tensors that are in some files and are not needed
     constants: Mapping[str, Any] = field(default_factory=dict)  # what config.json says besides
 
-    def read(self, config: Json, only: str | None = None) -> Shape:
+    def read(self, config: Json, only: str | None = None) -> BodyConfig:
         """config.json -> the body's shape; `only`: one side of an encoder-decoder."""
         for name, value in self.demands.items():
             if config.get(name, value) != value:
@@ -144,21 +146,21 @@ class Family:
         encoder, decoder = sides["encoder"], sides["decoder"]
         if encoder and decoder:
             decoder = replace(decoder, memory_dim=encoder.dim)
-        shared = self.shared.read(config, "tied") if isinstance(self.shared, Key) else self.shared
-        return Shape(encoder, decoder, bool(shared and encoder and decoder))
+        shared = self.shared.read(config, "tied") if isinstance(self.shared, ConfigField) else self.shared
+        return BodyConfig(encoder, decoder, bool(shared and encoder and decoder))
 
-    def write(self, shape: Shape, before: Json | None = None) -> Json:
+    def write(self, shape: BodyConfig, before: Json | None = None) -> Json:
         """The shape -> config.json, on top of what it said `before`; fields that say the same stay as they were."""
         config = {**self.constants, **(before or {})}
         told = dict(zip(("encoder", "decoder"), self._told(before), strict=True))
         for side, model, fields in (("encoder", shape[0], self.encoder), ("decoder", shape[1], self.decoder)):
             for name, key in (fields or {}).items():
-                if model is not None and isinstance(key, Key):
+                if model is not None and isinstance(key, ConfigField):
                     known, new = told[side], _resolved(model)
                     old = None if known is None else _resolved(known)
                     if old is None or getattr(old, name) != getattr(new, name):
                         config[key.name] = key.back(getattr(new, name), new)
-        if isinstance(self.shared, Key):
+        if isinstance(self.shared, ConfigField):
             config[self.shared.name] = shape.shared
         return config
 
@@ -169,7 +171,7 @@ class Family:
         except ValueError:
             return None, None
 
-    def fits(self, shape: Shape, config: Json, only: str | None = None) -> bool:
+    def fits(self, shape: BodyConfig, config: Json, only: str | None = None) -> bool:
         """Whether config.json tells all of the shape that matters to an answer."""
         try:
             told = self.read(config, only)
@@ -180,7 +182,7 @@ class Family:
             for a, b in zip(told[:2], shape[:2], strict=True)
         ) and (told.shared == shape.shared)
 
-    def place(self, ours: str, prefix: str, shape: Shape) -> Part:
+    def place(self, ours: str, prefix: str, shape: BodyConfig) -> TensorName:
         """Where our tensor of the body (its name without "body.") stands in theirs."""
         names = dict(self.tensors)
         for applies, others in self.variants:
@@ -189,7 +191,7 @@ class Family:
         return _lookup(names, ours, prefix, prefix)
 
 
-def difference(family: Family, config: Json, shape: Shape) -> str:
+def difference(family: ModelFamily, config: Json, shape: BodyConfig) -> str:
     """The first thing about a shape that a family's config.json cannot say."""
     told = family.read(config)
     for side, a, b in (("encoder", told.encoder, shape.encoder), ("decoder", told.decoder, shape.decoder)):
@@ -204,21 +206,21 @@ def difference(family: Family, config: Json, shape: Shape) -> str:
     return f"encoder and decoder have {'one table' if shape.shared else 'two tables'} of embeddings"
 
 
-def readout_place(readout: Readout, ours: str, prefix: str, shape: Shape) -> Part:
+def readout_place(readout: ReadoutSpec, ours: str, prefix: str, shape: BodyConfig) -> TensorName:
     """Where our tensor of the readout (its name without "readout.") stands in theirs."""
     last = shape.decoder or shape.encoder
     tied = last is not None and last.tied
     return _lookup(readout.tensors if tied else {**readout.tensors, **readout.untied}, ours, prefix, "")
 
 
-def _lookup(names: Names, ours: str, body: str, before: str) -> Part:
+def _lookup(names: TensorNames, ours: str, body: str, before: str) -> TensorName:
     layer = re.search(r"blocks\.(\d+)\.", ours)
     name = ours if layer is None else ours.replace(layer[0], "blocks.{i}.")
     module, _, leaf = name.rpartition(".")
     found, tail = (names[name], "") if name in names else (names.get(module), f".{leaf}")
     if found is None:
         raise ValueError(f"this family has no place for the tensor {ours}")
-    part = Part(found) if isinstance(found, str) else found
+    part = TensorName(found) if isinstance(found, str) else found
 
     def full(theirs: str) -> str:
         return before + theirs.format(i=layer and layer[1], body=body) + tail
@@ -227,11 +229,11 @@ def _lookup(names: Names, ours: str, body: str, before: str) -> Part:
 
 
 def _model_config(fields: Mapping[str, Any], config: Json) -> ModelConfig:
-    values = {name: key.read(config, name) if isinstance(key, Key) else key for name, key in fields.items()}
+    values = {name: key.read(config, name) if isinstance(key, ConfigField) else key for name, key in fields.items()}
     try:
         return ModelConfig(**values)
     except ValueError as error:  # fields that do not go together, by our names: theirs are told beside
-        theirs = {name: key.name for name, key in fields.items() if isinstance(key, Key)}
+        theirs = {name: key.name for name, key in fields.items() if isinstance(key, ConfigField)}
         named = [f"{name} is {theirs[name]}" for name in theirs if re.search(rf"\b{name}\b", str(error))]
         raise ValueError(f"{error} ({', '.join(named)} here)" if named else str(error)) from None
 

@@ -4,8 +4,17 @@ from typing import Any
 
 from multihead.io.type_checks import read_value
 from multihead.models.config import ModelConfig
-from multihead.models.families.spec import Family, Json, Key, Part, Readout, activation, read_count, written
-from multihead.models.readouts import Vocabulary
+from multihead.models.families.spec import (
+    ConfigField,
+    Json,
+    ModelFamily,
+    ReadoutSpec,
+    TensorName,
+    activation,
+    read_count,
+    written,
+)
+from multihead.models.readouts import LMReadout
 
 
 def inner_activation(theirs: str, config: Json) -> str:
@@ -30,24 +39,24 @@ def decoder_layers(theirs: int | None, config: Json) -> int:
     return read_count(config, "num_layers") if theirs is None else theirs
 
 
-def fields(layers: Key) -> dict[str, Any]:
+def fields(layers: ConfigField) -> dict[str, Any]:
     return {
-        "vocab": Key("vocab_size"),
-        "pad": Key("pad_token_id", 0),
-        "dim": Key("d_model"),
+        "vocab": ConfigField("vocab_size"),
+        "pad": ConfigField("pad_token_id", 0),
+        "dim": ConfigField("d_model"),
         "layers": layers,
-        "heads": Key("num_heads"),
-        "key_dim": Key("d_kv"),
-        "inner": Key("d_ff"),
-        "activation": Key("feed_forward_proj", "relu", inner_activation, feed_forward_proj, str),
-        "gated": Key(
+        "heads": ConfigField("num_heads"),
+        "key_dim": ConfigField("d_kv"),
+        "inner": ConfigField("d_ff"),
+        "activation": ConfigField("feed_forward_proj", "relu", inner_activation, feed_forward_proj, str),
+        "gated": ConfigField(
             "feed_forward_proj", "relu", lambda name, config: name.startswith("gated-"), feed_forward_proj, str
         ),
-        "norm_eps": Key("layer_norm_epsilon", 1e-6),
-        "dropout": Key("dropout_rate", 0.1),
-        "relative_buckets": Key("relative_attention_num_buckets", 32),
-        "relative_farthest": Key("relative_attention_max_distance", 128),
-        "tied": Key("tie_word_embeddings", True),
+        "norm_eps": ConfigField("layer_norm_epsilon", 1e-6),
+        "dropout": ConfigField("dropout_rate", 0.1),
+        "relative_buckets": ConfigField("relative_attention_num_buckets", 32),
+        "relative_farthest": ConfigField("relative_attention_max_distance", 128),
+        "tied": ConfigField("tie_word_embeddings", True),
         "positions": "relative",
         "norm": "rms",
         "norm_first": True,
@@ -78,14 +87,14 @@ def gated(side: str, inner: int) -> dict[str, str]:
     return {f"{side}.stack.blocks.{{i}}.feed_forward.up": f"{side}.block.{{i}}.layer.{inner}.DenseReluDense.wi_1"}
 
 
-T5 = Family(
+T5 = ModelFamily(
     title="T5",
     prefix="",
-    encoder=fields(Key("num_layers")),
-    decoder=fields(Key("num_decoder_layers", None, decoder_layers, kind=int | None)),
+    encoder=fields(ConfigField("num_layers")),
+    decoder=fields(ConfigField("num_decoder_layers", None, decoder_layers, kind=int | None)),
     shared=True,
     tensors={
-        "encoder.stem.embedding": Part("shared", also=("encoder.embed_tokens", "decoder.embed_tokens")),
+        "encoder.stem.embedding": TensorName("shared", also=("encoder.embed_tokens", "decoder.embed_tokens")),
         "decoder.stem.embedding": "shared",
         **blocks("encoder", inner=1),
         **blocks("decoder", inner=2),
@@ -97,9 +106,9 @@ T5 = Family(
         ),
     ),
     readouts={
-        "Model": Readout(),
-        "EncoderModel": Readout(only="encoder"),
-        "ForConditionalGeneration": Readout(Vocabulary, {"scale": output_scale}, {"weight": "lm_head.weight"}),
+        "Model": ReadoutSpec(),
+        "EncoderModel": ReadoutSpec(only="encoder"),
+        "ForConditionalGeneration": ReadoutSpec(LMReadout, {"scale": output_scale}, {"weight": "lm_head.weight"}),
     },
     harmless=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
     constants={"is_encoder_decoder": True},

@@ -1,7 +1,7 @@
 """ViT (Dosovitskiy et al. 2021)."""
 
-from multihead.models.families.spec import Family, Json, Key, Part, Readout, activation_key
-from multihead.models.readouts import Classes
+from multihead.models.families.spec import ConfigField, Json, ModelFamily, ReadoutSpec, TensorName, activation_key
+from multihead.models.readouts import ClassifierReadout
 
 SIDES = int | tuple[int, int]  # of a square, or height and width
 
@@ -18,34 +18,34 @@ def square(theirs: int | list[int], config: Json) -> int:
     return height
 
 
-VIT = Family(
+VIT = ModelFamily(
     title="ViT",
     prefix="vit.",
     encoder={
         "stem": "patches",
-        "image": Key(
+        "image": ConfigField(
             "image_size", 224, sides, lambda image, model: image[0] if image[0] == image[1] else list(image), SIDES
         ),
-        "patch": Key("patch_size", 16, square, kind=SIDES),
-        "channels": Key("num_channels", 3),
-        "dim": Key("hidden_size"),
-        "layers": Key("num_hidden_layers"),
-        "heads": Key("num_attention_heads"),
-        "inner": Key("intermediate_size"),
+        "patch": ConfigField("patch_size", 16, square, kind=SIDES),
+        "channels": ConfigField("num_channels", 3),
+        "dim": ConfigField("hidden_size"),
+        "layers": ConfigField("num_hidden_layers"),
+        "heads": ConfigField("num_attention_heads"),
+        "inner": ConfigField("intermediate_size"),
         "activation": activation_key("hidden_act", "gelu"),
-        "norm_eps": Key("layer_norm_eps", 1e-12),
-        "attention_bias": Key(
+        "norm_eps": ConfigField("layer_norm_eps", 1e-12),
+        "attention_bias": ConfigField(
             "qkv_bias", True, lambda yes, config: "qkvo" if yes else "o", lambda letters, model: "q" in letters, bool
         ),
-        "dropout": Key("hidden_dropout_prob", 0.0),
-        "attention_dropout": Key("attention_probs_dropout_prob", 0.0),
+        "dropout": ConfigField("hidden_dropout_prob", 0.0),
+        "attention_dropout": ConfigField("attention_probs_dropout_prob", 0.0),
         "positions": "learned",
         "norm_first": True,
     },
     tensors={
         "stem.whole": "embeddings.cls_token",
         "stem.patches": "embeddings.patch_embeddings.projection",
-        "stem.positions.table": Part("embeddings.position_embeddings", lead=True),
+        "stem.positions.table": TensorName("embeddings.position_embeddings", lead=True),
         "stack.blocks.{i}.attention.q": "encoder.layer.{i}.attention.attention.query",
         "stack.blocks.{i}.attention.k": "encoder.layer.{i}.attention.attention.key",
         "stack.blocks.{i}.attention.v": "encoder.layer.{i}.attention.attention.value",
@@ -57,8 +57,8 @@ VIT = Family(
         "stack.norm": "layernorm",
     },
     readouts={
-        "Model": Readout(),
-        "ForImageClassification": Readout(Classes, {"over": "first"}, {"scores": "classifier"}),
+        "Model": ReadoutSpec(),
+        "ForImageClassification": ReadoutSpec(ClassifierReadout, {"over": "first"}, {"scores": "classifier"}),
     },
     harmless=(r"pooler\.dense\.\w+",),
 )

@@ -4,22 +4,26 @@
 """
 
 from multihead.models.families.bart import fields, layers
-from multihead.models.families.spec import Family, Key, Readout
-from multihead.models.readouts import Vocabulary
+from multihead.models.families.spec import ConfigField, ModelFamily, ReadoutSpec
+from multihead.models.readouts import LMReadout
 
 BOTH = {"positions": "learned", "norm_first": True, "attention_bias": "qvo"}
 
-WHISPER = Family(
+WHISPER = ModelFamily(
     title="Whisper",
     prefix="model.",
     encoder=fields(
-        "encoder", stem="audio", mels=Key("num_mel_bins", 80), max_length=Key("max_source_positions", 1500), **BOTH
+        "encoder",
+        stem="audio",
+        mels=ConfigField("num_mel_bins", 80),
+        max_length=ConfigField("max_source_positions", 1500),
+        **BOTH,
     ),
     decoder=fields(
         "decoder",
-        vocab=Key("vocab_size"),
-        max_length=Key("max_target_positions", 448),
-        tied=Key("tie_word_embeddings", True),
+        vocab=ConfigField("vocab_size"),
+        max_length=ConfigField("max_target_positions", 448),
+        tied=ConfigField("tie_word_embeddings", True),
         **BOTH,
     ),
     tensors={
@@ -34,8 +38,8 @@ WHISPER = Family(
         "decoder.stack.norm": "decoder.layer_norm",
     },
     readouts={
-        "Model": Readout(),
-        "ForConditionalGeneration": Readout(Vocabulary, {}, {"weight": "proj_out.weight"}),
+        "Model": ReadoutSpec(),
+        "ForConditionalGeneration": ReadoutSpec(LMReadout, {}, {"weight": "proj_out.weight"}),
     },
     constants={"is_encoder_decoder": True},
 )
