@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from multihead.metrics import Translations, paired
+from multihead.metrics import BleuMetric, paired
 from multihead.metrics.bleu import bleu, chrf
 from multihead.recipes import recipe, shakespeare
 
@@ -38,7 +38,7 @@ def test_as_the_package(language: str, references: int, lowercase: bool) -> None
     draw, texts = random.Random(3), sentences(language)
     gold = [[text, *(spoilt(text, draw, language) for _ in range(references - 1))] for text in texts]
     said = [spoilt(text, draw, language) for text in texts]
-    metric = Translations(language, lowercase=lowercase, replicates=200)
+    metric = BleuMetric(language, lowercase=lowercase, replicates=200)
     for start in range(0, len(texts), 40):
         metric.add(gold[start : start + 40], said[start : start + 40])
     result = metric.result()
@@ -59,7 +59,7 @@ def test_as_the_package(language: str, references: int, lowercase: bool) -> None
 def test_the_interval_is_the_packages() -> None:
     draw, texts = random.Random(3), sentences("en")
     said = [spoilt(text, draw, "en") for text in texts]
-    metric, theirs = Translations("en"), BLEU()
+    metric, theirs = BleuMetric("en"), BLEU()
     metric.add(texts, said)
     want = theirs.corpus_score(said, [texts], n_bootstrap=1000)
     got = metric.result()["bleu"].interval
@@ -81,25 +81,25 @@ def test_edges_of_the_formulas() -> None:
 
 
 def test_names_and_misuse() -> None:
-    assert Translations("zh-CN").tokenize == "zh"
-    assert Translations("de").tokenize == "13a"
-    assert Translations("zh", tokenize="char").tokenize == "char"
+    assert BleuMetric("zh-CN").tokenize == "zh"
+    assert BleuMetric("de").tokenize == "13a"
+    assert BleuMetric("zh", tokenize="char").tokenize == "char"
     with pytest.raises(ValueError, match="none of sacreBLEU's: 13a"):
-        Translations(tokenize="words")
+        BleuMetric(tokenize="words")
     with pytest.raises(ValueError, match="text 1: there is no reference"):
-        Translations().add(["a", []], ["a", "b"])
+        BleuMetric().add(["a", []], ["a", "b"])
     with pytest.raises(ValueError, match="zip"):
-        Translations().add(["a"], ["a", "b"])
+        BleuMetric().add(["a"], ["a", "b"])
     with pytest.raises(ValueError, match="one splits by 13a, the other by zh"):
-        Translations("en").merge(Translations("zh"))
-    varied = Translations()
+        BleuMetric("en").merge(BleuMetric("zh"))
+    varied = BleuMetric()
     varied.add(["a b c d", ["a", "b"]], ["a b c d", "b"])
     assert "nrefs:var" in varied.result()["bleu"].signature
 
 
 def test_two_systems_on_the_same_sentences() -> None:
     texts, draw = sentences("en"), random.Random(1)
-    good, poor = Translations(), Translations()
+    good, poor = BleuMetric(), BleuMetric()
     once = [spoilt(text, draw, "en") for text in texts]
     good.add(texts, once)
     poor.add(texts, [spoilt(text, draw, "en") for text in once])

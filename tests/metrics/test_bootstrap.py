@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multihead.metrics import Answers, Bootstrap, Classes, Pearson, Spans, Spearman, percentile
+from multihead.metrics import Bootstrap, ClassificationMetric, EntityMetric, Pearson, Spearman, SquadMetric, percentile
 from multihead.metrics.bootstrap import SHARES, exact, poisson, weights_of
 
 
@@ -94,13 +94,13 @@ def test_interval_is_that_of_the_normal_law() -> None:
     assert wider.low < found.low < found.high < wider.high
 
 
-def accuracy(rng: np.random.Generator) -> tuple[Classes, str, float]:
-    metric = Classes(["wrong", "right"], replicates=250)
+def accuracy(rng: np.random.Generator) -> tuple[ClassificationMetric, str, float]:
+    metric = ClassificationMetric(["wrong", "right"], replicates=250)
     metric.add(np.ones(150, dtype=int), (rng.random(150) < 0.8).astype(int))
     return metric, "accuracy", 0.8
 
 
-def entity_f1(rng: np.random.Generator) -> tuple[Spans, str, float]:
+def entity_f1(rng: np.random.Generator) -> tuple[EntityMetric, str, float]:
     """Sentences of 1 to 4 places: an entity is there with 1/2, found with 0.8, invented with 0.1; all
     places of a hard sentence (1 in 4) go wrong together."""
     gold, predicted = [], []
@@ -110,14 +110,14 @@ def entity_f1(rng: np.random.Generator) -> tuple[Spans, str, float]:
         said = np.zeros(n, dtype=bool) if hard else np.where(there, rng.random(n) < 0.8, rng.random(n) < 0.1)
         gold.append(["B-X" if x else "O" for x in there])
         predicted.append(["B-X" if x else "O" for x in said])
-    metric = Spans(replicates=250)
+    metric = EntityMetric(replicates=250)
     metric.add(gold, predicted)
     correct, found, real = 0.75 * 0.5 * 0.8, 0.75 * (0.5 * 0.8 + 0.5 * 0.1), 0.5  # per place
     return metric, "strict.f1", 2 * correct / (found + real)
 
 
-def answer_f1(rng: np.random.Generator) -> tuple[Answers, str, float]:
-    metric = Answers(replicates=250)
+def answer_f1(rng: np.random.Generator) -> tuple[SquadMetric, str, float]:
+    metric = SquadMetric(replicates=250)
     said = rng.choice(["x y", "x", "z"], 150, p=[0.5, 0.3, 0.2])
     metric.add([["x y"]] * 150, list(said))
     return metric, "f1", 100 * (0.5 + 0.3 * 2 / 3)
@@ -140,16 +140,18 @@ def spearman(rng: np.random.Generator) -> tuple[Spearman, str, float]:
     return metric, "spearman", 6 / np.pi * np.arcsin(0.6 / 2)
 
 
-def area(rng: np.random.Generator) -> tuple[Classes, str, float]:
+def area(rng: np.random.Generator) -> tuple[ClassificationMetric, str, float]:
     gold = rng.integers(0, 2, 150)
     yes = 1 / (1 + np.exp(-(rng.normal(size=150) + gold * np.sqrt(2))))
-    metric = Classes(["no", "yes"], replicates=0)
+    metric = ClassificationMetric(["no", "yes"], replicates=0)
     metric.add(gold, gold, np.stack((1 - yes, yes), axis=1))
     return metric, "auc", 0.8413447  # Φ(1)
 
 
 @pytest.mark.parametrize("simulate", [accuracy, entity_f1, answer_f1, pearson, spearman, area])
-def test_coverage(simulate: Callable[[np.random.Generator], tuple[Classes | Spans, str, float]]) -> None:
+def test_coverage(
+    simulate: Callable[[np.random.Generator], tuple[ClassificationMetric | EntityMetric, str, float]],
+) -> None:
     rng = np.random.default_rng(11)
     covered, widths = 0, []
     for _ in range(200):

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as oracle
 
-from multihead.metrics import Classes, Interval, MultiLabel, Score, plain
-from multihead.metrics.calibration import Curve, places_of
+from multihead.metrics import ClassificationMetric, ConfidenceInterval, MultiLabelMetric, Score, plain
+from multihead.metrics.calibration import RocAuc, places_of
 
 LABELS = ["a", "b", "c", "d", "e"]
 pairs = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40)
@@ -20,7 +20,7 @@ pairs = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, ma
 @given(pairs, st.integers(1, 9))
 def test_sklearn(samples: list[tuple[int, int]], batch: int) -> None:
     gold, predicted = np.array(samples).T
-    metric = Classes(LABELS, replicates=0)
+    metric = ClassificationMetric(LABELS, replicates=0)
     for start in range(0, len(gold), batch):
         metric.add(gold[start : start + batch], predicted[start : start + batch])
     result = {name: score.value for name, score in metric.result().items()}
@@ -38,7 +38,7 @@ def test_sklearn(samples: list[tuple[int, int]], batch: int) -> None:
 def test_labels_against_sklearn(samples: list[tuple[bool, ...]]) -> None:
     both = np.array(samples)
     gold, predicted = both[:, :3], both[:, 3:]
-    metric = MultiLabel(LABELS[:3], replicates=0)
+    metric = MultiLabelMetric(LABELS[:3], replicates=0)
     metric.add(gold[:5], predicted[:5])
     metric.add(gold[5:], predicted[5:])
     seen = np.flatnonzero((gold | predicted).any(0))  # a label that never occurs is no part of the mean
@@ -57,9 +57,9 @@ def sharpened(rng: np.random.Generator, n: int, classes: int) -> tuple[np.ndarra
     return gold, chances
 
 
-def calibrated(classes: int) -> tuple[Classes, np.ndarray, np.ndarray]:
+def calibrated(classes: int) -> tuple[ClassificationMetric, np.ndarray, np.ndarray]:
     gold, chances = sharpened(np.random.default_rng(classes), 500, classes)
-    metric = Classes(LABELS[:classes], replicates=0)
+    metric = ClassificationMetric(LABELS[:classes], replicates=0)
     for rows in np.array_split(np.arange(500), 7):
         metric.add(gold[rows], chances[rows].argmax(-1), chances[rows])
     return metric, gold, chances
@@ -95,7 +95,7 @@ def test_calibration_against_torchmetrics(classes: int) -> None:
 
 
 def test_bins_are_closed_above() -> None:
-    metric = Classes(["no", "yes"], replicates=0)
+    metric = ClassificationMetric(["no", "yes"], replicates=0)
     metric.add([1, 1, 0], [1, 1, 1], [[0.0, 1.0], [0.2, 0.8], [1.0, 0.0]])
     bins = metric.bins()
     assert [i for i, b in enumerate(bins) if b.count] == [0, 11, 14]  # 0.8 = 12/15 is the upper edge of bin 11
@@ -108,7 +108,7 @@ def test_auc(spread: float) -> None:
     gold = rng.integers(0, 2, 3000)
     yes = 1 / (1 + np.exp(-spread * (rng.normal(size=3000) + gold)))
     yes[:500] = np.round(yes[:500], 1)  # ties
-    metric = Classes(["no", "yes"], replicates=0)
+    metric = ClassificationMetric(["no", "yes"], replicates=0)
     for rows in (slice(0, 1000), slice(1000, 3000)):
         metric.add(gold[rows], (yes[rows] > 0.5).astype(int), np.stack((1 - yes[rows], yes[rows]), -1))
     auc = metric.result()["auc"]
@@ -125,12 +125,12 @@ def test_places_rise_with_the_scores() -> None:
     scores = np.sort(np.concatenate((np.linspace(0, 1, 9999), fine, 1 - fine)))
     places = places_of(scores)
     assert (np.diff(places) >= 0).all()
-    assert 0 <= places[0] < places[-1] < Curve().counts.shape[1]
+    assert 0 <= places[0] < places[-1] < RocAuc().counts.shape[1]
     assert len(set(places_of(np.linspace(0.001, 0.999, 2000)).tolist())) == 2000
 
 
 def test_auc_is_undefined_for_one_class() -> None:
-    metric = Classes(["no", "yes"], replicates=0)
+    metric = ClassificationMetric(["no", "yes"], replicates=0)
     metric.add([1, 1], [1, 0], [[0.1, 0.9], [0.6, 0.4]])
     assert np.isnan(metric.result()["auc"].value)
     assert plain(metric.result())["auc"]["value"] is None
@@ -138,30 +138,30 @@ def test_auc_is_undefined_for_one_class() -> None:
 
 
 def test_edges() -> None:
-    nothing = Classes(LABELS)
+    nothing = ClassificationMetric(LABELS)
     nothing.add([], [])
     assert {score.value for score in nothing.result().values()} == {0.0}
-    one = Classes(LABELS, replicates=50)
+    one = ClassificationMetric(LABELS, replicates=50)
     one.add([2, 2, 2], [2, 2, 2])
     values = {name: score.value for name, score in one.result().items()}
     assert values == {"accuracy": 1, "micro_f1": 1, "macro_f1": 1, "weighted_f1": 1, "mcc": 0}
     assert [row.name for row in one.table().rows] == ["c"]
     assert one.result()["accuracy"].interval.low == 1  # replicates without a sample do not count as 0
-    wrong = Classes(LABELS)
+    wrong = ClassificationMetric(LABELS)
     wrong.add([0, 1, 2], [1, 2, 0])
     assert wrong.result()["accuracy"].value == wrong.result()["macro_f1"].value == 0
     assert wrong.result()["mcc"].value == pytest.approx(-0.5)
-    labels = MultiLabel(LABELS, replicates=20)
+    labels = MultiLabelMetric(LABELS, replicates=20)
     labels.add([], [])
     assert {score.value for score in labels.result().values()} == {0.0}
 
 
 def test_f1_of_two_classes_is_that_of_the_second() -> None:
     gold, predicted = [0, 1, 1, 1, 0], [0, 1, 0, 1, 1]
-    metric = Classes(["different", "same"], replicates=0)
+    metric = ClassificationMetric(["different", "same"], replicates=0)
     metric.add(gold, predicted)
     assert metric.result()["f1"].value == pytest.approx(oracle.f1_score(gold, predicted))
-    assert "f1" not in Classes(LABELS, replicates=0).result()
+    assert "f1" not in ClassificationMetric(LABELS, replicates=0).result()
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_f1_of_two_classes_is_that_of_the_second() -> None:
     ],
 )
 def test_bad_input_changes_nothing(arguments: tuple[object, ...], message: str) -> None:
-    metric = Classes(LABELS)
+    metric = ClassificationMetric(LABELS)
     with pytest.raises(ValueError, match=message):
         metric.add(*arguments)
     assert metric.drawn.samples == 0
@@ -186,21 +186,21 @@ def test_bad_input_changes_nothing(arguments: tuple[object, ...], message: str) 
 
 def test_bad_labels() -> None:
     with pytest.raises(ValueError, match="apply the threshold"):
-        MultiLabel(["a", "b"]).add([[1, 0]], [[0.7, 0.2]])
+        MultiLabelMetric(["a", "b"]).add([[1, 0]], [[0.7, 0.2]])
     with pytest.raises(ValueError, match="same name"):
-        MultiLabel(["a", "a"])
+        MultiLabelMetric(["a", "a"])
 
 
 def test_replicates_without_the_few_positives_say_nothing() -> None:
     """Two positives in 300, all found: a seventh of the replicates drew neither, and has no F1 to speak of."""
-    metric = Classes(["no", "yes"], replicates=400)
+    metric = ClassificationMetric(["no", "yes"], replicates=400)
     metric.add([0] * 298 + [1] * 2, [0] * 298 + [1] * 2)
     result, (_, row) = metric.result(), metric.table().rows
     for score in (result["f1"], result["mcc"]):
         assert score.value == 1.0
-        assert score.interval == Interval(1.0, 1.0)
+        assert score.interval == ConfidenceInterval(1.0, 1.0)
     assert row.interval == result["f1"].interval
-    blind = Classes(["no", "yes"], replicates=50)  # and where it is undefined for all, it is 0, not nan
+    blind = ClassificationMetric(["no", "yes"], replicates=50)  # and where it is undefined for all, it is 0, not nan
     blind.add([0] * 30, [0] * 30)
-    assert blind.result()["f1"] == Score(0.0, interval=Interval(0.0, 0.0), signature="of yes")
+    assert blind.result()["f1"] == Score(0.0, interval=ConfidenceInterval(0.0, 0.0), signature="of yes")
     assert blind.result()["mcc"].value == 0.0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from seqeval.metrics import classification_report, f1_score
 from seqeval.scheme import IOB2
 
-from multihead.metrics import SCHEMES, Spans, plain, spans
+from multihead.metrics import SCHEMES, EntityMetric, plain, spans
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-A-B", "I-A-B"]
 sentence = st.integers(1, 9).flatmap(
@@ -55,9 +55,9 @@ def conlleval(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, li
     return found
 
 
-def scored(pairs: list[tuple[list[str], list[str]]]) -> tuple[Spans, list[list[str]], list[list[str]]]:
+def scored(pairs: list[tuple[list[str], list[str]]]) -> tuple[EntityMetric, list[list[str]], list[list[str]]]:
     gold, predicted = [list(g) for g, _ in pairs], [list(p) for _, p in pairs]
-    metric = Spans(replicates=0)
+    metric = EntityMetric(replicates=0)
     metric.add(gold, predicted)
     return metric, gold, predicted
 
@@ -102,7 +102,7 @@ def test_where_the_conventions_differ() -> None:
     assert spans(["B", "I", "O"]) == [("_", 0, 2)]
     assert spans([]) == []
     gold = [["B-PER", "I-PER"]]
-    metric = Spans(replicates=0)
+    metric = EntityMetric(replicates=0)
     metric.add(gold, [["I-PER", "I-PER"]])
     result = metric.result()
     assert (result["strict.f1"].value, result["conlleval.f1"].value) == (0.0, 1.0)
@@ -111,14 +111,14 @@ def test_where_the_conventions_differ() -> None:
 
 
 def test_an_entity_does_not_cross_sentences() -> None:
-    metric = Spans(replicates=0)
+    metric = EntityMetric(replicates=0)
     metric.add([["B-PER"], ["I-PER"]], [["B-PER"], ["O"]])
     assert metric.result()["conlleval.recall"].value == 0.5
     assert metric.result()["strict.recall"].value == 1.0
 
 
 def test_nothing() -> None:
-    metric = Spans(replicates=20)
+    metric = EntityMetric(replicates=20)
     assert all(score.value == 0 for score in metric.result().values())
     metric.add([], [])
     metric.add([["O", "O"]], [["O", "O"]])
@@ -127,7 +127,7 @@ def test_nothing() -> None:
 
 
 def test_bad_input_is_named() -> None:
-    metric = Spans()
+    metric = EntityMetric()
     with pytest.raises(ValueError, match="'U-PER' is no BIO tag"):
         metric.add([["U-PER"]], [["O"]])
     with pytest.raises(ValueError, match="sentence 1: 2 gold tags, 1 predicted"):
@@ -141,7 +141,7 @@ def test_intervals_enclose_and_are_json() -> None:
     rng = np.random.default_rng(0)
     gold = [[TAGS[i] for i in rng.integers(0, 5, 6)] for _ in range(80)]
     predicted = [[t if rng.random() < 0.9 else "O" for t in tags] for tags in gold]
-    metric = Spans()
+    metric = EntityMetric()
     metric.add(gold, predicted)
     for score in metric.result().values():
         assert score.interval is not None
@@ -151,12 +151,12 @@ def test_intervals_enclose_and_are_json() -> None:
 
 
 def test_replicates_without_an_entity_say_nothing() -> None:
-    metric = Spans(replicates=300)
+    metric = EntityMetric(replicates=300)
     metric.add([["O", "O"]] * 100 + [["B-X", "O"]], [["O", "O"]] * 100 + [["B-X", "O"]])
     found = metric.result()
     for name in ("strict.f1", "strict.precision", "strict.macro_f1"):
         assert found[name].value == found[name].interval.low == 1.0
     assert metric.table().averages[0].interval.low == 1.0
-    none = Spans(replicates=20)
+    none = EntityMetric(replicates=20)
     none.add([["O"]] * 9, [["O"]] * 9)
     assert none.result()["strict.f1"].value == 0.0

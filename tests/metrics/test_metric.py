@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from multihead.metrics import (
-    Answers,
-    Classes,
-    Interval,
-    Likelihood,
+    BleuMetric,
+    ClassificationMetric,
+    ConfidenceInterval,
+    EntityMetric,
     Metric,
-    MultiLabel,
+    MultiLabelMetric,
     Pearson,
-    Retrieval,
+    PerplexityMetric,
+    RetrievalMetric,
+    RougeMetric,
     Score,
-    Spans,
     Spearman,
-    Summaries,
-    Tags,
-    Translations,
+    SquadMetric,
+    TokenTagMetric,
     plain,
 )
 
@@ -45,24 +45,24 @@ def written(rng: np.random.Generator) -> Columns:
 
 
 METRICS: dict[str, tuple[Callable[..., Any], Callable[[np.random.Generator], Columns]]] = {
-    "spans": (Spans, tagged),
-    "tags": (Tags, tagged),
-    "classes": (lambda **options: Classes(["no", "yes"], **options), classed),
-    "labels": (lambda **options: MultiLabel("abc", **options), lambda rng: tuple(rng.random((2, N, 3)) < 0.4)),
+    "spans": (EntityMetric, tagged),
+    "tags": (TokenTagMetric, tagged),
+    "classes": (lambda **options: ClassificationMetric(["no", "yes"], **options), classed),
+    "labels": (lambda **options: MultiLabelMetric("abc", **options), lambda rng: tuple(rng.random((2, N, 3)) < 0.4)),
     "spearman": (Spearman, lambda rng: tuple(rng.integers(0, 9, (2, N)).astype(float))),
     "pearson": (Pearson, lambda rng: tuple(rng.integers(0, 9, (2, N)).astype(float))),
-    "retrieval": (Retrieval, lambda rng: ([[int(r)] for r in rng.integers(1, 20, N)],)),
+    "retrieval": (RetrievalMetric, lambda rng: ([[int(r)] for r in rng.integers(1, 20, N)],)),
     "answers": (
-        Answers,
+        SquadMetric,
         lambda rng: (
             [[] if rng.random() < 0.3 else ["x y z"] for _ in range(N)],
             rng.choice(["x", "x y", "x y z", ""], N).tolist(),
         ),
     ),
-    "translations": (Translations, written),
-    "summaries": (Summaries, written),
+    "translations": (BleuMetric, written),
+    "summaries": (RougeMetric, written),
     "likelihood": (
-        Likelihood,
+        PerplexityMetric,
         lambda rng: (rng.random(N) * 9, rng.integers(1, 5, N), rng.integers(1, 20, N), rng.integers(1, 20, N)),
     ),
 }
@@ -96,7 +96,7 @@ def test_merged_is_all_at_once(name: str) -> None:
         assert merged.result() == whole.result()  # to the last bit
         if hasattr(whole, "table"):
             assert merged.table() == whole.table()
-    if isinstance(whole, Classes):
+    if isinstance(whole, ClassificationMetric):
         assert merged.confusion() == whole.confusion()
         assert merged.bins() == whole.bins()
 
@@ -139,11 +139,11 @@ def test_spearman_keeps_sixteen_bytes_a_sample() -> None:
 
 def test_other_classes_do_not_merge() -> None:
     with pytest.raises(ValueError, match="same classes"):
-        Classes(["a", "b"]).merge(Classes(["b", "a"]))
+        ClassificationMetric(["a", "b"]).merge(ClassificationMetric(["b", "a"]))
 
 
 def test_plain_and_format() -> None:
-    score = Score(86.2134, "percent", interval=Interval(float("nan"), np.inf))
+    score = Score(86.2134, "percent", interval=ConfidenceInterval(float("nan"), np.inf))
     assert plain(score) == {
         "value": 86.2134,
         "unit": "percent",
@@ -151,6 +151,6 @@ def test_plain_and_format() -> None:
         "interval": {"low": None, "high": None, "level": 0.95},
         "signature": None,
     }
-    assert f"{Score(86.2134, interval=Interval(85.5, 86.9)):.2f}" == "86.21 [85.50, 86.90]"
+    assert f"{Score(86.2134, interval=ConfidenceInterval(85.5, 86.9)):.2f}" == "86.21 [85.50, 86.90]"
     assert f"{Score(0.5):.3f}" == "0.500"
     assert plain({"x": np.array([1.5, np.nan]), 2: (np.int64(3), None)}) == {"x": [1.5, None], "2": [3, None]}

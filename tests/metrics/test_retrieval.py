@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from multihead.metrics import Retrieval, ranks_of
+from multihead.metrics import RetrievalMetric, ranks_of
 
 
 @pytest.mark.slow  # imports torch
@@ -14,7 +14,7 @@ def test_torchmetrics() -> None:
     rng = np.random.default_rng(0)
     scores, relevant = rng.random((40, 12)), rng.random((40, 12)) < 0.2
     relevant[np.arange(40), rng.integers(0, 12, 40)] = True
-    metric = Retrieval(ks=(1, 3, 10), replicates=0)
+    metric = RetrievalMetric(ks=(1, 3, 10), replicates=0)
     metric.add(ranks_of(scores[:7], relevant[:7]))
     metric.add(ranks_of(scores[7:], relevant[7:]))
     rows = [(torch.tensor(s), torch.tensor(r)) for s, r in zip(scores, relevant, strict=True)]
@@ -24,7 +24,7 @@ def test_torchmetrics() -> None:
 
 
 def test_by_hand() -> None:
-    metric = Retrieval(ks=(1, 5), replicates=0)
+    metric = RetrievalMetric(ks=(1, 5), replicates=0)
     metric.add([[1], [4, 9], [20]])
     values = {name: score.value for name, score in metric.result().items()}
     assert values == pytest.approx({"mrr": (1 + 1 / 4 + 1 / 20) / 3, "recall@1": 1 / 3, "recall@5": 1.5 / 3}, abs=1e-8)
@@ -36,14 +36,14 @@ def test_ties_earn_nothing() -> None:
 
 
 def test_edges() -> None:
-    metric = Retrieval()
+    metric = RetrievalMetric()
     assert metric.result()["mrr"].value == 0
     with pytest.raises(ValueError, match="query 1: ranks"):
         metric.add([[1], []])
     with pytest.raises(ValueError, match="counted from 1"):
         metric.add([[0]])
     with pytest.raises(ValueError, match="k counts from 1"):
-        Retrieval(ks=(0,))
+        RetrievalMetric(ks=(0,))
     with pytest.raises(ValueError, match="different k"):
-        metric.merge(Retrieval(ks=(1,)))
+        metric.merge(RetrievalMetric(ks=(1,)))
     assert metric.drawn.samples == 0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multihead.metrics import Summaries
+from multihead.metrics import RougeMetric
 from multihead.metrics.rouge import NAMES, common, rouge
 from multihead.recipes import shakespeare
 
@@ -25,7 +25,7 @@ def test_as_the_package(stem: bool) -> None:
         said.append(" ".join(draw.sample(parts, len(parts) // 2) if draw.random() < 0.5 else parts[::2]))
     theirs = scorer.RougeScorer(list(NAMES), use_stemmer=stem)
     want = [theirs.score_multi(references, text) for references, text in zip(gold, said, strict=True)]
-    metric = Summaries(stem=stem, replicates=100)
+    metric = RougeMetric(stem=stem, replicates=100)
     metric.add(gold[:70], said[:70])
     metric.add(gold[70:], said[70:])
     for name, score in metric.result().items():
@@ -44,22 +44,22 @@ def test_every_pair_of_texts(gold: list[str], said: list[str]) -> None:
 
 
 def test_chinese_characters() -> None:
-    metric = Summaries("characters", replicates=0)
+    metric = RougeMetric("characters", replicates=0)
     metric.add(["今天，天气很好。iPhone 15"], ["天气好 ｉｐｈｏｎｅ 16！"])
     # gold: 今 天 天 气 很 好 iphone 15; said: 天 气 好 iphone 16; pairs shared: 天气, 好iphone
     result = {name: score.value for name, score in metric.result().items()}
     assert result == pytest.approx({"rouge1": 100 * 8 / 13, "rouge2": 100 * 4 / 11, "rougeL": 100 * 8 / 13})
-    blind = Summaries("words", replicates=0)
+    blind = RougeMetric("words", replicates=0)
     blind.add(["今天天气很好"], ["今天天气很好"])
     assert blind.result()["rouge1"].value == 0  # why there is by="characters"
 
 
 def test_misuse() -> None:
     with pytest.raises(ValueError, match="words or characters"):
-        Summaries("letters")  # type: ignore[arg-type]
+        RougeMetric("letters")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="English words"):
-        Summaries("characters", stem=True)
+        RougeMetric("characters", stem=True)
     with pytest.raises(ValueError, match="text 0: there is no reference"):
-        Summaries().add([[]], ["a"])
+        RougeMetric().add([[]], ["a"])
     with pytest.raises(ValueError, match="the other by characters"):
-        Summaries().merge(Summaries("characters"))
+        RougeMetric().merge(RougeMetric("characters"))

@@ -7,7 +7,7 @@ import pytest
 
 from multihead.metrics import plain
 from multihead.metrics.entities import spans
-from multihead.metrics.row_buffer import ROWS, Together
+from multihead.metrics.row_buffer import ROWS, RowBuffer
 from multihead.tasks.classify import ClassScorer
 from multihead.tasks.ner import TagScorer
 from multihead.tasks.pair_scores import SimilarityScorer
@@ -16,7 +16,7 @@ from multihead.tasks.task import Scorer
 
 def test_columns_come_in_order_and_whole() -> None:
     got: list[tuple] = []
-    rows = Together(lambda *columns: got.append(columns), rows=3)
+    rows = RowBuffer(lambda *columns: got.append(columns), rows=3)
     for i in range(7):
         rows.add(i, f"x{i}")
     assert len(got) == 2

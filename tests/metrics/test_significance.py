@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from multihead.metrics import Classes, Spearman, flips, mcnemar, paired
+from multihead.metrics import ClassificationMetric, Spearman, flips, mcnemar, paired
 from multihead.metrics.significance import difference
 
 
@@ -31,14 +31,14 @@ def test_flips() -> None:
         flips([1], [1, 2], [1])
 
 
-def two(n: int, gain: float, seed: int) -> tuple[Classes, Classes]:
+def two(n: int, gain: float, seed: int) -> tuple[ClassificationMetric, ClassificationMetric]:
     """Two systems that agree on most samples; the second is right on `gain` more."""
     rng = np.random.default_rng(seed)
     draw = rng.random(n)
     first, second = draw < 0.8, np.where(rng.random(n) < 0.1, rng.random(n) < 0.8 + gain * 10, draw < 0.8)
     metrics = []
     for right in (first, second):
-        metric = Classes(["no", "yes"], replicates=200)
+        metric = ClassificationMetric(["no", "yes"], replicates=200)
         order = rng.permutation(n)  # pairing is by number, not by order
         metric.add(np.ones(n, dtype=int), right.astype(int)[order], index=order)
         metrics.append(metric)
@@ -89,10 +89,10 @@ def test_ranks_are_paired_too() -> None:
 def test_only_the_same_samples() -> None:
     first, _ = two(50, 0.0, 0)
     for n, replicates, seed, shift in ((49, 200, 0, 0), (50, 300, 0, 0), (50, 200, 1, 0), (50, 200, 0, 1)):
-        other = Classes(["no", "yes"], replicates=replicates, seed=seed)
+        other = ClassificationMetric(["no", "yes"], replicates=replicates, seed=seed)
         other.add([1] * n, [1] * n, index=np.arange(n) + shift)
         with pytest.raises(ValueError, match="not the same samples"):
             paired(first, other)
-    without = Classes(["no", "yes"], replicates=0)
+    without = ClassificationMetric(["no", "yes"], replicates=0)
     with pytest.raises(ValueError, match="switched off"):
         paired(without, without)

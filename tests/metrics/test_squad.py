@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from multihead.metrics import Answers, exact_and_f1
+from multihead.metrics import SquadMetric, exact_and_f1
 from multihead.metrics.squad import words_of
 
 DATA = os.environ.get("MULTIHEAD_DATA")
@@ -22,7 +22,7 @@ def test_published_predictions(name: str, exact: str, f1: str) -> None:
     articles = json.loads(path.read_text(encoding="utf-8"))["data"]
     questions = [q for article in articles for paragraph in article["paragraphs"] for q in paragraph["qas"]]
     said = json.loads((SQUAD / "oracle_predictions" / f"{name}.json").read_text(encoding="utf-8"))
-    metric = Answers(replicates=0)
+    metric = SquadMetric(replicates=0)
     for start in range(0, len(questions), 1000):
         batch = questions[start : start + 1000]
         metric.add([[a["text"] for a in q["answers"]] for q in batch], [said.get(q["id"]) for q in batch])
@@ -79,7 +79,7 @@ def test_by_words_a_chinese_answer_is_one_word() -> None:
 
 
 def test_without_answer() -> None:
-    metric = Answers(replicates=50)
+    metric = SquadMetric(replicates=50)
     metric.add([["x y"], ["x"], [], []], ["x", "x", None, "z"])
     values = {name: score.value for name, score in metric.result().items()}
     want = {"exact": 50, "f1": 100 * (2 / 3 + 1 + 1) / 4, "answerable.exact": 50}
@@ -88,22 +88,22 @@ def test_without_answer() -> None:
 
 
 def test_edges() -> None:
-    metric = Answers()
+    metric = SquadMetric()
     assert metric.result()["f1"].value == 0
     with pytest.raises(ValueError, match="a list of answers, not one string"):
         metric.add(["x"], ["x"])
     with pytest.raises(ValueError, match="shorter"):
         metric.add([["x"], ["y"]], ["x"])
     with pytest.raises(ValueError, match="words or characters"):
-        Answers(by="letters")
+        SquadMetric(by="letters")
     with pytest.raises(ValueError, match="one counts by words"):
-        metric.merge(Answers(by="characters"))
+        metric.merge(SquadMetric(by="characters"))
     metric.add([["x"]], ["x"])
     assert set(metric.result()) == {"exact", "f1"}
 
 
 def test_few_questions_without_an_answer_do_not_count_as_wrong() -> None:
-    metric = Answers(replicates=300)
+    metric = SquadMetric(replicates=300)
     metric.add([["Rome"]] * 200 + [[]] * 2, ["Rome"] * 200 + [None] * 2)
     found = metric.result()["unanswerable.exact"]
     assert found.value == 100

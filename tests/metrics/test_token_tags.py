@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import classification_report
 
-from multihead.metrics import Tags
+from multihead.metrics import TokenTagMetric
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 pairs = st.lists(st.tuples(st.sampled_from(TAGS), st.sampled_from(TAGS)), min_size=1, max_size=40)
@@ -18,7 +18,7 @@ pairs = st.lists(st.tuples(st.sampled_from(TAGS), st.sampled_from(TAGS)), min_si
 @given(pairs, st.integers(1, 7))
 def test_sklearn(words: list[tuple[str, str]], length: int) -> None:
     gold, predicted = [g for g, _ in words], [p for _, p in words]
-    metric = Tags(replicates=0)
+    metric = TokenTagMetric(replicates=0)
     for start in range(0, len(words), length):
         metric.add([gold[start : start + length]], [predicted[start : start + length]])
     with warnings.catch_warnings():
@@ -38,7 +38,7 @@ def test_sklearn(words: list[tuple[str, str]], length: int) -> None:
 
 
 def test_the_article_s_form() -> None:
-    metric = Tags(replicates=0)
+    metric = TokenTagMetric(replicates=0)
     metric.add([["O", "B-PER", "I-PER", "B-LOC"]], [["O", "B-PER", "O", "B-LOC"]])
     table = metric.table()
     assert [(r.name, r.precision, r.recall, round(r.f1, 3), r.support) for r in (*table.rows, *table.averages)] == [
@@ -53,13 +53,13 @@ def test_the_article_s_form() -> None:
 
 
 def test_begin_and_inside_stand_together() -> None:
-    metric = Tags(replicates=0)
+    metric = TokenTagMetric(replicates=0)
     metric.add([["O", "I-人名", "B-人名", "I-LOC", "B-LOC"]], [["O"] * 5])
     assert [row.name for row in metric.table().rows] == ["B-LOC", "I-LOC", "B-人名", "I-人名", "O"]
 
 
 def test_nothing_and_bad_input() -> None:
-    metric = Tags(replicates=10)
+    metric = TokenTagMetric(replicates=10)
     assert metric.result()["accuracy"].value == 0
     assert metric.table().rows == ()
     assert len(metric.table().averages) == 3

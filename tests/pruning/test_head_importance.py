@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from multihead.inspection import ablate
-from multihead.metrics import Difference, Interval, Likelihood, Pearson, Summaries
+from multihead.metrics import ConfidenceInterval, Difference, Pearson, PerplexityMetric, RougeMetric
 from multihead.models import ClassifierReadout, Encoder, EncoderDecoder, ModelConfig, TaskModel
 from multihead.pruning import rank
 from multihead.pruning.evaluation import at_stake, evaluated, examples, loss_of, named_score, wary, work
@@ -195,15 +195,15 @@ def test_weights_are_asked_again_afterwards() -> None:
 
 
 def test_no_change_is_no_proof() -> None:
-    same = Difference(0.0, Interval(0.0, 0.0), 1.0)
-    assert wary(same, 300, 1.0).interval == Interval(-0.01, 0.01)
-    assert wary(same, 300, 100.0).interval == Interval(-1.0, 1.0)
-    wide = Difference(0.1, Interval(0.0, 0.2), 0.3)
+    same = Difference(0.0, ConfidenceInterval(0.0, 0.0), 1.0)
+    assert wary(same, 300, 1.0).interval == ConfidenceInterval(-0.01, 0.01)
+    assert wary(same, 300, 100.0).interval == ConfidenceInterval(-1.0, 1.0)
+    wide = Difference(0.1, ConfidenceInterval(0.0, 0.2), 0.3)
     assert wary(wide, 300, 1.0) is wide
 
 
 def test_what_a_row_may_cost() -> None:
-    shares, texts, nats = Pearson(replicates=20), Summaries(replicates=20), Likelihood(replicates=20)
+    shares, texts, nats = Pearson(replicates=20), RougeMetric(replicates=20), PerplexityMetric(replicates=20)
     shares.add([1, 0, 2], [1, 1, 3])
     texts.add(["a b", "a c"], ["a b", "d d"])
     nats.add([3.0, 4.0], [1, 1])

@@ -17,7 +17,7 @@ import multihead as mh
 from multihead.attention.multihead import merge
 from multihead.data.splits import is_valid
 from multihead.inspection import numbers
-from multihead.metrics import Difference, Interval, Score
+from multihead.metrics import ConfidenceInterval, Difference, Score
 from multihead.models import ModelConfig
 from multihead.pretrained import create
 from multihead.pruning import Budget, padded, prune, recovery, undo
@@ -116,7 +116,7 @@ def test_the_choice_is_wary_of_other_rows() -> None:
     """The first step that other rows may find too dear ends it."""
 
     def point(flops: float, value: float, high: float) -> Point:
-        loss = Difference(value, Interval(2 * value - high, high, 0.95), 0.5)
+        loss = Difference(value, ConfidenceInterval(2 * value - high, high, 0.95), 0.5)
         return Point((), Cut(units={"encoder.0": (int(100 * flops),)}), 1.0, flops, Score(0.9), loss)
 
     curve = [point(1, 0, 0.003), point(0.9, 0.001, 0.003), point(0.8, 0.001, 0.004), point(0.7, 0.0005, 0.001)]
@@ -349,7 +349,9 @@ def test_the_whole_model_is_within_every_budget() -> None:
 
     def point(heads: float, value: float, high: float) -> Point:
         plan = Cut() if heads == 1 else Cut(heads={"encoder.0.self": (0,)})
-        return Point((), plan, heads, heads, Score(3.0, "number", "lower"), Difference(value, Interval(0, high), 0.5))
+        return Point(
+            (), plan, heads, heads, Score(3.0, "number", "lower"), Difference(value, ConfidenceInterval(0, high), 0.5)
+        )
 
     class Steps:
         by_flops = False

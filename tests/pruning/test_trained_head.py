@@ -16,7 +16,7 @@ from multihead.cli.data_arguments import rows_of
 from multihead.inference import Loaded
 from multihead.inspection import ablate, numbers
 from multihead.inspection.head_profile import stats
-from multihead.metrics import Interval
+from multihead.metrics import ConfidenceInterval
 from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, LMReadout, ModelConfig, TaskModel
 from multihead.models.families import own_config
 from multihead.pruning import Budget, prune, rank
@@ -169,7 +169,7 @@ def test_a_language_model_is_pruned_within_a_budget(repeating: Any, tmp_path: An
     mh.save(loaded, tmp_path / "whole")
     done = prune(tmp_path / "whole", rows, tmp_path / "small", Budget.read("loss 0.3", None))
     assert done.off
-    assert done.curve[0].loss.interval == Interval(
+    assert done.curve[0].loss.interval == ConfidenceInterval(
         0.0, 0.0
     )  # of the model itself: by the rule of three it was 3 / rows
     assert done.bill.metric == "loss"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from multihead.metrics import Classes, Spans, Tags
+from multihead.metrics import ClassificationMetric, EntityMetric, TokenTagMetric
 from multihead.report import Confusion, Curve, Digest, Facts, Heads, Lengths, Mistake, Mistakes, Span, page
 
 KINDS = ("LOC", "MISC", "ORG", "PER")
@@ -118,7 +118,7 @@ def sentence(rng: np.random.Generator) -> tuple[list[str], list[str], Mistake]:
 
 def english() -> Facts:
     rng = np.random.default_rng(1)
-    tags, spans = Tags(replicates=200), Spans(replicates=200)
+    tags, spans = TokenTagMetric(replicates=200), EntityMetric(replicates=200)
     every = [sentence(rng) for _ in range(900)]
     tags.add([gold for gold, _, _ in every], [guess for _, guess, _ in every])
     spans.add([gold for gold, _, _ in every], [guess for _, guess, _ in every])
@@ -146,10 +146,10 @@ def english() -> Facts:
     )
 
 
-def classified(labels: tuple[str, ...], samples: int, right: float, seed: int) -> Classes:
+def classified(labels: tuple[str, ...], samples: int, right: float, seed: int) -> ClassificationMetric:
     """Answers that err mostly towards the neighbours of a label."""
     rng, C = np.random.default_rng(seed), len(labels)
-    classes = Classes(labels, replicates=200)
+    classes = ClassificationMetric(labels, replicates=200)
     gold = rng.integers(0, C, samples)
     skill = np.clip(right + rng.normal(0, 0.06, C), 0.3, 1)[gold]
     guess = np.where(rng.random(samples) < skill, gold, (gold + rng.choice([1, -1, 2, 7, 11], samples)) % C)

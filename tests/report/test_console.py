@@ -5,7 +5,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from multihead.metrics import Interval, Row, Score, Spans, Summaries, Table, Translations
+from multihead.metrics import BleuMetric, ConfidenceInterval, EntityMetric, MetricRow, MetricTable, RougeMetric, Score
 from multihead.report import Facts, show, summary
 from multihead.report.console import ROOMY, TIGHT, table_views
 
@@ -47,7 +47,7 @@ def test_every_width(english: Facts, chinese: Facts, intents: Facts, width: int)
 
 @pytest.mark.parametrize("width", [30, 100])
 def test_signatures_stand_below_the_scores_and_equal_ones_once(width: int) -> None:
-    texts, short = Translations("zh", replicates=0), Summaries(replicates=0)
+    texts, short = BleuMetric("zh", replicates=0), RougeMetric(replicates=0)
     for metric in (texts, short):
         metric.add(["你 好 a"], ["你 好 b"])
     scores = {**texts.result(), **short.result()}
@@ -61,7 +61,7 @@ def test_signatures_stand_below_the_scores_and_equal_ones_once(width: int) -> No
 
 
 def test_same_numbers_are_said_once() -> None:
-    spans = Spans(replicates=20)
+    spans = EntityMetric(replicates=20)
     spans.add([["B-PER", "I-PER", "O"]], [["B-PER", "O", "O"]])
     both = (spans.table("strict"), spans.table("conlleval"))
     assert len(table_views(both)) == 2
@@ -71,8 +71,10 @@ def test_same_numbers_are_said_once() -> None:
 
 
 def test_names_are_no_markup() -> None:
-    row = Row("[red]x[/red]", 1, 1, 1, 2, Interval(float("nan"), float("nan")))
-    facts = Facts(title="[bold]", task="t", tables=(Table("[i]", (row,), ()),), warnings=("[/]",), scored_on="[b]")
+    row = MetricRow("[red]x[/red]", 1, 1, 1, 2, ConfidenceInterval(float("nan"), float("nan")))
+    facts = Facts(
+        title="[bold]", task="t", tables=(MetricTable("[i]", (row,), ()),), warnings=("[/]",), scored_on="[b]"
+    )
     text = printed(facts, 80)
     for given in ("[red]x[/red]", "[bold]", "[i]", "warning: [/]", "[b]"):
         assert given in text
@@ -80,8 +82,10 @@ def test_names_are_no_markup() -> None:
 
 
 def test_names_that_begin_alike_are_told_apart() -> None:
-    rows = tuple(Row(f"top_up_by_card_{end}", 1, 1, 1, 2, Interval(0.5, 1.0)) for end in ("charge", "fee"))
-    facts = Facts(title="t", task="t", tables=(Table("classes", rows, ()),))
+    rows = tuple(
+        MetricRow(f"top_up_by_card_{end}", 1, 1, 1, 2, ConfidenceInterval(0.5, 1.0)) for end in ("charge", "fee")
+    )
+    facts = Facts(title="t", task="t", tables=(MetricTable("classes", rows, ()),))
     narrow, wide = printed(facts, 80), printed(facts, 100)
     for row in rows:
         assert row.name in narrow

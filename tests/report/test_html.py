@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from multihead.metrics import Row, Table
+from multihead.metrics import MetricRow, MetricTable
 from multihead.report import Confusion, Digest, Facts, Heads, Mistake, Mistakes, Span, page
 from multihead.report.html import VIEWS, bundle, embedded
 
@@ -52,14 +52,14 @@ class Walk(HTMLParser):
 
 def nasty() -> Facts:
     span = Span(0, 3, NASTY)
-    row = Row(NASTY, 0.5, 0.5, 0.5, 3)
+    row = MetricRow(NASTY, 0.5, 0.5, 0.5, 3)
     return Facts(
         title=NASTY,
         task=NASTY,
         date=NASTY,
         command=NASTY,
         scored_on=NASTY,
-        tables=(Table("classes", (row,), (row,), NASTY), Table(NASTY, (row,), (row,))),
+        tables=(MetricTable("classes", (row,), (row,), NASTY), MetricTable(NASTY, (row,), (row,))),
         confusion=Confusion((NASTY, "b"), [[1, 2], [3, 4]]),
         mistakes=Mistakes((Mistake(NASTY, NASTY, NASTY, (span,), (), 0.5, NASTY, NASTY),), 1, 2),
         heads=(Heads({NASTY: [[0.5, 0.1]]}, NASTY, NASTY, NASTY),),

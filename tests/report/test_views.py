@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from multihead.metrics import Row, Score, Table
+from multihead.metrics import MetricRow, MetricTable, Score
 from multihead.report import Confusion, Facts, Heads, Mistake, Mistakes, Sample, Span, page
 
 pytestmark = pytest.mark.slow
@@ -184,11 +184,11 @@ def luminance(colour: str) -> float:
 
 
 def test_text_of_the_user_is_never_markup(browser: Any, tmp_path: Path) -> None:
-    row = Row(NASTY, 0.5, 0.5, 0.5, 3)
+    row = MetricRow(NASTY, 0.5, 0.5, 0.5, 3)
     facts = Facts(
         title=NASTY,
         task="ner",
-        tables=(Table(NASTY, (row,), (row,), NASTY),),
+        tables=(MetricTable(NASTY, (row,), (row,), NASTY),),
         confusion=Confusion((NASTY, "b"), [[1, 2], [3, 4]]),
         mistakes=Mistakes((Mistake(NASTY, NASTY, NASTY, (Span(3, 9, NASTY),), (), 0.5, NASTY, NASTY),), 1, 2),
         heads=(Heads({NASTY: [[0.5, 0.1]]}, NASTY, NASTY, NASTY),),

@@ -1,42 +1,42 @@
 """Scores: predictions -> numbers, streaming, with confidence intervals."""
 
-from multihead.metrics.bleu import Translations
+from multihead.metrics.bleu import BleuMetric
 from multihead.metrics.bootstrap import Bootstrap, percentile
-from multihead.metrics.calibration import Bin
-from multihead.metrics.classification import Classes, MultiLabel
+from multihead.metrics.calibration import CalibrationBin
+from multihead.metrics.classification import ClassificationMetric, MultiLabelMetric
 from multihead.metrics.correlation import Pearson, Spearman
-from multihead.metrics.entities import SCHEMES, Spans, spans
-from multihead.metrics.metric import Interval, Metric, Score, plain
-from multihead.metrics.perplexity import Likelihood
-from multihead.metrics.precision_recall import Row, Table
-from multihead.metrics.retrieval import Retrieval, ranks_of
-from multihead.metrics.rouge import Summaries
+from multihead.metrics.entities import SCHEMES, EntityMetric, spans
+from multihead.metrics.metric import ConfidenceInterval, Metric, Score, plain
+from multihead.metrics.perplexity import PerplexityMetric
+from multihead.metrics.precision_recall import MetricRow, MetricTable
+from multihead.metrics.retrieval import RetrievalMetric, ranks_of
+from multihead.metrics.rouge import RougeMetric
 from multihead.metrics.significance import Difference, Flips, flips, mcnemar, paired
-from multihead.metrics.squad import Answers, exact_and_f1
-from multihead.metrics.token_tags import Tags
+from multihead.metrics.squad import SquadMetric, exact_and_f1
+from multihead.metrics.token_tags import TokenTagMetric
 
 __all__ = [
     "SCHEMES",
-    "Answers",
-    "Bin",
+    "BleuMetric",
     "Bootstrap",
-    "Classes",
+    "CalibrationBin",
+    "ClassificationMetric",
+    "ConfidenceInterval",
     "Difference",
+    "EntityMetric",
     "Flips",
-    "Interval",
-    "Likelihood",
     "Metric",
-    "MultiLabel",
+    "MetricRow",
+    "MetricTable",
+    "MultiLabelMetric",
     "Pearson",
-    "Retrieval",
-    "Row",
+    "PerplexityMetric",
+    "RetrievalMetric",
+    "RougeMetric",
     "Score",
-    "Spans",
     "Spearman",
-    "Summaries",
-    "Table",
-    "Tags",
-    "Translations",
+    "SquadMetric",
+    "TokenTagMetric",
     "exact_and_f1",
     "flips",
     "mcnemar",

@@ -12,14 +12,14 @@ import numpy as np
 
 from multihead.metrics.metric import Floats
 from multihead.metrics.precision_recall import ratio
-from multihead.metrics.text_metric import Written
+from multihead.metrics.text_metric import TextMetric
 
 ORDERS, LETTERS, BETA = 4, 6, 2  # n-grams of words in BLEU, of characters in chrF; recall counts BETA times in chrF
 TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}  # by target language; others: 13a
 WIDTH = 2 + 2 * ORDERS
 
 
-class Translations(Written):
+class BleuMetric(TextMetric):
     """bleu and chrf; a sample is a sentence with one or several references. Percent.
 
     language: of the target; it chooses how sacreBLEU splits words, unless tokenize says it ("none": the texts are
@@ -45,7 +45,7 @@ class Translations(Written):
         self.references.add(len(references))
         return [*_statistics(self._bleu, references, said), *_statistics(self._chrf, references, said)]
 
-    def merge(self, other: "Translations") -> None:
+    def merge(self, other: "BleuMetric") -> None:
         if (self.tokenize, self.lowercase) != (other.tokenize, other.lowercase):
             raise ValueError(f"one splits by {self.tokenize}, the other by {other.tokenize}, or one ignores case")
         self.bootstrap.merge(other.bootstrap)

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multihead.metrics.metric import Drawn, Floats, Interval
+from multihead.metrics.metric import BootstrapSample, ConfidenceInterval, Floats
 
 # Of the 65,536 values of 16 random bits, how many give weight 0, 1, 2, …: Poisson(1), rounded so that mean
 # and variance are exactly 1 (third and fourth moment: 5.001 and 15.01 instead of 5 and 15; at most 8).
@@ -53,15 +53,15 @@ def weights_of(index: NDArray[np.int64], replicates: int, seed: int) -> Floats:
     return weights
 
 
-def percentile(replicates: Floats, level: float = 0.95) -> Interval:
+def percentile(replicates: Floats, level: float = 0.95) -> ConfidenceInterval:
     """The middle `level` of replicates [R]; undefined ones (nan) are left out."""
     if not 0 < level < 1:
         raise ValueError(f"a confidence level lies between 0 and 1, not {level}")
     defined = replicates[np.isfinite(replicates)]
     if not len(defined):
-        return Interval(np.nan, np.nan, level)
+        return ConfidenceInterval(np.nan, np.nan, level)
     low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(low), float(high), level)
+    return ConfidenceInterval(float(low), float(high), level)
 
 
 class Bootstrap:
@@ -81,8 +81,8 @@ class Bootstrap:
         self.numbered = True  # by the caller; False: counted here, in the order of coming
 
     @property
-    def drawn(self) -> Drawn:
-        return Drawn(self.seed, len(self.sums), self.samples, self.fingerprint)
+    def drawn(self) -> BootstrapSample:
+        return BootstrapSample(self.seed, len(self.sums), self.samples, self.fingerprint)
 
     def widen(self, width: int) -> None:
         """More statistics, 0 so far."""

@@ -7,7 +7,7 @@ from statistics import NormalDist
 import numpy as np
 
 from multihead.metrics.bootstrap import exact
-from multihead.metrics.metric import Floats, Interval, Ints, Score
+from multihead.metrics.metric import ConfidenceInterval, Floats, Ints, Score
 
 BINS = 15
 MANTISSA, DEPTH = 12, 64  # 4096 bins for each halving of the distance to 0 or 1, down to 2^-64
@@ -15,7 +15,7 @@ SIDE = DEPTH << MANTISSA
 
 
 @dataclass(frozen=True, slots=True)
-class Bin:
+class CalibrationBin:
     """Samples whose confidence lies in (low, high]; 0 belongs to the first. Means of none are 0."""
 
     low: float
@@ -46,17 +46,17 @@ class Reliability:
         samples, confidence, correct = self.counts
         return float(np.abs(correct - confidence).sum() / max(samples.sum(), 1))
 
-    def bins(self) -> tuple[Bin, ...]:
+    def bins(self) -> tuple[CalibrationBin, ...]:
         edges = np.linspace(0, 1, BINS + 1)
         table = []
         for b, (samples, confidence, correct) in enumerate(self.counts.T):
             n = max(samples, 1)
             row = (int(samples), float(confidence / n), float(correct / n))
-            table.append(Bin(float(edges[b]), float(edges[b + 1]), *row))
+            table.append(CalibrationBin(float(edges[b]), float(edges[b + 1]), *row))
         return tuple(table)
 
 
-class Curve:
+class RocAuc:
     """Area under the ROC curve of two classes: the chance that a positive sample scores above a negative
     one, equal scores counting half. Scores are told apart to 1 in 4096 of their distance to 0 or 1: a
     finer difference counts as equal (measured: within 1e-5 of the exact area)."""
@@ -68,7 +68,7 @@ class Curve:
         """gold [N] (0 or 1), positive [N]: the probability of class 1"""
         np.add.at(self.counts, (gold, places_of(positive)), 1)
 
-    def merge(self, other: "Curve") -> None:
+    def merge(self, other: "RocAuc") -> None:
         self.counts += other.counts
 
     def score(self, level: float = 0.95) -> Score:
@@ -88,7 +88,7 @@ class Curve:
         reach = NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(of_positive + of_negative) / (area * (1 - area))
         odds = np.log(area / (1 - area))
         low, high = (float(1 / (1 + np.exp(-value))) for value in (odds - reach, odds + reach))
-        return Score(area, interval=Interval(low, high, level))
+        return Score(area, interval=ConfidenceInterval(low, high, level))
 
 
 def places_of(scores: Floats) -> Ints:

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multihead.metrics.calibration import Bin, Curve, Reliability
-from multihead.metrics.metric import Drawn, Floats, Ints, Score
-from multihead.metrics.precision_recall import Table, Tally, averaged, ratio, scored
+from multihead.metrics.calibration import CalibrationBin, Reliability, RocAuc
+from multihead.metrics.metric import BootstrapSample, Floats, Ints, Score
+from multihead.metrics.precision_recall import ClassCounts, MetricTable, averaged, ratio, scored
 
 
 def matthews(counts: Floats) -> Floats:
@@ -34,7 +34,7 @@ def class_numbers(values: ArrayLike, classes: int, what: str) -> Ints:
     return numbers.astype(np.int64)
 
 
-class Classes:
+class ClassificationMetric:
     """One class per sample: accuracy (= micro F1), macro and weighted F1, Matthews' correlation,
     confusion; with probabilities also calibration and, of two classes, the area under the ROC curve.
 
@@ -42,14 +42,14 @@ class Classes:
     """
 
     def __init__(self, labels: Sequence[str], replicates: int = 1000, seed: int = 0) -> None:
-        self.tally = Tally(labels, replicates, seed)
+        self.tally = ClassCounts(labels, replicates, seed)
         self.confused = np.zeros((len(labels), len(labels)), dtype=np.int64)
         self.reliability = Reliability()
-        self.curve: Curve | None = None
+        self.curve: RocAuc | None = None
         self.positive: int | None = None  # of two classes, the one that f1 is of, and named with; None: the second
 
     @property
-    def drawn(self) -> Drawn:
+    def drawn(self) -> BootstrapSample:
         return self.tally.bootstrap.drawn
 
     def add(
@@ -75,17 +75,17 @@ class Classes:
         if chances is not None:
             self.reliability.add(truth == guess, chances[rows, guess])
             if C == 2:
-                self.curve = self.curve or Curve()
+                self.curve = self.curve or RocAuc()
                 self.curve.add(truth, chances[:, 1])
 
-    def merge(self, other: "Classes") -> None:
+    def merge(self, other: "ClassificationMetric") -> None:
         if (self.tally.names, self.positive) != (other.tally.names, other.positive):
             raise ValueError("only scores of the same classes can be merged")
         self.tally.merge(other.tally)
         self.confused += other.confused
         self.reliability.merge(other.reliability)
         if other.curve is not None:
-            self.curve = self.curve or Curve()
+            self.curve = self.curve or RocAuc()
             self.curve.merge(other.curve)
 
     def result(self) -> dict[str, Score]:
@@ -117,7 +117,7 @@ class Classes:
             values["f1"] = ratio(2 * correct, predicted + gold, np.nan)
         return values
 
-    def table(self) -> Table:
+    def table(self) -> MetricTable:
         """A line per class, in the order of the labels."""
         return self.tally.table("classes", self.tally.names)
 
@@ -125,7 +125,7 @@ class Classes:
         """[gold][predicted], in the order of the labels."""
         return [[int(count) for count in row] for row in self.confused]
 
-    def bins(self) -> tuple[Bin, ...]:
+    def bins(self) -> tuple[CalibrationBin, ...]:
         """The reliability table."""
         return self.reliability.bins()
 
@@ -157,15 +157,15 @@ def _flags(values: ArrayLike, classes: int, what: str) -> NDArray[np.bool_]:
     return flags.astype(np.bool_)
 
 
-class MultiLabel:
+class MultiLabelMetric:
     """Any number of labels per sample: micro, macro, weighted F1 and subset accuracy (all labels right)."""
 
     def __init__(self, labels: Sequence[str], replicates: int = 1000, seed: int = 0) -> None:
-        self.tally = Tally(labels, replicates, seed)
-        self.whole = Tally(["sample"], replicates, seed)  # correct: samples with all labels right
+        self.tally = ClassCounts(labels, replicates, seed)
+        self.whole = ClassCounts(["sample"], replicates, seed)  # correct: samples with all labels right
 
     @property
-    def drawn(self) -> Drawn:
+    def drawn(self) -> BootstrapSample:
         return self.tally.bootstrap.drawn
 
     def add(self, gold: ArrayLike, predicted: ArrayLike, index: ArrayLike | None = None) -> None:
@@ -179,7 +179,7 @@ class MultiLabel:
         right = (truth == guess).all(-1)
         self.whole.bootstrap.add(np.stack((right, np.ones_like(right), np.ones_like(right)), axis=-1), index)
 
-    def merge(self, other: "MultiLabel") -> None:
+    def merge(self, other: "MultiLabelMetric") -> None:
         if self.tally.names != other.tally.names:
             raise ValueError("only scores of the same labels can be merged")
         self.tally.merge(other.tally)
@@ -192,6 +192,6 @@ class MultiLabel:
     def replicates(self) -> dict[str, Floats]:
         return self.tally.replicates(_f1s) | self.whole.replicates(_subset)
 
-    def table(self) -> Table:
+    def table(self) -> MetricTable:
         """A line per label, in their order."""
         return self.tally.table("labels", self.tally.names)

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from multihead.metrics.bootstrap import Bootstrap, percentile
-from multihead.metrics.metric import Drawn, Floats, Ints, Score
+from multihead.metrics.metric import BootstrapSample, Floats, Ints, Score
 
 
 def pairs_of(gold: ArrayLike, predicted: ArrayLike) -> Floats:
@@ -31,7 +31,7 @@ class Pearson:
         self.bootstrap = Bootstrap(6, replicates, seed)  # 1, x, y, xx, yy, xy, also about the centre
 
     @property
-    def drawn(self) -> Drawn:
+    def drawn(self) -> BootstrapSample:
         return self.bootstrap.drawn
 
     def add(self, gold: ArrayLike, predicted: ArrayLike, index: ArrayLike | None = None) -> None:
@@ -114,7 +114,7 @@ class Spearman:
         self.numbers = Bootstrap(0, replicates, seed)  # keeps count; there is nothing to sum
 
     @property
-    def drawn(self) -> Drawn:
+    def drawn(self) -> BootstrapSample:
         return self.numbers.drawn
 
     def add(self, gold: ArrayLike, predicted: ArrayLike, index: ArrayLike | None = None) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from numpy.typing import ArrayLike
 
-from multihead.metrics.metric import Drawn, Floats, Score
-from multihead.metrics.precision_recall import KINDS, Table, Tally, averaged, scored
+from multihead.metrics.metric import BootstrapSample, Floats, Score
+from multihead.metrics.precision_recall import KINDS, ClassCounts, MetricTable, averaged, scored
 
 SCHEMES = {
     "strict": "strict, IOB2: an entity begins with B-",
@@ -52,14 +52,14 @@ def overall(counts: Floats) -> dict[str, Floats]:
     return {prefix + kind: averages[name][kind] for name, prefix in prefixes.items() for kind in KINDS}
 
 
-class Spans:
+class EntityMetric:
     """Entity precision, recall, F1 per type, micro, macro, weighted. A sample is a sentence."""
 
     def __init__(self, replicates: int = 1000, seed: int = 0) -> None:
-        self.tallies = {name: Tally(replicates=replicates, seed=seed) for name in SCHEMES}
+        self.tallies = {name: ClassCounts(replicates=replicates, seed=seed) for name in SCHEMES}
 
     @property
-    def drawn(self) -> Drawn:
+    def drawn(self) -> BootstrapSample:
         return self.tallies["strict"].bootstrap.drawn
 
     def add(
@@ -79,7 +79,7 @@ class Spans:
                 samples.append([[span[0] for span in group] for group in (right & said, said, right)])
             tally.add(samples, index)
 
-    def merge(self, other: "Spans") -> None:
+    def merge(self, other: "EntityMetric") -> None:
         for name, tally in self.tallies.items():
             tally.merge(other.tallies[name])
 
@@ -95,6 +95,6 @@ class Spans:
     def _named(self, values: dict[str, dict[str, Floats]]) -> dict[str, Floats]:
         return {f"{name}.{key}": value for name, inner in values.items() for key, value in inner.items()}
 
-    def table(self, convention: str = "strict") -> Table:
+    def table(self, convention: str = "strict") -> MetricTable:
         """A line per entity type."""
         return self.tallies[convention].table("entities", note=SCHEMES[convention])

@@ -15,7 +15,7 @@ Unit = Literal["share", "percent", "correlation", "number"]  # 0 to 1; 0 to 100;
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class ConfidenceInterval:
     """A confidence interval. nan, nan: no replicate was defined."""
 
     low: float
@@ -30,7 +30,7 @@ class Score:
     value: float
     unit: Unit = "share"
     better: Literal["higher", "lower"] = "higher"
-    interval: Interval | None = None
+    interval: ConfidenceInterval | None = None
     signature: str | None = None  # how it was counted, where that is not one thing only (sacreBLEU's)
 
     def __format__(self, form: str) -> str:
@@ -41,7 +41,7 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class BootstrapSample:
     """What replicates were drawn from: equal means that two systems were weighted on the same samples."""
 
     seed: int
@@ -59,7 +59,7 @@ class Metric(Protocol):
         them."""
 
     @property
-    def drawn(self) -> Drawn: ...
+    def drawn(self) -> BootstrapSample: ...
 
     def merge(self, other: Self) -> None:
         """As if all that `other` saw had been added here; `other` is left as it is."""

@@ -10,18 +10,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from multihead.metrics.bootstrap import Bootstrap, exact, percentile
-from multihead.metrics.metric import Drawn, Floats, Score
+from multihead.metrics.metric import BootstrapSample, Floats, Score
 from multihead.metrics.precision_recall import ratio
 
 
-class Likelihood:
+class PerplexityMetric:
     """A sample is a text, or a window of one. Lower is better."""
 
     def __init__(self, replicates: int = 1000, seed: int = 0) -> None:
         self.bootstrap = Bootstrap(4, replicates, seed)  # nats, tokens, characters, bytes
 
     @property
-    def drawn(self) -> Drawn:
+    def drawn(self) -> BootstrapSample:
         return self.bootstrap.drawn
 
     def add(
@@ -37,7 +37,7 @@ class Likelihood:
         rest = [np.zeros_like(rows) if part is None else np.asarray(part) for part in (characters, octets)]
         self.bootstrap.add(np.stack([exact(rows), np.asarray(tokens), *rest], axis=-1), index)
 
-    def merge(self, other: "Likelihood") -> None:
+    def merge(self, other: "PerplexityMetric") -> None:
         self.bootstrap.merge(other.bootstrap)
 
     def result(self) -> dict[str, Score]:

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from multihead.metrics.bootstrap import Bootstrap, percentile
-from multihead.metrics.metric import Floats, Interval, Score, Unit
+from multihead.metrics.metric import ConfidenceInterval, Floats, Score, Unit
 
 AVERAGES = ("micro", "macro", "weighted")
 KINDS = ("precision", "recall", "f1")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MetricRow:
     """One line of a table; interval: of F1."""
 
     name: str
@@ -24,16 +24,16 @@ class Row:
     recall: float
     f1: float
     support: int
-    interval: Interval | None = None
+    interval: ConfidenceInterval | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class MetricTable:
     """A line per class, then the averages. note: by which rule it was counted."""
 
     title: str
-    rows: tuple[Row, ...]
-    averages: tuple[Row, ...]
+    rows: tuple[MetricRow, ...]
+    averages: tuple[MetricRow, ...]
     note: str = ""
 
 
@@ -71,7 +71,7 @@ def _sum(values: Floats) -> Floats:
     return total
 
 
-class Tally:
+class ClassCounts:
     """Correct, predicted and gold counts of named classes, for a set and its replicates. Names may turn up
     at any time. Memory: R x 3C."""
 
@@ -115,13 +115,13 @@ class Tally:
     def place(self, name: str) -> int:
         return self.places.setdefault(name, len(self.places))
 
-    def merge(self, other: "Tally") -> None:
+    def merge(self, other: "ClassCounts") -> None:
         self.bootstrap.joinable(other.bootstrap)
         places = [self.place(name) for name in other.places]
         self.bootstrap.widen(3 * len(self.places))
         self.bootstrap.merge(other.bootstrap, [3 * place + kind for place in places for kind in range(3)])
 
-    def table(self, title: str, order: Sequence[str] | None = None, note: str = "") -> Table:
+    def table(self, title: str, order: Sequence[str] | None = None, note: str = "") -> MetricTable:
         """Classes that occur, in the given order (else by name), and the averages."""
         counts, names = self.counts, sorted(self.places) if order is None else order
         each, drawn = by_class(counts), self._counts(self.bootstrap.sums)
@@ -132,17 +132,17 @@ class Tally:
             if counts[c].any():
                 interval = percentile(f1s[:, c]) if len(f1s) else None
                 values = [float(each[kind][c]) for kind in KINDS]
-                rows.append(Row(name, values[0], values[1], values[2], int(counts[c, 2]), interval))
-        return Table(title, tuple(rows), self._averages(), note)
+                rows.append(MetricRow(name, values[0], values[1], values[2], int(counts[c, 2]), interval))
+        return MetricTable(title, tuple(rows), self._averages(), note)
 
-    def _averages(self) -> tuple[Row, ...]:
+    def _averages(self) -> tuple[MetricRow, ...]:
         values = averaged(self.counts)
         drawn = self.replicates(lambda counts: {name: average["f1"] for name, average in averaged(counts).items()})
         support = int(self.counts[:, 2].sum())
         f1s, rows = scored({name: values[name]["f1"] for name in AVERAGES}, drawn), []
         for name in AVERAGES:
             p, r, f = (float(np.nan_to_num(values[name][kind])) for kind in KINDS)
-            rows.append(Row(name, p, r, f, support, f1s[name].interval))
+            rows.append(MetricRow(name, p, r, f, support, f1s[name].interval))
         return tuple(rows)
 
 

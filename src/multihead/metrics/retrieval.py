@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from multihead.metrics.bootstrap import Bootstrap, exact
-from multihead.metrics.metric import Drawn, Floats, Score
+from multihead.metrics.metric import BootstrapSample, Floats, Score
 from multihead.metrics.precision_recall import ratio, scored
 
 
@@ -22,7 +22,7 @@ def ranks_of(scores: ArrayLike, relevant: ArrayLike) -> list[list[int]]:
     return [(np.flatnonzero(row) + 1).tolist() for row in np.take_along_axis(right, order, axis=1)]
 
 
-class Retrieval:
+class RetrievalMetric:
     """A sample is a query. Recall at k: the share of its relevant items among the first k."""
 
     def __init__(self, ks: Sequence[int] = (1, 5, 10), replicates: int = 1000, seed: int = 0) -> None:
@@ -32,7 +32,7 @@ class Retrieval:
         self.bootstrap = Bootstrap(2 + len(self.ks), replicates, seed)  # queries, 1/rank, recall at each k
 
     @property
-    def drawn(self) -> Drawn:
+    def drawn(self) -> BootstrapSample:
         return self.bootstrap.drawn
 
     def add(self, ranks: Sequence[Sequence[int]], index: ArrayLike | None = None) -> None:
@@ -45,7 +45,7 @@ class Retrieval:
             stats[row, 1:] = exact([1 / min(places), *found])
         self.bootstrap.add(stats, index)
 
-    def merge(self, other: "Retrieval") -> None:
+    def merge(self, other: "RetrievalMetric") -> None:
         if self.ks != other.ks:
             raise ValueError(f"different k: {self.ks} and {other.ks}")
         self.bootstrap.merge(other.bootstrap)

@@ -16,13 +16,13 @@ import numpy as np
 from multihead.metrics.metric import Floats
 from multihead.metrics.precision_recall import ratio
 from multihead.metrics.squad import PIECES, By
-from multihead.metrics.text_metric import Written
+from multihead.metrics.text_metric import TextMetric
 
 NAMES = ("rouge1", "rouge2", "rougeL")
 WORDS = re.compile("[a-z0-9]+")
 
 
-class Summaries(Written):
+class RougeMetric(TextMetric):
     """rouge1, rouge2 and rougeL; a sample is a text with one or several references. Percent: the mean of the texts' F1.
 
     stem: English words lose their endings first, as in the original script's -m (needs rouge-score).
@@ -48,7 +48,7 @@ class Summaries(Written):
             return PIECES.findall("".join(" " if unicodedata.category(c)[0] == "P" else c for c in folded))
         return WORDS.findall(text.lower()) if self._stems is None else self._stems(text)
 
-    def merge(self, other: "Summaries") -> None:
+    def merge(self, other: "RougeMetric") -> None:
         if (self.by, self.stem) != (other.by, other.stem):
             raise ValueError(f"one counts by {self.by} (stem={self.stem}), the other by {other.by}")
         self.bootstrap.merge(other.bootstrap)

@@ -9,7 +9,7 @@ from typing import Any
 ROWS = 256  # as many as the scores take at once
 
 
-class Together:
+class RowBuffer:
     """`add` one row's columns; `give` gets the columns of several rows. What reads the score says `flush` first."""
 
     def __init__(self, give: Callable[..., None], rows: int = ROWS) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from multihead.metrics.bootstrap import percentile
-from multihead.metrics.metric import Floats, Interval, Metric
+from multihead.metrics.metric import ConfidenceInterval, Floats, Metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Difference:
     """Second minus first. p_value: two-sided, no smaller than 2 / (replicates + 1)."""
 
     value: float
-    interval: Interval
+    interval: ConfidenceInterval
     p_value: float
 
 

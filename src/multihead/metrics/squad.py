@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from multihead.metrics.bootstrap import Bootstrap, exact
-from multihead.metrics.metric import Drawn, Floats, Score
+from multihead.metrics.metric import BootstrapSample, Floats, Score
 from multihead.metrics.precision_recall import ratio, scored
 
 By = Literal["words", "characters"]
@@ -52,7 +52,7 @@ def _f1(gold: list[str], predicted: list[str]) -> float:
     return 2 * (Counter(gold) & Counter(predicted)).total() / (len(gold) + len(predicted))
 
 
-class Answers:
+class SquadMetric:
     """A sample is a question. Percent, as the field prints them."""
 
     def __init__(self, by: By = "words", replicates: int = 1000, seed: int = 0) -> None:
@@ -62,7 +62,7 @@ class Answers:
         self.bootstrap = Bootstrap(6, replicates, seed)  # questions, exact, F1: with an answer, then without
 
     @property
-    def drawn(self) -> Drawn:
+    def drawn(self) -> BootstrapSample:
         return self.bootstrap.drawn
 
     def add(
@@ -80,7 +80,7 @@ class Answers:
             stats[row, int(none)] = 1, *exact_and_f1(answers, said, self.by)
         self.bootstrap.add(exact(stats).reshape(len(gold), 6), index)
 
-    def merge(self, other: "Answers") -> None:
+    def merge(self, other: "SquadMetric") -> None:
         if self.by != other.by:
             raise ValueError(f"one counts by {self.by}, the other by {other.by}")
         self.bootstrap.merge(other.bootstrap)

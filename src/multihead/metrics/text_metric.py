@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from multihead.metrics.bootstrap import Bootstrap, exact, percentile
-from multihead.metrics.metric import Drawn, Floats, Score
+from multihead.metrics.metric import BootstrapSample, Floats, Score
 
 
-class Written(ABC):
+class TextMetric(ABC):
     """A sample is a text with its references; sums of numbers of each are all that the scores need. Percent."""
 
     def __init__(self, width: int, replicates: int, seed: int) -> None:
@@ -32,7 +32,7 @@ class Written(ABC):
         """How each score was counted."""
 
     @property
-    def drawn(self) -> Drawn:
+    def drawn(self) -> BootstrapSample:
         return self.bootstrap.drawn
 
     def add(

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from numpy.typing import ArrayLike
 
-from multihead.metrics.metric import Drawn, Floats, Score
-from multihead.metrics.precision_recall import AVERAGES, KINDS, Table, Tally, averaged, scored
+from multihead.metrics.metric import BootstrapSample, Floats, Score
+from multihead.metrics.precision_recall import AVERAGES, KINDS, ClassCounts, MetricTable, averaged, scored
 
 
 def order(tag: str) -> tuple[bool, str, str]:
@@ -16,14 +16,14 @@ def order(tag: str) -> tuple[bool, str, str]:
     return tag == "O", kind, prefix
 
 
-class Tags:
+class TokenTagMetric:
     """Scores of single tags, of any scheme. A sample is a sentence: words of one sentence err together."""
 
     def __init__(self, replicates: int = 1000, seed: int = 0) -> None:
-        self.tally = Tally(replicates=replicates, seed=seed)
+        self.tally = ClassCounts(replicates=replicates, seed=seed)
 
     @property
-    def drawn(self) -> Drawn:
+    def drawn(self) -> BootstrapSample:
         return self.tally.bootstrap.drawn
 
     def add(
@@ -41,7 +41,7 @@ class Tags:
             samples.append([right, guess, truth])
         self.tally.add(samples, index)
 
-    def merge(self, other: "Tags") -> None:
+    def merge(self, other: "TokenTagMetric") -> None:
         self.tally.merge(other.tally)
 
     def result(self) -> dict[str, Score]:
@@ -58,6 +58,6 @@ class Tags:
             values.update({f"{name}_{kind}": averages[name][kind] for kind in KINDS})
         return values
 
-    def table(self) -> Table:
+    def table(self) -> MetricTable:
         """A line per tag, begin and inside of a type together, O last."""
         return self.tally.table("tags", sorted(self.tally.names, key=order), "per word")

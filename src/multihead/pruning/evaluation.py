@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from multihead.data.batching import plan
 from multihead.inspection.inputs import windows_of
-from multihead.metrics import Difference, Interval, Metric, Score, paired
-from multihead.metrics.text_metric import Written
+from multihead.metrics import ConfidenceInterval, Difference, Metric, Score, paired
+from multihead.metrics.text_metric import TextMetric
 from multihead.models import TaskModel
 from multihead.tasks import Batch, Scorer, Task, Values, Window
 from multihead.tasks.task import distinct
@@ -102,7 +102,7 @@ def at_stake(metric: Metric, name: str) -> float:
     """What a score may lose if every row goes wrong: of written texts, and of a number (a loss), all that it is; of
     answers, as if all of them had been right."""
     score = metric.result()[name]
-    if isinstance(metric, Written) or score.unit == "number":
+    if isinstance(metric, TextMetric) or score.unit == "number":
         return score.value
     return 100.0 if score.unit == "percent" else 1.0
 
@@ -112,7 +112,7 @@ def wary(loss: Difference, samples: int, stake: float) -> Difference:
     missed (the "rule of three", at 95 %), so it is given what they can cost."""
     low, high = loss.interval.low, loss.interval.high
     missed = 3 / max(samples, 3) * stake
-    return loss if low < high else replace(loss, interval=Interval(low - missed, high + missed, 0.95))
+    return loss if low < high else replace(loss, interval=ConfidenceInterval(low - missed, high + missed, 0.95))
 
 
 def scores_with_interval(scorer: Scorer) -> list[str]:

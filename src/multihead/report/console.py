@@ -8,7 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
-from multihead.metrics import Interval, Row, Score, Table, plain
+from multihead.metrics import ConfidenceInterval, MetricRow, MetricTable, Score, plain
 from multihead.report.data import Facts, called
 
 HEADINGS = {"tags": "By tag", "entities": "By entity", "classes": "By class", "labels": "By label"}
@@ -61,10 +61,10 @@ def scores_grid(scores: Mapping[str, Score], width: int = 80) -> RenderableType:
     return Group(grid, *(Text(f"{', '.join(names)}: {how}", "dim", overflow="fold") for how, names in signed.items()))
 
 
-def table_views(tables: Iterable[Table], width: int = 80) -> list[RenderableType]:
+def table_views(tables: Iterable[MetricTable], width: int = 80) -> list[RenderableType]:
     """Tables in their order. Where a second convention gives the same numbers it is a line, not a table."""
     views: list[RenderableType] = []
-    before: dict[str, Table] = {}
+    before: dict[str, MetricTable] = {}
     for table in tables:
         first = before.setdefault(table.title, table)
         if first is not table and (first.rows, first.averages) == (table.rows, table.averages):
@@ -74,7 +74,7 @@ def table_views(tables: Iterable[Table], width: int = 80) -> list[RenderableType
     return views
 
 
-def table_view(table: Table, width: int = 80) -> RenderableType:
+def table_view(table: MetricTable, width: int = 80) -> RenderableType:
     """Precision, recall, F1 and support by class, then micro, macro and weighted."""
     tight, roomy = width < TIGHT, width >= ROOMY
     levels = [row.interval.level for row in (*table.rows, *table.averages) if row.interval and _known(row.interval)]
@@ -101,21 +101,21 @@ def table_view(table: Table, width: int = 80) -> RenderableType:
     return Group("", title, grid)
 
 
-def _cells(row: Row, spread: bool) -> list[RenderableType]:
+def _cells(row: MetricRow, spread: bool) -> list[RenderableType]:
     values: list[RenderableType] = [f"{value:.3f}" for value in (row.precision, row.recall, row.f1)]
     interval = [_interval(row.interval, 3)] if spread else []
     return [Text(row.name), *values, *interval, f"{row.support:,}"]
 
 
-def _rule(table: Table) -> str:
+def _rule(table: MetricTable) -> str:
     return f"counted {table.note}"
 
 
-def _known(interval: Interval | None) -> bool:
+def _known(interval: ConfidenceInterval | None) -> bool:
     return interval is not None and interval.low == interval.low  # nan is not itself
 
 
-def _interval(interval: Interval | None, digits: int, level: bool = False) -> Text:
+def _interval(interval: ConfidenceInterval | None, digits: int, level: bool = False) -> Text:
     if interval is None or not _known(interval):
         return Text("")
     ends = f"{interval.low:.{digits}f} – {interval.high:.{digits}f}"

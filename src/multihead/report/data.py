@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from multihead.metrics import Bin, Score, Table
+from multihead.metrics import CalibrationBin, MetricTable, Score
 
 # What people call the scores; a name that is not here is shown with spaces for its dots and underscores.
 NAMES = {
@@ -178,13 +178,13 @@ class Facts:
     command: str = ""
     scored_on: str = ""  # "test.txt, 3,453 sentences"
     scores: Mapping[str, Score] = field(default_factory=dict)
-    tables: tuple[Table, ...] = ()
+    tables: tuple[MetricTable, ...] = ()
     confusion: Confusion | None = None
     curves: tuple[Curve, ...] = ()
     best_step: float | None = None  # whose weights were kept
     mistakes: Mistakes | None = None
     samples: tuple[Sample, ...] = ()  # of tasks that write text: the first ones, good or bad
-    calibration: tuple[Bin, ...] = ()
+    calibration: tuple[CalibrationBin, ...] = ()
     lengths: Lengths | None = None
     heads: tuple[Heads, ...] = ()
     run_file: str = ""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from multihead.data.sliding_windows import windows
-from multihead.metrics import Answers, Score, exact_and_f1
+from multihead.metrics import Score, SquadMetric, exact_and_f1
 from multihead.models import TaskModel
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
@@ -140,7 +140,7 @@ class AnswerScorer(Scorer):
     main = "f1"
 
     def __init__(self, replicates: int) -> None:
-        self.metric = Answers(replicates=replicates)
+        self.metric = SquadMetric(replicates=replicates)
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
         gold = [given["text"] for given in values["answers"]]

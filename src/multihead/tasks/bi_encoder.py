@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from multihead.metrics import Score
-from multihead.metrics.retrieval import Retrieval, ranks_of
+from multihead.metrics.retrieval import RetrievalMetric, ranks_of
 from multihead.models import TaskModel
 from multihead.tasks.classify import named
 from multihead.tasks.pair_scores import SimilarityScorer, share_of
@@ -198,7 +198,7 @@ class RetrievalScorer(Scorer):
     main = "mrr"
 
     def __init__(self, positive: str | None, replicates: int, pool: int = POOL) -> None:
-        self.positive, self.pool, self.metric = positive, pool, Retrieval(replicates=replicates)
+        self.positive, self.pool, self.metric = positive, pool, RetrievalMetric(replicates=replicates)
         self.pairs: list[tuple[str, str, list[str] | None, int]] = []
         self.vectors: dict[str, dict[str, NDArray[Any]]] = {"query": {}, "item": {}}
 

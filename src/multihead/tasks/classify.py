@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from multihead.metrics import Classes, MultiLabel, Score, Table
-from multihead.metrics.row_buffer import Together
+from multihead.metrics import ClassificationMetric, MetricTable, MultiLabelMetric, Score
+from multihead.metrics.row_buffer import RowBuffer
 from multihead.models import TaskModel
 from multihead.tasks.losses import class_loss, label_loss
 from multihead.tasks.sections import TaskSection
@@ -116,13 +116,13 @@ class Classify(Task):
 class ClassScorer(Scorer):
     def __init__(self, labels: Sequence[str], multi_label: bool, replicates: int, main: str = "accuracy") -> None:
         self.labels, self.numbers = list(labels), {label: i for i, label in enumerate(labels)}
-        self.metric = MultiLabel(labels, replicates) if multi_label else Classes(labels, replicates)
-        self.rows = Together(self.metric.add)
+        self.metric = MultiLabelMetric(labels, replicates) if multi_label else ClassificationMetric(labels, replicates)
+        self.rows = RowBuffer(self.metric.add)
         self.main = "micro_f1" if multi_label else main
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
         gold = named(values["label"])
-        if isinstance(self.metric, MultiLabel):
+        if isinstance(self.metric, MultiLabelMetric):
             said = set(prediction["labels"])
             self.rows.add(*([name in names for name in self.labels] for names in (gold, said)), index)
             return set(gold) == said
@@ -133,16 +133,16 @@ class ClassScorer(Scorer):
         return bool(gold[0] == prediction["label"])
 
     @property
-    def one(self) -> Classes | None:
+    def one(self) -> ClassificationMetric | None:
         """The score of one label a text, with its confusions and calibration."""
         self.rows.flush()
-        return self.metric if isinstance(self.metric, Classes) else None
+        return self.metric if isinstance(self.metric, ClassificationMetric) else None
 
     def result(self) -> dict[str, Score]:
         self.rows.flush()
         return self.metric.result()
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[MetricTable]:
         self.rows.flush()
         return [self.metric.table()]
 

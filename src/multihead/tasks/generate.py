@@ -21,7 +21,7 @@ from torch import Tensor
 from multihead.data.batching import plan
 from multihead.generation import Decoding, Hypothesis, decode, stream
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
-from multihead.metrics import Likelihood, Score
+from multihead.metrics import PerplexityMetric, Score
 from multihead.models import Decoder, LMReadout, TaskModel
 from multihead.tasks.chat import message_of, spoken
 from multihead.tasks.scored_text import Stretch, stretched
@@ -330,7 +330,7 @@ class TextScorer(Scorer):
     main = "loss"
 
     def __init__(self, replicates: int) -> None:
-        self.texts = Likelihood(replicates)
+        self.texts = PerplexityMetric(replicates)
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
         counts = (prediction.get("characters", 0), prediction.get("octets", 0))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
-from multihead.metrics import Bootstrap, Likelihood, Score, percentile
+from multihead.metrics import Bootstrap, PerplexityMetric, Score, percentile
 from multihead.models import LMReadout, TaskModel
 from multihead.tasks.masking import draws, hidden, masked, with_masks
 from multihead.tasks.spec import SPECS
@@ -142,7 +142,7 @@ class GapScorer(Scorer):
     main = "loss"
 
     def __init__(self, replicates: int) -> None:
-        self.texts, self.counts = Likelihood(replicates), Bootstrap(2, replicates)
+        self.texts, self.counts = PerplexityMetric(replicates), Bootstrap(2, replicates)
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
         self.texts.add([prediction["nats"]], [prediction["tokens"]], index=[index])

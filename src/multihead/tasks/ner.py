@@ -23,8 +23,8 @@ from multihead.data.readers.columns import strings
 from multihead.data.readers.notation import BIO, TagNotation, are_bio, choose_notation
 from multihead.data.readers.tag_schemes import Survey
 from multihead.data.sliding_windows import owned, windows
-from multihead.metrics import Score, Spans, Table, Tags, spans
-from multihead.metrics.row_buffer import Together
+from multihead.metrics import EntityMetric, MetricTable, Score, TokenTagMetric, spans
+from multihead.metrics.row_buffer import RowBuffer
 from multihead.models import ClassifierReadout, Encoder, TaskModel, TokenEmbedding
 from multihead.models.crf import CRFReadout, surprise
 from multihead.models.viterbi import SpanProbabilities, TransitionScores, best_legal, best_path, legal
@@ -416,10 +416,10 @@ class TagScorer(Scorer):
     """Entities where tags are BIO (strict and conlleval beside each other), and every tag in any case."""
 
     def __init__(self, labels: Sequence[str], replicates: int) -> None:
-        self.tags = Tags(replicates)
-        self.entities = Spans(replicates) if is_bio(labels) else None
+        self.tags = TokenTagMetric(replicates)
+        self.entities = EntityMetric(replicates) if is_bio(labels) else None
         self.main = "strict.f1" if self.entities is not None else "accuracy"
-        self.rows = Together(self._give)
+        self.rows = RowBuffer(self._give)
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
         gold, said = list(values["tags"]), list(prediction["tags"])
@@ -445,7 +445,7 @@ class TagScorer(Scorer):
         first = ("strict.f1", "strict.precision", "strict.recall", "conlleval.f1", "accuracy", "macro_f1")
         return {name: found[name] for name in first if name in found} | found
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[MetricTable]:
         self.rows.flush()
         entities = [] if self.entities is None else [self.entities.table("strict"), self.entities.table("conlleval")]
         return [self.tags.table(), *entities]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from multihead.metrics import Pearson, Score, Spearman
-from multihead.metrics.row_buffer import Together
+from multihead.metrics.row_buffer import RowBuffer
 from multihead.tasks.task import Prediction, Scorer, Values
 
 
@@ -40,7 +40,7 @@ class SimilarityScorer(Scorer):
     def __init__(self, replicates: int, ends: tuple[float, float], scale: Callable[[float], float] = float) -> None:
         self.parts, self.scale = (Spearman(replicates=replicates), Pearson(replicates=replicates)), scale
         self.near = (ends[1] - ends[0]) / 10
-        self.rows = Together(self._give)
+        self.rows = RowBuffer(self._give)
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
         gold, said = float(values["label"]), float(prediction["score"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from multihead.metrics import Likelihood, Score, Summaries
+from multihead.metrics import PerplexityMetric, RougeMetric, Score
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import Prediction, Scorer, Values, Window, parts_of
@@ -59,8 +59,8 @@ class SummaryScorer(Scorer):
     main = "rougeL"
 
     def __init__(self, by: Any, stem: bool, replicates: int) -> None:
-        self.texts, self.lead, self.short = (Summaries(by, stem=stem, replicates=replicates) for _ in range(3))
-        self.gold = Likelihood(replicates)
+        self.texts, self.lead, self.short = (RougeMetric(by, stem=stem, replicates=replicates) for _ in range(3))
+        self.gold = PerplexityMetric(replicates)
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
         wanted, source = references(values), values["source"]

@@ -19,7 +19,7 @@ from torch import Tensor
 from multihead.data.readers.columns import fault_of
 from multihead.data.sliding_windows import windows
 from multihead.kernels.chunked_cross_entropy import IGNORE as IGNORE
-from multihead.metrics import Score, Table
+from multihead.metrics import MetricTable, Score
 from multihead.models import TaskModel
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import Body, TaskSpec
@@ -65,7 +65,7 @@ class Scorer(ABC):
     @abstractmethod
     def result(self) -> dict[str, Score]: ...
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[MetricTable]:
         return []
 
 

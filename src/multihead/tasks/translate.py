@@ -18,7 +18,7 @@ from torch import Tensor
 
 from multihead.generation import Decoding, Hypothesis, alignment, decode
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
-from multihead.metrics import Likelihood, Score, Translations
+from multihead.metrics import BleuMetric, PerplexityMetric, Score
 from multihead.models import EncoderDecoder, LMReadout, TaskModel
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
@@ -234,8 +234,8 @@ class TranslationScorer(Scorer):
     main = "bleu"
 
     def __init__(self, language: str, tokenize: str | None, replicates: int) -> None:
-        self.texts = Translations(language, tokenize=tokenize, replicates=replicates)
-        self.gold = Likelihood(replicates)
+        self.texts = BleuMetric(language, tokenize=tokenize, replicates=replicates)
+        self.gold = PerplexityMetric(replicates)
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
         wanted = references(values)
