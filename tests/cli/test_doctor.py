@@ -6,15 +6,15 @@ import torch
 
 from multihead.cli import doctor
 from multihead.machine import precision
-from multihead.machine.precision import Finding
+from multihead.machine.precision import PrecisionProbe
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The real probe takes seconds and has its own test."""
     found = {
-        "bf16": Finding("bf16", died="the process died with SIGILL"),
-        "fp16": Finding("fp16", error=0.001, ratio=3),
+        "bf16": PrecisionProbe("bf16", died="the process died with SIGILL"),
+        "fp16": PrecisionProbe("fp16", error=0.001, ratio=3),
     }
     monkeypatch.setattr(precision, "measure", lambda: found)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from multihead.machine import precision
-from multihead.machine.precision import Finding
+from multihead.machine.precision import PrecisionProbe
 
 ANSWER = 'import json; print(json.dumps({"precision": name, "error": 0.005, "ratio": 0.5}), flush=True)'
 NEARLY = ANSWER.replace("0.005", "1e-6").replace("0.5}", "0.93}")  # what oneDNN looks like beside MKL on an EPYC
@@ -115,12 +115,12 @@ def test_fp32_needs_no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_verdicts() -> None:
-    assert Finding("bf16", error=0.01, ratio=0.5).verdict == "works, 0.50 of fp32's time"
-    assert Finding("bf16", error=0.01, ratio=2.0).verdict == "works, but not faster: 2.00 of fp32's time"
-    assert Finding("bf16", error=0.5, ratio=0.1).verdict == "wrong: off by 50.0%"
-    assert Finding("onednn", error=2e-5, ratio=0.1).verdict == "wrong: off by 2e-05"
-    assert Finding("bf16", error=math.nan, ratio=0.1).verdict == "wrong: off by nan"
-    assert Finding("bf16", died="a reason").verdict == "does not work: a reason"
+    assert PrecisionProbe("bf16", error=0.01, ratio=0.5).verdict == "works, 0.50 of fp32's time"
+    assert PrecisionProbe("bf16", error=0.01, ratio=2.0).verdict == "works, but not faster: 2.00 of fp32's time"
+    assert PrecisionProbe("bf16", error=0.5, ratio=0.1).verdict == "wrong: off by 50.0%"
+    assert PrecisionProbe("onednn", error=2e-5, ratio=0.1).verdict == "wrong: off by 2e-05"
+    assert PrecisionProbe("bf16", error=math.nan, ratio=0.1).verdict == "wrong: off by nan"
+    assert PrecisionProbe("bf16", died="a reason").verdict == "does not work: a reason"
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from multihead.machine.precision import MATMUL, Finding, called, measure
+from multihead.machine.precision import MATMUL, PrecisionProbe, called, measure
 from multihead.models import ClassifierReadout, Encoder, EncoderDecoder, ModelConfig, TaskModel
 from multihead.tasks import Classify
 from multihead.text.tokenizer import Tokenizer
@@ -17,10 +17,10 @@ from multihead.training.loop import Plan, Step, fit
 from multihead.training.optimizer import adamw
 
 CPU = torch.device("cpu")
-GOOD = Finding("bf16", error=0.004, ratio=0.5)
-SLOW = Finding("bf16", error=0.004, ratio=1.3)
-WRONG = Finding("bf16", error=0.4, ratio=0.5)
-DEAD = Finding("bf16", died="the process died with SIGILL")
+GOOD = PrecisionProbe("bf16", error=0.004, ratio=0.5)
+SLOW = PrecisionProbe("bf16", error=0.004, ratio=1.3)
+WRONG = PrecisionProbe("bf16", error=0.4, ratio=0.5)
+DEAD = PrecisionProbe("bf16", died="the process died with SIGILL")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ PATIENCE = 120.0  # seconds; emulated fp16 is slow, not endless
 
 
 @dataclass(frozen=True)
-class Finding:
+class PrecisionProbe:
     """What the probe saw of one way to compute: `died` says how it ended if it did not answer."""
 
     precision: str
@@ -55,7 +55,7 @@ class Finding:
         return f"works, {pace}" if self.good else f"works, but not faster: {pace}"
 
 
-def choose(wanted: str = "auto", probe: Callable[[], Mapping[str, Finding]] | None = None) -> Name:
+def choose(wanted: str = "auto", probe: Callable[[], Mapping[str, PrecisionProbe]] | None = None) -> Name:
     """What to compute in; `auto` is bf16 where it is good, else fp32 by oneDNN where that is, else fp32.
 
     fp16 must be asked for by name: its range is small, so training needs loss scaling.
@@ -103,21 +103,21 @@ def multiplying(name: str) -> Iterator[None]:
 
 
 @cache
-def measure(names: tuple[Name, ...] = OTHERS, device: str = "cpu") -> dict[str, Finding]:
+def measure(names: tuple[Name, ...] = OTHERS, device: str = "cpu") -> dict[str, PrecisionProbe]:
     """Other ways than plain fp32, probed in a child process; a few seconds, once per process."""
     program = [sys.executable, "-m", "multihead.machine.precision_probe", device]
-    findings: dict[str, Finding] = {}
+    findings: dict[str, PrecisionProbe] = {}
     # One child answers for all, unless a precision kills it: then another goes on with the rest.
     while left := [name for name in names if name not in findings]:
         found, died = _ask([*program, *left], PATIENCE)
         findings |= {finding.precision: finding for finding in found}
         if len(found) < len(left):
             dead = left[len(found)]
-            findings[dead] = Finding(dead, died=died or "the probe gave no answer")
+            findings[dead] = PrecisionProbe(dead, died=died or "the probe gave no answer")
     return findings
 
 
-def _ask(command: Sequence[str], patience: float) -> tuple[list[Finding], str]:
+def _ask(command: Sequence[str], patience: float) -> tuple[list[PrecisionProbe], str]:
     """The child's findings, and how it ended if not well."""
     try:
         child = subprocess.run(command, capture_output=True, text=True, timeout=patience, check=False)
@@ -126,7 +126,7 @@ def _ask(command: Sequence[str], patience: float) -> tuple[list[Finding], str]:
         # On a timeout the partial output is bytes even in text mode.
         output, died = (late.stdout or b"").decode(), f"no answer in {patience:.0f} s"
     # Libraries print there too when asked to (DNNL_VERBOSE=1, MKL_VERBOSE=1).
-    return [Finding(**json.loads(line)) for line in output.splitlines() if line.startswith("{")], died
+    return [PrecisionProbe(**json.loads(line)) for line in output.splitlines() if line.startswith("{")], died
 
 
 def _ending(code: int, stderr: str) -> str:

@@ -13,11 +13,11 @@ from typing import cast
 import torch
 from torch import nn
 
-from multihead.machine.precision import Finding, Name, called, choose, measure
+from multihead.machine.precision import Name, PrecisionProbe, called, choose, measure
 from multihead.models import Decoder, Encoder, EncoderDecoder, TaskModel
 from multihead.training.checkpoints import states
 
-Probe = Callable[[], Mapping[str, Finding]]
+Probe = Callable[[], Mapping[str, PrecisionProbe]]
 
 
 def precision_of(wanted: str, device: torch.device, probe: Probe | None = None) -> tuple[Name, str]:
@@ -28,7 +28,7 @@ def precision_of(wanted: str, device: torch.device, probe: Probe | None = None) 
     return name, f"training in {called(name)}: {'; '.join(seen(probe()))}" if wanted == "auto" else ""
 
 
-def seen(found: Mapping[str, Finding]) -> list[str]:
+def seen(found: Mapping[str, PrecisionProbe]) -> list[str]:
     """What the probe saw of each way, in words."""
     return [f"{called(name)} here {finding.verdict}" for name, finding in found.items()]
 
