@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from multihead.data import sampler, token_cache
-from multihead.data.row_lengths import Lengths
-from multihead.data.sampler import Epochs
+from multihead.data.row_lengths import RowLengths
+from multihead.data.sampler import EpochSampler
 
 
 @pytest.fixture
@@ -19,14 +19,14 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampler, "BLOCK", 256)
 
 
-def all_rows(shown: Epochs, epoch: int) -> np.ndarray:
+def all_rows(shown: EpochSampler, epoch: int) -> np.ndarray:
     return np.concatenate([shown.rows(epoch, block) for block in range(shown.blocks)])
 
 
 def test_few_rows_are_one_block() -> None:
-    assert Epochs([5], None, 1).blocks == 1
-    assert Epochs([5], None, 1).rows(3, 0).tolist() == [0, 1, 2, 3, 4]
-    counts = np.bincount(Epochs([1000, 10], [0.5, 3.0], 1).rows(0, 0), minlength=1010)
+    assert EpochSampler([5], None, 1).blocks == 1
+    assert EpochSampler([5], None, 1).rows(3, 0).tolist() == [0, 1, 2, 3, 4]
+    counts = np.bincount(EpochSampler([1000, 10], [0.5, 3.0], 1).rows(0, 0), minlength=1010)
     assert (counts[1000:] == 3).all()
     assert 400 < counts[:1000].sum() < 600
     assert counts[:1000].max() == 1
@@ -35,7 +35,7 @@ def test_few_rows_are_one_block() -> None:
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("count", [257, 1000, 4096])
 def test_many_rows_come_once_an_epoch_in_blocks(count: int) -> None:
-    shown = Epochs([count], None, 1)
+    shown = EpochSampler([count], None, 1)
     assert shown.blocks == -(-(-(-count // 64) * 64) // 256)
     assert sorted(all_rows(shown, 0)) == list(range(count))
     assert sorted(all_rows(shown, 1)) == list(range(count))
@@ -43,12 +43,12 @@ def test_many_rows_come_once_an_epoch_in_blocks(count: int) -> None:
     # A block comes from all over the data, and is another one in the next epoch.
     assert np.ptp(shown.rows(0, 0)) > count / 4
     assert any(shown.rows(0, 0).tolist() != shown.rows(epoch, 0).tolist() for epoch in (1, 2, 3))
-    assert shown.rows(2, 1).tolist() == Epochs([count], None, 1).rows(2, 1).tolist()
+    assert shown.rows(2, 1).tolist() == EpochSampler([count], None, 1).rows(2, 1).tolist()
 
 
 @pytest.mark.usefixtures("small_blocks")
 def test_weights_of_many_rows() -> None:
-    shown = Epochs([1000, 300], [1.3, 2.0], 1)
+    shown = EpochSampler([1000, 300], [1.3, 2.0], 1)
     first, second = (np.bincount(all_rows(shown, epoch), minlength=1300) for epoch in (0, 1))
     assert (first[1000:] == 2).all()
     assert sorted(set(first[:1000])) == [1, 2]
@@ -67,7 +67,7 @@ def test_lengths_are_those_of_the_rows(tmp_path: Path, monkeypatch: pytest.Monke
         made.append(token_cache.cached(tmp_path, name * 64, fields, lambda rows=rows: rows))
         wanted.append(sizes)
     table = np.concatenate(wanted)
-    pairs, joined = Lengths(made, ["tokens", "target"]), Lengths(made, ["tokens", "target"], joined=True)
+    pairs, joined = RowLengths(made, ["tokens", "target"]), RowLengths(made, ["tokens", "target"], joined=True)
     assert (len(pairs), pairs.ndim, joined.ndim) == (14, 2, 1)
     some = np.array([13, 0, 6, 7, 7, 3])
     assert pairs[some].tolist() == table[some].tolist()
@@ -75,22 +75,22 @@ def test_lengths_are_those_of_the_rows(tmp_path: Path, monkeypatch: pytest.Monke
     assert joined[::3].tolist() == table.sum(1)[::3].tolist()
     assert joined[5] == table[5].sum()
     assert (joined.max(), joined.sum()) == (table.sum(1).max(), table.sum())
-    assert Lengths(made, ["target"])[:].tolist() == table[:, 1].tolist()
+    assert RowLengths(made, ["target"])[:].tolist() == table[:, 1].tolist()
     assert joined[np.zeros(0, dtype=np.int64)].tolist() == []
 
 
 LARGE = """
 import numpy as np, sys
 from pathlib import Path
-from multihead.data.row_lengths import Lengths
-from multihead.data.token_cache import Store
+from multihead.data.row_lengths import RowLengths
+from multihead.data.token_cache import TokenCache
 from multihead.machine import memory
 from multihead.training.loop import Order, Plan
 
-kept = Store(Path(sys.argv[1]), {"rows": int(sys.argv[2]), "fields": {"tokens": "<u2"}})
+kept = TokenCache(Path(sys.argv[1]), {"rows": int(sys.argv[2]), "fields": {"tokens": "<u2"}})
 list(Order(np.full(100, 7), Plan(batch_tokens=64))[0])  # what the first call brings in
 before = memory.resident()
-lengths = Lengths([kept], ["tokens"])
+lengths = RowLengths([kept], ["tokens"])
 order = Order(lengths, Plan(steps=30, batch_tokens=max(4096, lengths.max())))
 for step in range(30):
     for batch in order[step][1]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multihead.data.token_blocks import Corpus, permuted
+from multihead.data.token_blocks import TokenBlocks, permuted
 
 
 @given(st.integers(1, 3000), st.integers(0, 9), st.integers(0, 9))
@@ -26,7 +26,7 @@ def test_permutations_differ_and_look_random():
 
 @given(st.integers(2, 200), st.integers(1, 20), st.integers(0, 3))
 def test_the_first_epoch_foretells_every_token_once(length, size, seed):
-    corpus = Corpus([np.arange(length)], size)
+    corpus = TokenBlocks([np.arange(length)], size)
     rows = corpus.rows(0, 0, len(corpus), seed)
     assert len(rows) == len(corpus)
     foretold = np.concatenate([corpus[int(row)]["tokens"][1:] for row in rows])
@@ -35,7 +35,7 @@ def test_the_first_epoch_foretells_every_token_once(length, size, seed):
 
 
 def test_later_epochs_cut_elsewhere():
-    corpus = Corpus([np.arange(1001)], 100)
+    corpus = TokenBlocks([np.arange(1001)], 100)
     starts = [sorted(corpus.rows(epoch, 0, 10, 1).tolist()) for epoch in range(3)]
     assert starts[0] == list(range(0, 1000, 100))
     assert starts[1] != starts[0]
@@ -45,7 +45,7 @@ def test_later_epochs_cut_elsewhere():
 
 
 def test_weights_are_passes_per_epoch():
-    corpus = Corpus([np.arange(1001), np.arange(5000, 5501)], 100, [0.5, 3.0])
+    corpus = TokenBlocks([np.arange(1001), np.arange(5000, 5501)], 100, [0.5, 3.0])
     assert corpus.shown == [5, 15]
     seen: dict[bool, list[int]] = {False: [], True: []}
     for epoch in range(4):
@@ -58,16 +58,16 @@ def test_weights_are_passes_per_epoch():
 
 
 def test_what_is_too_short_is_one_window_or_an_error():
-    corpus = Corpus([np.arange(5)], 100)
+    corpus = TokenBlocks([np.arange(5)], 100)
     assert len(corpus) == 1
     assert corpus.sizes.tolist() == [4]
     assert corpus[int(corpus.rows(0, 0, 1, 1)[0])]["tokens"].tolist() == [0, 1, 2, 3, 4]
     with pytest.raises(ValueError, match="fewer than two tokens"):
-        Corpus([np.arange(1)], 100)
+        TokenBlocks([np.arange(1)], 100)
 
 
 def test_sizes_take_no_memory():
-    corpus = Corpus([np.broadcast_to(np.uint16(3), (10**9,))], 64)
+    corpus = TokenBlocks([np.broadcast_to(np.uint16(3), (10**9,))], 64)
     assert len(corpus.sizes) == 15_624_999
     assert corpus.sizes.strides == (0,)
     assert len(corpus.rows(0, 10**6, 10**6 + 12, 1)) == 12

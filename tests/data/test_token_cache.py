@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multihead.data import token_cache
-from multihead.data.token_cache import Damaged, cached
+from multihead.data.token_cache import CacheCorrupted, cached
 
 FIELDS = {"tokens": np.uint16, "labels": np.int32}
 ROWS: list[dict[str, Any]] = [
@@ -34,7 +34,7 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-def same(opened: token_cache.Store, rows: list[dict[str, Any]]) -> bool:
+def same(opened: token_cache.TokenCache, rows: list[dict[str, Any]]) -> bool:
     return len(opened) == len(rows) and all(
         list(got[name]) == list(row[name]) for got, row in zip(opened, rows, strict=True) for name in row
     )
@@ -103,10 +103,10 @@ def test_every_flipped_bit_cut_and_missing_file_is_seen(tmp_path: Path) -> None:
         broken = [whole[:-1], whole + b"\0", b"", *(_flipped(whole, i) for i in range(0, 8 * len(whole), 13))]
         for content in broken:
             path.write_bytes(content)
-            with pytest.raises(Damaged):
+            with pytest.raises(CacheCorrupted):
                 token_cache.open(tmp_path, "k")
         path.unlink()
-        with pytest.raises(Damaged):
+        with pytest.raises(CacheCorrupted):
             token_cache.open(tmp_path, "k")
         path.write_bytes(whole)
         assert same(token_cache.open(tmp_path, "k"), ROWS)
@@ -141,7 +141,7 @@ def test_a_damaged_cache_is_rebuilt(what: str, tmp_path: Path) -> None:
     else:
         (tmp_path / "k").rename(tmp_path / "other")
         (tmp_path / "other").rename(tmp_path / "k2")
-        with pytest.raises(Damaged, match="not the manifest"):
+        with pytest.raises(CacheCorrupted, match="not the manifest"):
             token_cache.open(tmp_path, "k2")
     assert same(cached(tmp_path, "k", FIELDS, lambda: iter(ROWS)), ROWS)
     assert same(cached(tmp_path, "k", FIELDS, never), ROWS)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from multihead.data import overlap
-from multihead.data.overlap import Passages
+from multihead.data.overlap import NgramSet
 from multihead.data.readers.read import records
 from multihead.data.readers.record import Record
-from multihead.data.validation import Finding, check
+from multihead.data.validation import DataIssue, check
 
 
 def side(name: str, *rows: dict[str, Any]) -> list[Record]:
@@ -26,7 +26,7 @@ def texts(name: str, *rows: tuple[str, str]) -> list[Record]:
 CLEAN = [(f"句子 number {i}", "好" if i % 2 else "坏") for i in range(40)]
 
 
-def only(findings: list[Finding], code: str) -> Finding:
+def only(findings: list[DataIssue], code: str) -> DataIssue:
     assert [finding.code for finding in findings] == [code]
     return findings[0]
 
@@ -229,7 +229,7 @@ def test_passages_of_scripts_without_spaces() -> None:
 
 def test_a_sample_of_passages_shares_as_much_as_all(monkeypatch: pytest.MonkeyPatch) -> None:
     def shared() -> float:
-        mine, other = Passages(), Passages()
+        mine, other = NgramSet(), NgramSet()
         for text in invented(400, 40):
             mine.add(text)
         for text in (*invented(100, 40), *invented(300, 40, seed=1)):

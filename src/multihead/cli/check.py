@@ -16,7 +16,7 @@ from multihead.cli.app import verb
 
 if TYPE_CHECKING:
     from multihead.config import RunFile
-    from multihead.data.validation import Finding
+    from multihead.data.validation import DataIssue
     from multihead.tasks import Values
     from multihead.tasks.ner import Ner
     from multihead.training.setup import Subject
@@ -53,7 +53,7 @@ def check(
     screen = console.is_terminal  # a line that is kept is kept whole
     auxiliary = {block.name for block in whole.tasks if block.auxiliary}  # of which nothing is held out
     readings: dict[str, Any] = {}
-    found: dict[str, list[Finding]] = {}
+    found: dict[str, list[DataIssue]] = {}
     with console.status("reading the data"):
         for name, chosen in every.items():
             readings[name], _ = data_of(chosen)
@@ -89,13 +89,13 @@ def check(
     raise typer.Exit(1 if stops(found) else 0)
 
 
-def stops(found: Mapping[str, list[Finding]]) -> bool:
+def stops(found: Mapping[str, list[DataIssue]]) -> bool:
     return any(finding.level == "stop" for findings in found.values() for finding in findings)
 
 
-def set_up_or_refused(run: RunFile) -> dict[str, list[Finding]]:
+def set_up_or_refused(run: RunFile) -> dict[str, list[DataIssue]]:
     """By task: what training itself would refuse before its first step, or would not read as it is."""
-    from multihead.data.validation import Finding
+    from multihead.data.validation import DataIssue
     from multihead.io.hub import PREFIX
     from multihead.training.setup import set_up
     from multihead.training.task_data import read_all
@@ -107,19 +107,19 @@ def set_up_or_refused(run: RunFile) -> dict[str, list[Finding]]:
             return {}
         return {subject.name: first_rows(subject) for subject in set_up(run)[0]}
     except ValueError as error:
-        return {first: [Finding("stop", "refused", str(error))]}
+        return {first: [DataIssue("stop", "refused", str(error))]}
 
 
-def first_rows(subject: Subject) -> list[Finding]:
+def first_rows(subject: Subject) -> list[DataIssue]:
     """Of the first rows: what the vocabulary cannot spell, those that are read in windows, those that are left out, and
     those without an answer."""
-    from multihead.data.validation import Finding
+    from multihead.data.validation import DataIssue
     from multihead.tasks.classify import named
     from multihead.tasks.ner import Ner
     from multihead.training.dataset import windows_of
 
     task = subject.task
-    found = [Finding("warn", "unknown words", warning) for warning in subject.unspelt()]
+    found = [DataIssue("warn", "unknown words", warning) for warning in subject.unspelt()]
     for name, rows in {} if task.running else subject.sides.items():
         count = windowed = without = single = 0
         left: Counter[str] = Counter()
@@ -132,23 +132,23 @@ def first_rows(subject: Subject) -> list[Finding]:
         of = f"{name}: {{:,}} of {'the first ' if count == LOOKED else ''}{count:,} inputs ({{:.1%}})"
         if windowed:
             what = f"{of.format(windowed, windowed / count)} are longer than {task.size} tokens and read in windows"
-            found.append(Finding("warn" if windowed > LONG * count else "note", "long inputs", what))
+            found.append(DataIssue("warn" if windowed > LONG * count else "note", "long inputs", what))
         if without and not task.options.get("no_answer"):
             fix = "have no answer, and the model could never say so: set answer.no_answer = true"
-            found.append(Finding("warn", "no answer", f"{of.format(without, without / count)} {fix}"))
+            found.append(DataIssue("warn", "no answer", f"{of.format(without, without / count)} {fix}"))
         if single and single == count and name == "train":
             fix = 'have one label: several are a list, ["a", "b"]; if none has more, leave classify.multi_label out'
-            found.append(Finding("warn", "one label", f"{of.format(single, 1)} {fix}"))
+            found.append(DataIssue("warn", "one label", f"{of.format(single, 1)} {fix}"))
         found += otherwise_in_raw_text(name, task, rows) if isinstance(task, Ner) else []
         for reason, times in left.items():
             what = f"{of.format(times, times / count)} are not learnt from: {reason}"
-            found.append(Finding("warn", "left out", what))
+            found.append(DataIssue("warn", "left out", what))
     return found
 
 
-def otherwise_in_raw_text(name: str, task: Ner, rows: Callable[[], Iterable[Values]]) -> list[Finding]:
+def otherwise_in_raw_text(name: str, task: Ner, rows: Callable[[], Iterable[Values]]) -> list[DataIssue]:
     """Of the first rows, those that the model reads otherwise than it would read the same sentence as raw text."""
-    from multihead.data.validation import Finding
+    from multihead.data.validation import DataIssue
 
     count, differing = 0, []
     for values in islice(rows(), LOOKED):
@@ -161,15 +161,15 @@ def otherwise_in_raw_text(name: str, task: Ner, rows: Callable[[], Iterable[Valu
     what = f"{name}: {len(differing):,} of {'the first ' if count == LOOKED else ''}{count:,} inputs ({share:.1%})"
     what += " are joined to another text than the raw text beside them, and scores say less of raw text"
     fix = "; give SpaceAfter=No, or a # text that is made of the tokens"
-    return [Finding("warn" if share > LONG else "note", "raw text", what + fix, examples=tuple(differing[:SHOWN]))]
+    return [DataIssue("warn" if share > LONG else "note", "raw text", what + fix, examples=tuple(differing[:SHOWN]))]
 
 
-def missing(run: RunFile) -> list[Finding]:
+def missing(run: RunFile) -> list[DataIssue]:
     """Models to start from that are not there; those on the hub are not asked for."""
-    from multihead.data.validation import Finding
+    from multihead.data.validation import DataIssue
     from multihead.io.hub import PREFIX
 
     named = run.from_.values() if isinstance(run.from_, dict) else [run.from_ or PREFIX]
     fix = f"name a directory or hub:owner/name, or begin anew: multihead init {run.task} --scratch"
     gone = [str(one) for one in named if not str(one).startswith(PREFIX) and not Path(one).exists()]
-    return [Finding("stop", "no model", f"from = {one!r}: no such model; {fix}") for one in gone]
+    return [DataIssue("stop", "no model", f"from = {one!r}: no such model; {fix}") for one in gone]

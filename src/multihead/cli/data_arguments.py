@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from multihead.data.readers.read import Reading
+    from multihead.data.readers.read import DataReader
     from multihead.inference import Loaded
     from multihead.tasks import Task, Values
 
@@ -47,7 +47,7 @@ def writing_as(task: Task, given: list[str]) -> list[str]:
     return [one for one in given if one not in mine]
 
 
-def reading_of(task: Task, data: Path, columns: list[str]) -> Reading:
+def reading_of(task: Task, data: Path, columns: list[str]) -> DataReader:
     """The rows of files by the task's columns; SQuAD and CoNLL files know theirs."""
     from multihead.data.readers.read import has_column, records
     from multihead.data.readers.tag_schemes import SCHEMES
@@ -68,7 +68,7 @@ def reading_of(task: Task, data: Path, columns: list[str]) -> Reading:
     return records(files, columns=None if usual else roles, task=task.name, **settings)
 
 
-def scored(reading: Reading) -> Iterator[Values]:
+def scored(reading: DataReader) -> Iterator[Values]:
     """The rows with their places; where none can be used, an error with what was read."""
     for record in reading:
         yield record.placed
@@ -77,7 +77,7 @@ def scored(reading: Reading) -> Iterator[Values]:
         raise ValueError(f"{files}: there is no row to score on\n{reading}")
 
 
-def tell_faults(reading: Reading) -> None:
+def tell_faults(reading: DataReader) -> None:
     """On stderr, as stdout may be read by a program: the rows that were not used, or only tolerated, and why."""
     if reading.rejected or reading.repaired:
         print(reading, file=sys.stderr)

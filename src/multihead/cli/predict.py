@@ -307,12 +307,12 @@ def of_rows(path: Path, task: Task, settings: dict[str, str]) -> bool:
     """Does a file hold something else than an input a line: words with an empty line after each sentence, as taggers
     are given, or one JSON text?"""
     from multihead.data.readers.detect import detect
-    from multihead.data.readers.record import Options
+    from multihead.data.readers.record import ReadOptions
 
     json = path.name.removesuffix(".gz").endswith(".json")
     if not task.spec.tags_words and not json:
         return False
-    found = detect(path, Options(encoding=settings.get("encoding", "utf-8")))
+    found = detect(path, ReadOptions(encoding=settings.get("encoding", "utf-8")))
     return found in KNOWING or (json and found == "json")
 
 
@@ -321,9 +321,9 @@ def roles_in(path: Path, task: Task, named: dict[str, str], settings: dict[str, 
     some, else those with text. A table that only reads with the columns of the training data is read with them."""
     from multihead.data.readers.detect import detect
     from multihead.data.readers.read import records
-    from multihead.data.readers.record import Options
+    from multihead.data.readers.record import ReadOptions
 
-    if (settings.get("format") or detect(path, Options(encoding=settings.get("encoding", "utf-8")))) in KNOWING:
+    if (settings.get("format") or detect(path, ReadOptions(encoding=settings.get("encoding", "utf-8")))) in KNOWING:
         return None
     if task.spec.tags_words and not named:
         with suppress(ValueError):  # there is no such column
@@ -349,7 +349,7 @@ def table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str
     """Rows of a table by its columns; one that cannot be used is answered in its place."""
     from multihead.data.readers.csv import HEADER
     from multihead.data.readers.read import records
-    from multihead.data.readers.record import Record, Reject, Repair
+    from multihead.data.readers.record import Record, RejectedRow, RepairedRow
     from multihead.inference.engine import Refused
     from multihead.tasks.task import EmptyInput
 
@@ -363,9 +363,9 @@ def table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str
                     yield Refused(EMPTY, str(error))
                 except ValueError as error:
                     yield Refused("bad_input", str(error))
-            elif isinstance(row, Reject):
+            elif isinstance(row, RejectedRow):
                 yield Refused(EMPTY if row.code.startswith("empty") else "bad_row", f"line {row.line}: {row.reason}")
-            elif isinstance(row, Repair) and row.code == HEADER:
+            elif isinstance(row, RepairedRow) and row.code == HEADER:
                 print(f"multihead: {row}", file=sys.stderr)  # else answers would be one row off without a word
 
 

@@ -17,7 +17,7 @@ UNIT = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]|\\w+")  # a word, o
 
 
 @dataclass(slots=True)
-class Passages:
+class NgramSet:
     """The different runs of five words of some texts, as hashes; of very many, a sample that has as many of any
     other texts' runs as all of them would."""
 
@@ -36,13 +36,13 @@ class Passages:
             self.below //= 2
             self.hashes = {place for place in self.hashes if place < self.below}
 
-    def shared(self, *others: Passages) -> float:
+    def shared(self, *others: NgramSet) -> float:
         """The share of these that stand in any of the others too."""
         below = min(some.below for some in (self, *others))
         mine = {place for place in self.hashes if place < below}
         return len(mine & set().union(*(other.hashes for other in others))) / max(1, len(mine))
 
-    def warning(self, name: str, *train: Passages) -> str:
+    def warning(self, name: str, *train: NgramSet) -> str:
         """What is to be told of them, or nothing."""
         share = self.shared(*train)
         if share <= FLATTERS or len(self.hashes) < ENOUGH:
@@ -53,9 +53,9 @@ class Passages:
         )
 
 
-def glanced(texts: Iterable[str]) -> Passages:
+def glanced(texts: Iterable[str]) -> NgramSet:
     """Those of the first texts: what they share with others is at most too low."""
-    found = Passages()
+    found = NgramSet()
     for text in islice(texts, ROWS):
         found.add(text)
         if found.read > GLANCE:

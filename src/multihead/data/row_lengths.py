@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.data.token_cache import Store, give_back
+from multihead.data.token_cache import TokenCache, give_back
 
 Indices = NDArray[np.int64]
 AT_ONCE = 1 << 16  # rows
 
 
-class Lengths:
+class RowLengths:
     """stores: one after the other. fields: one or two; joined: the lengths of both are added up."""
 
-    def __init__(self, stores: Sequence[Store], fields: Sequence[str], joined: bool = False) -> None:
+    def __init__(self, stores: Sequence[TokenCache], fields: Sequence[str], joined: bool = False) -> None:
         self.stores, self.fields = list(stores), list(fields)
         self.joined = joined or len(self.fields) == 1
         self.starts = np.cumsum([0, *map(len, self.stores)])

@@ -20,7 +20,7 @@ RUN = 1 << 6
 Indices = NDArray[np.int64]
 
 
-class Epochs:
+class EpochSampler:
     """counts: the rows of each source; weights: how often an epoch shows them (2.3: all of them twice, and three tenths
     once more, drawn anew). Whole epochs without weights show every row once."""
 

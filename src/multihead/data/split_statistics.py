@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.data.overlap import Passages
+from multihead.data.overlap import NgramSet
 from multihead.data.readers.record import Record
 from multihead.data.readers.tag_schemes import cut
 from multihead.data.splits import folded, is_valid
@@ -57,7 +57,7 @@ def _hash(text: str) -> int:
 
 
 @dataclass(slots=True)
-class Side:
+class SplitStatistics:
     """What `survey` saw. Positions in the arrays are the rows' order."""
 
     name: str
@@ -72,8 +72,8 @@ class Side:
     many: bool = False  # more labels than are counted
     faulty: int = 0
     faults: list[tuple[str, int, str]] = field(default_factory=list)  # file, line, what
-    passages: Passages = field(default_factory=Passages)
-    held: Passages = field(default_factory=Passages)  # of the rows of train that are held out where valid is not named
+    passages: NgramSet = field(default_factory=NgramSet)
+    held: NgramSet = field(default_factory=NgramSet)  # of the rows of train that are held out where valid is not named
 
     def column(self, name: str) -> NDArray[np.uint64]:
         return np.frombuffer(getattr(self, name), dtype=np.uint64) if self.rows else np.empty(0, np.uint64)
@@ -87,10 +87,10 @@ class Side:
         return numbers and (self.many or len(self.labels) > 20 or any("." in label for label in self.labels))
 
 
-def survey(name: str, rows: Iterable[Record], task: str, scores: bool | None = None) -> Side:
+def survey(name: str, rows: Iterable[Record], task: str, scores: bool | None = None) -> SplitStatistics:
     """Read one side once."""
     inputs, label_role = SPECS[task].text_columns, SPECS[task].label
-    side = Side(name, task, scores)
+    side = SplitStatistics(name, task, scores)
     for record in rows:
         values = record.values
         text = text_of(values, inputs)
@@ -111,7 +111,7 @@ def survey(name: str, rows: Iterable[Record], task: str, scores: bool | None = N
     return side
 
 
-def _count(side: Side, labels: list[str], record: Record) -> None:
+def _count(side: SplitStatistics, labels: list[str], record: Record) -> None:
     for label in labels:
         if label in side.labels or len(side.labels) < MOST_LABELS:
             side.labels[label] += 1

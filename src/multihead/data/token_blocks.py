@@ -16,10 +16,10 @@ from multihead.data.token_cache import GIVE_BACK, give_back
 
 ROUNDS = 4  # of the permutation
 
-Rows = NDArray[np.int64]
+RowNumbers = NDArray[np.int64]
 
 
-class Corpus:
+class TokenBlocks:
     """Files of tokens as windows of size + 1 tokens, of which all but the first are to be foretold.
 
     weights: how often an epoch goes through each file. A pass through a file begins at its own place, so that windows
@@ -41,7 +41,7 @@ class Corpus:
         return sum(self.shown)
 
     @property
-    def sizes(self) -> Rows:
+    def sizes(self) -> RowNumbers:
         """How many tokens each window foretells; takes no memory."""
         longest = max(min(self.size, len(file) - 1) for file in self.files)
         return np.broadcast_to(np.int64(longest), (len(self),))
@@ -56,7 +56,7 @@ class Corpus:
             give_back(*self.files)
         return {"tokens": tokens}
 
-    def rows(self, epoch: int, first: int, stop: int, seed: int) -> Rows:
+    def rows(self, epoch: int, first: int, stop: int, seed: int) -> RowNumbers:
         """Where the windows number first to stop of an epoch begin."""
         shuffled = permuted(np.arange(first, min(stop, len(self)), dtype=np.int64), len(self), (seed, epoch))
         bounds = np.cumsum([0, *self.shown])
@@ -69,11 +69,11 @@ class Corpus:
         shift = np.where(turn == 0, 0, _mixed(turn.astype(np.uint64), seed + 7919 * file).astype(np.int64) % self.size)
         last = np.array([max(0, len(one) - 1 - self.size) for one in self.files])[file]
         at = np.minimum(number % counts * self.size + shift, last)
-        found: Rows = self.starts[file] + at
+        found: RowNumbers = self.starts[file] + at
         return found
 
 
-def permuted(index: Rows, count: int, key: tuple[int, int]) -> Rows:
+def permuted(index: RowNumbers, count: int, key: tuple[int, int]) -> RowNumbers:
     """Where a permutation of 0 … count − 1 puts these numbers, without a table of it: a Feistel network on the next
     power of four, walked on from numbers that lie outside (Black and Rogaway 2002)."""
     half = max(1, (int(count - 1).bit_length() + 1) // 2)

@@ -41,7 +41,7 @@ RowOf = Mapping[str, ArrayLike]
 log = logging.getLogger(__name__)
 
 
-class Damaged(Exception):
+class CacheCorrupted(Exception):
     """A cache that must not be used; it says why."""
 
 
@@ -55,7 +55,7 @@ def key(files: Iterable[str | Path], tokenizer: bytes, options: Mapping[str, Any
     return digest.hexdigest()
 
 
-class Store:
+class TokenCache:
     """An open cache: `store[i]` are the arrays of row i; nothing is in memory but what is touched."""
 
     def __init__(self, directory: Path, manifest: Mapping[str, Any]) -> None:
@@ -106,25 +106,26 @@ def _mapped(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.memmap(path, dtype, mode="r")
 
 
-def open(cache: str | Path, key: str) -> Store:
-    """The cache of this key, after its files were compared with the manifest byte for byte; or Damaged, and why."""
+def open(cache: str | Path, key: str) -> TokenCache:
+    """The cache of this key, after its files were compared with the manifest byte for byte; or CacheCorrupted, and
+    why."""
     directory = Path(cache) / key
     try:
         manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
         seal = manifest.pop("seal")
         if seal != checksum(manifest) or manifest["key"] != key or manifest["version"] != VERSION:
-            raise Damaged(f"{directory / MANIFEST}: not the manifest that was written for this key")
+            raise CacheCorrupted(f"{directory / MANIFEST}: not the manifest that was written for this key")
         for name, (size, digest) in manifest["files"].items():
             path = directory / name
             if path.stat().st_size != size:
-                raise Damaged(f"{path}: {path.stat().st_size:,} bytes instead of {size:,}")
+                raise CacheCorrupted(f"{path}: {path.stat().st_size:,} bytes instead of {size:,}")
             if sha256(path) != digest:
-                raise Damaged(f"{path}: its bytes have changed")
-        return Store(directory, manifest)
+                raise CacheCorrupted(f"{path}: its bytes have changed")
+        return TokenCache(directory, manifest)
     except FileNotFoundError as error:
-        raise Damaged(f"{error.filename}: not there") from None
+        raise CacheCorrupted(f"{error.filename}: not there") from None
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-        raise Damaged(f"{directory}: {type(error).__name__}: {error}") from None
+        raise CacheCorrupted(f"{directory}: {type(error).__name__}: {error}") from None
 
 
 def cached(
@@ -133,13 +134,13 @@ def cached(
     fields: Mapping[str, DTypeLike],
     build: Callable[[], Iterable[RowOf]],
     quiet: bool = False,
-) -> Store:
+) -> TokenCache:
     """The cache of this key: opened if it is whole, otherwise built from the rows that `build()` yields. quiet: these
     tell by themselves how far they are."""
     cache = Path(cache)
     try:
         return open(cache, key)
-    except Damaged as fault:
+    except CacheCorrupted as fault:
         if os.path.lexists(cache / key):
             log.warning("%s; the token cache is built again", fault)
     make_directory(cache)
@@ -195,7 +196,7 @@ def _room(cache: Path) -> Iterator[Path]:
         os.close(handle)
 
 
-def _publish(aside: Path, cache: Path, key: str) -> Store:
+def _publish(aside: Path, cache: Path, key: str) -> TokenCache:
     """Rename into place. Where another builder was first, its cache is taken if whole and moved away if not."""
     for _ in range(10):
         try:
@@ -207,7 +208,7 @@ def _publish(aside: Path, cache: Path, key: str) -> Store:
                 raise
         try:
             return open(cache, key)
-        except Damaged:  # what lies there is damaged: readers keep what they have mapped, the name becomes free
+        except CacheCorrupted:  # what lies there is damaged: readers keep what they have mapped, the name becomes free
             discard(cache, key)
     raise OSError(f"{cache / key}: cannot be put in place; is something writing into it?")
 
@@ -240,7 +241,7 @@ def write(
     dtypes = {name: np.dtype(dtype) for name, dtype in fields.items()}
     count, said = 0, time.monotonic()
     with ExitStack() as stack:
-        columns = {name: stack.enter_context(_Column(directory, name, dtype)) for name, dtype in dtypes.items()}
+        columns = {name: stack.enter_context(_RaggedColumn(directory, name, dtype)) for name, dtype in dtypes.items()}
         for count, row in enumerate(rows, 1):
             if row.keys() != columns.keys():
                 raise ValueError(f"row {count - 1} has the fields {sorted(row)}, the cache {sorted(columns)}")
@@ -267,7 +268,7 @@ def write(
     sync(directory)
 
 
-class _File:
+class _HashedFile:
     """A file written in blocks, hashed on the way."""
 
     def __init__(self, path: Path) -> None:
@@ -287,17 +288,20 @@ class _File:
         self.held = bytearray()
 
 
-class _Column:
+class _RaggedColumn:
     """One field: its values one after the other, and where each row starts."""
 
     def __init__(self, directory: Path, name: str, dtype: np.dtype[Any]) -> None:
         if not name.isidentifier():
             raise ValueError(f"a field's name is a word, not {name!r}")
         self.name, self.dtype, self.count = name, dtype, 0
-        self.values, self.offsets = _File(directory / f"{name}.values"), _File(directory / f"{name}.offsets")
+        self.values, self.offsets = (
+            _HashedFile(directory / f"{name}.values"),
+            _HashedFile(directory / f"{name}.offsets"),
+        )
         self.offsets.add(np.int64(0).tobytes())
 
-    def __enter__(self) -> _Column:
+    def __enter__(self) -> _RaggedColumn:
         return self
 
     def __exit__(

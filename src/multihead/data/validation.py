@@ -27,10 +27,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.data.overlap import Passages
-from multihead.data.readers.read import Reading
-from multihead.data.readers.record import Ledger, Record
-from multihead.data.split_statistics import Side, survey, text_of
+from multihead.data.overlap import NgramSet
+from multihead.data.readers.read import DataReader
+from multihead.data.readers.record import Record, RowIssues
+from multihead.data.split_statistics import SplitStatistics, survey, text_of
 from multihead.data.splits import folded
 from multihead.tasks.spec import SPECS
 
@@ -44,7 +44,7 @@ TAG_CODES = ("broken tag sequence", "unknown tag prefix", "I- opens an entity", 
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DataIssue:
     """`examples` are places with the beginning of the text: file:line: text."""
 
     level: str
@@ -65,7 +65,7 @@ def check(
     hold_out: bool = True,
     scores: bool | None = None,
     unlabelled: Iterable[Record] | None = None,
-) -> list[Finding]:
+) -> list[DataIssue]:
     """Findings, the gravest first. Each side is read once, and once more where examples are to be shown.
 
     scores: labels are numbers on a scale, or classes; None: as they look. unlabelled: inputs that a teacher labels.
@@ -93,18 +93,18 @@ def check(
     return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
 
-def find_rejected(name: str, rows: Reading) -> list[Finding]:
+def find_rejected(name: str, rows: DataReader) -> list[DataIssue]:
     """What the reader rejected, once all rows were read; training stops at the same as `check`."""
     findings = []
     for code, count in rows.rejected.reasons.items():
         level = "note" if code == "empty line" else "stop" if count > REJECTED * rows.rows else "warn"
         kind = "broken tags" if code in TAG_CODES else "empty rows" if "empty" in code else "rejected rows"
         message = f"{name}: {count:,} of {rows.rows:,} rows are not used: {code}"
-        findings.append(_listed(Finding(level, kind, message), rows.rejected, code))
+        findings.append(_listed(DataIssue(level, kind, message), rows.rejected, code))
     return findings
 
 
-def raise_rejected(name: str, rows: Reading) -> None:
+def raise_rejected(name: str, rows: DataReader) -> None:
     """Raise ValueError where so many rows were rejected that `check` stops; all rows must have been read."""
     stop = next((finding for finding in find_rejected(name, rows) if finding.level == "stop"), None)
     if stop is not None:
@@ -112,20 +112,20 @@ def raise_rejected(name: str, rows: Reading) -> None:
         raise ValueError(f"{stop.message}{first}; mend the rows or take them out (multihead check lists them)")
 
 
-def _reading(side: Side, rows: Iterable[Record]) -> list[Finding]:
+def _reading(side: SplitStatistics, rows: Iterable[Record]) -> list[DataIssue]:
     """What the reader rejected or tolerated."""
     findings = []
-    if isinstance(rows, Reading):
+    if isinstance(rows, DataReader):
         findings += find_rejected(side.name, rows)
         for code, count in rows.repaired.reasons.items():
             name = "broken tags" if code in TAG_CODES else "tolerated"
-            findings.append(_listed(Finding("note", name, f"{side.name}: {count:,} × {code}"), rows.repaired, code))
+            findings.append(_listed(DataIssue("note", name, f"{side.name}: {count:,} × {code}"), rows.repaired, code))
     if not side.rows:
-        findings.append(Finding("stop", "nothing usable", f"{side.name}: not one usable row"))
+        findings.append(DataIssue("stop", "nothing usable", f"{side.name}: not one usable row"))
     return findings
 
 
-def _listed(finding: Finding, ledger: Ledger, code: str) -> Finding:
+def _listed(finding: DataIssue, ledger: RowIssues, code: str) -> DataIssue:
     """The finding with the places of this code that the ledger still lists."""
     faults = [fault for fault in ledger if fault.code == code][:SHOWN]
     if not faults:
@@ -133,21 +133,21 @@ def _listed(finding: Finding, ledger: Ledger, code: str) -> Finding:
     return replace(finding, file=faults[0].file, line=faults[0].line, examples=tuple(map(str, faults)))
 
 
-def _alone(side: Side) -> list[Finding]:
+def _alone(side: SplitStatistics) -> list[DataIssue]:
     """What one side shows by itself."""
     findings = []
     if side.faulty:
         file, line, _ = side.faults[0]
         examples = tuple(f"{file}:{line}: {text}" for file, line, text in side.faults)[:SHOWN]
         message = f"{side.name}: {side.faulty:,} rows with broken characters; read the source with its own encoding"
-        findings.append(Finding("warn", "encoding", message, file, line, examples))
+        findings.append(DataIssue("warn", "encoding", message, file, line, examples))
     findings += _repeated(side) + _alike(side) + _missing(side)
     if side.name == "train" and side.labels and not side.continuous:
         findings += _imbalance(side)
     return findings
 
 
-def _repeated(side: Side) -> list[Finding]:
+def _repeated(side: SplitStatistics) -> list[DataIssue]:
     """Equal inputs: with equal labels they are duplicates, with different ones conflicts."""
     if not side.rows:
         return []
@@ -161,18 +161,18 @@ def _repeated(side: Side) -> list[Finding]:
         share = len(copies) / side.rows
         message = f"{side.name}: {len(copies):,} rows ({share:.1%}) repeat an earlier one"
         rows = tuple((side.name, int(row)) for row in np.sort(copies)[:SHOWN])
-        findings.append(Finding("warn" if share > DUPLICATES else "note", "duplicates", message, rows=rows))
+        findings.append(DataIssue("warn" if share > DUPLICATES else "note", "duplicates", message, rows=rows))
     clashes = np.flatnonzero(same_text & ~same_label)
     if len(clashes) and side.labels:
         texts = len(np.unique(loose[order][clashes]))
         message = f"{side.name}: {texts:,} inputs stand with different labels"
         rows = tuple((side.name, int(order[i + step])) for i in clashes[:SHOWN] for step in (0, 1))
         level = "note" if side.continuous else "warn"
-        findings.append(Finding(level, "label conflicts", message, rows=rows))
+        findings.append(DataIssue(level, "label conflicts", message, rows=rows))
     return findings
 
 
-def _alike(side: Side) -> list[Finding]:
+def _alike(side: SplitStatistics) -> list[DataIssue]:
     """Labels that are one to a reader: Good and good."""
     named: dict[str, list[str]] = {}
     for label in side.labels:
@@ -183,10 +183,10 @@ def _alike(side: Side) -> list[Finding]:
     shown = "; ".join(", ".join(map(repr, labels)) for labels in alike[:SHOWN])
     file, line = max(side.first[label] for label in alike[0])
     message = f"{side.name}: {len(alike):,} labels are written in several ways, which are classes of their own: {shown}"
-    return [Finding("warn", "labels alike", message, file, line)]
+    return [DataIssue("warn", "labels alike", message, file, line)]
 
 
-def _missing(side: Side) -> list[Finding]:
+def _missing(side: SplitStatistics) -> list[DataIssue]:
     """Labels that may stand for none; a class can truly be called so, and the rows are used."""
     named = {label: n for label, n in side.labels.items() if MISSING.fullmatch(label)}
     if not named or SPECS[side.task].tags_words:
@@ -194,14 +194,14 @@ def _missing(side: Side) -> list[Finding]:
     file, line = side.first[next(iter(named))]
     shown = ", ".join(f"{label!r} ({count:,} rows)" for label, count in named.items())
     message = f"{side.name}: {shown} may mean that a row has no label, and is learnt as a class; take such rows out"
-    return [Finding("warn", "labels missing", message, file, line)]
+    return [DataIssue("warn", "labels missing", message, file, line)]
 
 
-def _imbalance(side: Side) -> list[Finding]:
+def _imbalance(side: SplitStatistics) -> list[DataIssue]:
     most, least = side.labels.most_common(1)[0], min(side.labels.items(), key=lambda item: item[1])
     rare = [label for label, count in side.labels.items() if count < FEW or count * RARE < most[1]]
     if len(side.labels) == 1 and not SPECS[side.task].tags_words:  # one entity type is a task of its own
-        return [Finding("warn", "imbalance", f"train: every row has the label {most[0]!r}")]
+        return [DataIssue("warn", "imbalance", f"train: every row has the label {most[0]!r}")]
     if not rare:
         return []
     message = (
@@ -209,10 +209,10 @@ def _imbalance(side: Side) -> list[Finding]:
         f"{most[0]!r} {most[1]:,}; weigh the classes or gather more"
     )
     file, line = side.first[least[0]]
-    return [Finding("warn", "imbalance", message, file, line, tuple(rare[:SHOWN]))]
+    return [DataIssue("warn", "imbalance", message, file, line, tuple(rare[:SHOWN]))]
 
 
-def _unseen(train: Side, side: Side) -> list[Finding]:
+def _unseen(train: SplitStatistics, side: SplitStatistics) -> list[DataIssue]:
     if train.continuous or train.many:
         return []
     unseen = Counter({label: count for label, count in side.labels.items() if label not in train.labels})
@@ -223,10 +223,10 @@ def _unseen(train: Side, side: Side) -> list[Finding]:
     message = (
         f"{side.name}: labels that never stand in train: {shown}; train knows {', '.join(list(train.labels)[:20])}"
     )
-    return [Finding("stop", "unseen labels", message, file, line)]
+    return [DataIssue("stop", "unseen labels", message, file, line)]
 
 
-def _overlap(known: Side, side: Side) -> list[Finding]:
+def _overlap(known: SplitStatistics, side: SplitStatistics) -> list[DataIssue]:
     """Inputs of `side` that stand in `known`."""
     if not side.rows or not known.rows:
         return []
@@ -240,32 +240,32 @@ def _overlap(known: Side, side: Side) -> list[Finding]:
         f"{int(exact.sum()):,} exactly, {int((loose & ~exact).sum()):,} but for case and white space"
     )
     rows = tuple((side.name, int(row)) for row in np.flatnonzero(loose)[:SHOWN])
-    return [Finding("stop" if share > OVERLAP else "warn", "overlap", message, rows=rows)]
+    return [DataIssue("stop" if share > OVERLAP else "warn", "overlap", message, rows=rows)]
 
 
-def _passages(side: Passages, name: str, *known: Passages) -> list[Finding]:
+def _passages(side: NgramSet, name: str, *known: NgramSet) -> list[DataIssue]:
     message = side.warning(name, *known)
-    return [Finding("warn", "shared passages", message)] if message else []
+    return [DataIssue("warn", "shared passages", message)] if message else []
 
 
-def _with_examples(findings: list[Finding], given: dict[str, Iterable[Record]], task: str) -> list[Finding]:
+def _with_examples(findings: list[DataIssue], given: dict[str, Iterable[Record]], task: str) -> list[DataIssue]:
     """Read once more, only the sides and only as far as the rows to show."""
     wanted = {row for finding in findings for row in finding.rows}
     seen: dict[tuple[str, int], Record] = {}
     for name, rows in given.items():
         last = max((row for side, row in wanted if side == name), default=-1)
-        counts = (rows.used, rows.rejected, rows.repaired) if isinstance(rows, Reading) else None
+        counts = (rows.used, rows.rejected, rows.repaired) if isinstance(rows, DataReader) else None
         for row, record in enumerate(rows if last >= 0 else ()):
             if (name, row) in wanted:
                 seen[name, row] = record
             if row == last:
                 break
-        if isinstance(rows, Reading) and counts is not None:  # those of the whole loop, not of this look
+        if isinstance(rows, DataReader) and counts is not None:  # those of the whole loop, not of this look
             rows.used, rows.rejected, rows.repaired = counts
     return [_shown(finding, [seen[row] for row in finding.rows if row in seen], task) for finding in findings]
 
 
-def _shown(finding: Finding, records: list[Record], task: str) -> Finding:
+def _shown(finding: DataIssue, records: list[Record], task: str) -> DataIssue:
     if not records:  # none wanted, or a bare iterator that cannot be read again
         return replace(finding, rows=())
     inputs, label = SPECS[task].text_columns, SPECS[task].label

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from multihead.data.readers.columns import strings
 from multihead.data.readers.normalize import settled
-from multihead.data.readers.record import Options
-from multihead.data.readers.tag_schemes import Survey, scheme_of
+from multihead.data.readers.record import ReadOptions
+from multihead.data.readers.tag_schemes import TagCounts, scheme_of
 from multihead.inference.defaults import check_borders, longest, natural, usage, vocabulary_of
 from multihead.inference.engine import evaluate, predictions
 from multihead.inspection.address import Address, attentions
@@ -225,13 +225,13 @@ def _width(model: TaskModel) -> int:
 
 def scorable(task: Task, rows: Iterable[Json]) -> Iterator[Json]:
     """Rows with what is asked and what is right, as files are read: tags of any scheme become BIO."""
-    options, named = Options(), _named(task, rows)
+    options, named = ReadOptions(), _named(task, rows)
     if task.spec.tags_words:  # all rows together tell the scheme
         every = list(named)
-        survey = Survey()
+        survey = TagCounts()
         for number, row in enumerate(every):
             survey.add((number, tag) for tag in (row["tags"] if strings(row.get("tags")) else ()))
-        options, named = Options(scheme=scheme_of(survey, "row")), iter(every)
+        options, named = ReadOptions(scheme=scheme_of(survey, "row")), iter(every)
     for number, row in enumerate(named):
         found = settled(row, options)
         if not isinstance(found, dict):

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from multihead.data.readers.json import Refused as RefusedJson
+from multihead.data.readers.json import InvalidJson as RefusedJson
 from multihead.data.readers.json import parse
 from multihead.inference.engine import Refused
 from multihead.serve.limits import Limits, RequestError

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from multihead.data.readers.columns import strings
 from multihead.data.readers.notation import BIO, TagNotation, are_bio, choose_notation
-from multihead.data.readers.tag_schemes import Survey
+from multihead.data.readers.tag_schemes import TagCounts
 from multihead.data.sliding_windows import owned, windows
 from multihead.metrics import EntityMetric, MetricTable, Score, TokenTagMetric, spans
 from multihead.metrics.row_buffer import RowBuffer
@@ -75,7 +75,7 @@ class Ner(Task):
         self.inner = np.array([*going_on], dtype=np.int64)  # tag -> that of the pieces behind a word's first one
         self.moves = self.rules  # with a crf, `read` adds what the model has learnt
         self.notation = TagNotation(options.get("notation", BIO))  # of answers, unless inputs have tags in another
-        self.seen_tags: Survey | None = Survey()  # of the inputs so far; None: all inputs were surveyed before
+        self.seen_tags: TagCounts | None = TagCounts()  # of the inputs so far; None: all inputs were surveyed before
 
     @classmethod
     def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
@@ -127,7 +127,7 @@ class Ner(Task):
 
     def survey(self, inputs: Iterable[Any]) -> None:
         """Learn the notation of the tags that inputs have; answers are written in it."""
-        tags = Survey()
+        tags = TagCounts()
         for given in inputs:
             self._see_tags(given, tags)
         self.write_as(choose_notation(tags, self.notation.letters))
@@ -136,7 +136,7 @@ class Ner(Task):
         """Write the tags of all answers in these letters (`data.notation`); "": as the training data has them."""
         self.notation, self.seen_tags = TagNotation(letters) if letters else self.notation, None
 
-    def _see_tags(self, given: Any, survey: Survey) -> None:
+    def _see_tags(self, given: Any, survey: TagCounts) -> None:
         column = self.options.get("columns", {}).get("tags", "tags")
         tags = given.get(column, given.get("tags")) if isinstance(given, Mapping) else None
         if isinstance(tags, list) and strings(tags):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.data.token_blocks import Corpus
+from multihead.data.token_blocks import TokenBlocks
 from multihead.training.loop import Plan
 
 AHEAD = 64  # steps
@@ -14,7 +14,7 @@ AHEAD = 64  # steps
 class Running:
     """As `loop.Order`, for windows of equal size; it holds nothing but numbers."""
 
-    def __init__(self, corpus: Corpus, plan: Plan) -> None:
+    def __init__(self, corpus: TokenBlocks, plan: Plan) -> None:
         self.corpus, self.plan = corpus, plan
         self.rows = max(1, plan.batch_tokens // int(corpus.sizes[0]))
         self.each = self.rows * plan.accumulate

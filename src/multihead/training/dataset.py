@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multihead.data import token_cache
-from multihead.data.readers.read import Reading
-from multihead.data.row_lengths import Lengths
-from multihead.data.sampler import Epochs
+from multihead.data.readers.read import DataReader
+from multihead.data.row_lengths import RowLengths
+from multihead.data.sampler import EpochSampler
 from multihead.data.split_statistics import kept_together
 from multihead.data.splits import VALID, drawn, is_valid, last_of
-from multihead.data.token_blocks import Corpus
+from multihead.data.token_blocks import TokenBlocks
 from multihead.data.validation import raise_rejected
 from multihead.io.files import read_own_json, write_json
 from multihead.io.seal import seal, unseal
@@ -52,9 +52,9 @@ class Inputs(NamedTuple):
 
 @dataclass(frozen=True)
 class Examples:
-    """Encoded windows, memory-mapped. What `Store` keeps flat gets its shape back here."""
+    """Encoded windows, memory-mapped. What `TokenCache` keeps flat gets its shape back here."""
 
-    kept: token_cache.Store
+    kept: token_cache.TokenCache
     shapes: dict[str, tuple[int, ...]]  # -1: as long as the window
     notes: tuple[str, ...] = ()  # rows that were left out, and why
     read: str = ""  # what was read when the cache was filled
@@ -71,14 +71,14 @@ class Examples:
         return [name for name in ("tokens", "target") if name in self.shapes]
 
     @property
-    def sizes(self) -> Lengths:
+    def sizes(self) -> RowLengths:
         """The tokens of each window; of pairs, both sides together."""
-        return Lengths([self.kept], self.fields, joined=True)
+        return RowLengths([self.kept], self.fields, joined=True)
 
     @property
-    def lengths(self) -> Lengths:
+    def lengths(self) -> RowLengths:
         """[N]; of pairs, each side's [N, 2]."""
-        return Lengths([self.kept], self.fields)
+        return RowLengths([self.kept], self.fields)
 
     @property
     def keys(self) -> list[str]:
@@ -101,7 +101,7 @@ class Mixed:
         self.parts, self.weights = parts, weights
         self.starts = np.cumsum([0, *map(len, parts)])
         stores, fields = [part.kept for part in parts], parts[0].fields
-        self.lengths, self.sizes = Lengths(stores, fields), Lengths(stores, fields, joined=True)
+        self.lengths, self.sizes = RowLengths(stores, fields), RowLengths(stores, fields, joined=True)
         self.notes = tuple(note for part in parts for note in part.notes)
         self.read = "\n".join(part.read for part in parts)
         known = [part.inputs for part in parts if part.inputs is not None]
@@ -123,10 +123,10 @@ class Mixed:
         return [array for part in self.parts for array in part.tokens]
 
     def order(self, plan: Plan) -> Order:
-        return Order(self.lengths, plan, Epochs([len(part) for part in self.parts], self.weights, plan.seed))
+        return Order(self.lengths, plan, EpochSampler([len(part) for part in self.parts], self.weights, plan.seed))
 
 
-class Text(Corpus):
+class Text(TokenBlocks):
     """Running text of the token cache."""
 
     notes: tuple[str, ...] = ()
@@ -179,7 +179,7 @@ def examples_of(
     return found[0] if weights is None else Mixed(found, weights)
 
 
-def running(task: Task, rows: Side, cache: Path, key: str) -> token_cache.Store:
+def running(task: Task, rows: Side, cache: Path, key: str) -> token_cache.TokenCache:
     """Documents as tokens, one after the other; small vocabularies take two bytes a token."""
     dtype = np.uint16 if len(task.tokenizer) <= 1 << 16 else np.int32
 
@@ -264,7 +264,7 @@ def windows_of(task: Task, values: Values) -> tuple[list[Window], str]:
         raise ValueError(f"{values['file']}:{values['line']}: {error}") from None
 
 
-def _looked(task: Task, rows: Iterable[Values], reading: Reading) -> dict[str, Any]:
+def _looked(task: Task, rows: Iterable[Values], reading: DataReader) -> dict[str, Any]:
     """The fields of a window, by the first one that is of use."""
     found = (windows_of(task, values) for values in rows)
     first = next((windows[0] for windows, reason in found if windows and not reason), None)
@@ -311,7 +311,9 @@ class Side:
     rows. documents: stretches of documents are held out and drawn, since sentences are shown with their neighbours.
     """
 
-    def __init__(self, reading: Reading, side: str = "all", limit: int | None = None, documents: bool = False) -> None:
+    def __init__(
+        self, reading: DataReader, side: str = "all", limit: int | None = None, documents: bool = False
+    ) -> None:
         self.reading, self.side, self.limit, self.documents = reading, side, limit, documents
         self.last: int | None = None
         self.looked = False
@@ -335,7 +337,7 @@ class Side:
 
     def parts(self) -> list[Side]:
         """One for each file of the reading (or pair of files)."""
-        readings = [Reading([source], self.reading.options) for source in self.reading.sources]
+        readings = [DataReader([source], self.reading.options) for source in self.reading.sources]
         parts = [Side(reading, self.side, documents=self.documents) for reading in readings]
         if self.limit is not None:  # of all files together
             self()

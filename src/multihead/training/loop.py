@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from multihead.data.batching import plan
-from multihead.data.row_lengths import Lengths
-from multihead.data.sampler import Epochs
+from multihead.data.row_lengths import RowLengths
+from multihead.data.sampler import EpochSampler
 from multihead.machine.device import seed
 from multihead.machine.precision import multiplying
 from multihead.models import TaskModel
@@ -36,7 +36,7 @@ class Windows(Protocol):
     def __len__(self) -> int: ...
     def __getitem__(self, row: int, /) -> Window: ...
     @property
-    def sizes(self) -> NDArray[np.int64] | Lengths: ...
+    def sizes(self) -> NDArray[np.int64] | RowLengths: ...
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,11 @@ class Order:
     sizes: [N], or [N, 2] for pairs; epochs: which windows an epoch shows, else each of them once.
     """
 
-    def __init__(self, sizes: NDArray[np.int64] | Lengths, plan_: Plan, epochs: Epochs | None = None) -> None:
+    def __init__(self, sizes: NDArray[np.int64] | RowLengths, plan_: Plan, epochs: EpochSampler | None = None) -> None:
         if not len(sizes):
             raise ValueError("there is nothing to train on: no row was usable")
         self.sizes, self.plan = sizes, plan_
-        self.epochs = epochs or Epochs([len(sizes)], None, plan_.seed)
+        self.epochs = epochs or EpochSampler([len(sizes)], None, plan_.seed)
         self.planned: dict[int, list[list[NDArray[np.int64]]]] = {}  # the steps of the block that was asked for last
         self.per_block = [0]  # steps before each block, counted through all epochs
         if plan_.steps is not None:

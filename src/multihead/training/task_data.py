@@ -11,8 +11,8 @@ from typing import Any
 from multihead.config import RunFile
 from multihead.data.overlap import glanced
 from multihead.data.readers.notation import BIO
-from multihead.data.readers.read import Reading, has_column, records
-from multihead.data.readers.record import Found, Record, Row
+from multihead.data.readers.read import DataReader, has_column, records
+from multihead.data.readers.record import FileFacts, Record, Row
 from multihead.data.split_statistics import text_of
 from multihead.data.validation import raise_rejected
 from multihead.tasks import TASKS, Task, Values
@@ -26,7 +26,7 @@ class Read:
 
     run: RunFile  # of this task alone
     sides: dict[str, Side]  # train, and, if there are such rows, valid and test
-    readings: dict[str, Reading]
+    readings: dict[str, DataReader]
     options: dict[str, Any]
     kind: type[Task]
     labels: list[str]
@@ -93,13 +93,13 @@ def read_one(run: RunFile, name: str = "", weight: float = 1.0, auxiliary: bool 
     return Read(run, sides, readings, options, kind, labels, beside_of(run), name, weight, auxiliary)
 
 
-def count_rows(reading: Reading) -> None:
+def count_rows(reading: DataReader) -> None:
     """Read all rows, so that the counts of the reading are those of its files."""
     for _ in reading:
         pass
 
 
-def refuse_cells(train: Reading) -> None:
+def refuse_cells(train: DataReader) -> None:
     """Several labels are a list, and a cell of a CSV file holds none: sport,politics would be a label of its own."""
     cells = next((file for file, format, _ in train.sources if format in ("csv", "tsv")), None)
     if cells is not None:
@@ -131,7 +131,7 @@ def listed(labels: Sequence[str]) -> str:
     return ", ".join(labels[:20]) + (f" … ({len(labels):,} in all)" if len(labels) > 20 else "")
 
 
-def formats_of(readings: Mapping[str, Reading]) -> Iterator[tuple[str, str]]:
+def formats_of(readings: Mapping[str, DataReader]) -> Iterator[tuple[str, str]]:
     """The files of a run with their formats."""
     for reading in readings.values():
         yield from ((file, found["format"]) for file, found in reading.found.items())
@@ -168,7 +168,7 @@ def refuse_unscored(run: RunFile) -> None:
         raise ValueError("train.patience waits for a validation score, and data.hold_out = false; leave one out")
 
 
-def data_of(run: RunFile, held_out: bool = True) -> tuple[dict[str, Reading], dict[str, Side]]:
+def data_of(run: RunFile, held_out: bool = True) -> tuple[dict[str, DataReader], dict[str, Side]]:
     """The files of a run and their sides; without a validation file, a tenth of train is held out by hash."""
     settings = settings_of(run)
     columns = run.data.columns
@@ -213,7 +213,7 @@ def beside_of(run: RunFile) -> Side | None:
     return Side(reading)
 
 
-def _in_words(rows: Callable[[Found], Iterator[Row]], found: Found) -> Iterator[Row]:
+def _in_words(rows: Callable[[FileFacts], Iterator[Row]], found: FileFacts) -> Iterator[Row]:
     """Raw text as a tagger reads it; who wrote it did not say what stands together."""
     for row in rows(found):
         if isinstance(row, Record) and "tokens" not in row.values and isinstance(row.values.get("text"), str):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multihead.data.readers.notation import NOTATIONS, TagNotation, are_bio, choose_notation
-from multihead.data.readers.tag_schemes import Survey, to_bio
+from multihead.data.readers.tag_schemes import TagCounts, to_bio
 
 SCHEMES = {"BIIB": "BIO", "IIII": "IOB1", "BILU": "BILOU", "BIES": "BILOU", "BMES": "BMES", "BMEW": "BMES"}
 
@@ -40,7 +40,7 @@ def test_tags_read_back_as_they_were(tags: list[str], letters: str) -> None:
 def test_notations(letters: str, want: str) -> None:
     written = TagNotation(letters).write(["B-A", "I-A", "I-A", "B-A", "O", "B-B", "I-B"])
     assert written == want.split()
-    survey = Survey()
+    survey = TagCounts()
     survey.add(enumerate(written))
     assert choose_notation(survey) == letters
 
@@ -55,7 +55,7 @@ def test_tags_without_types_and_others_stay_what_they_are() -> None:
 
 
 def test_what_tags_do_not_tell_the_training_data_does() -> None:
-    survey = Survey()
+    survey = TagCounts()
     assert choose_notation(survey, "BMES") == "BMES"
     survey.add(enumerate(["B-X", "E-X", "S-X"]))  # BIES or BMES?
     assert [choose_notation(survey, default) for default in ("BMES", "BIES", "BIIB")] == ["BMES", "BIES", "BIES"]

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multihead.data.readers.csv_rows import Broken, quoted_rows
-from multihead.data.readers.read import Reading, records
+from multihead.data.readers.csv_rows import CsvError, quoted_rows
+from multihead.data.readers.read import DataReader, records
 from multihead.data.readers.tag_schemes import to_bio
 
 TEXT_LABEL = {"text": "text", "label": "label"}
@@ -29,7 +29,7 @@ def put(folder: Path, name: str, content: str | bytes) -> Path:
     return path
 
 
-def values(reading: Reading) -> list[dict[str, Any]]:
+def values(reading: DataReader) -> list[dict[str, Any]]:
     return [record.values for record in reading]
 
 
@@ -398,7 +398,7 @@ def test_no_line_is_lost_whatever_the_quotes(pieces: list[str]) -> None:
     lines = "\n".join(pieces).split("\n") if pieces else []
     covered: list[int] = []
     for row in quoted_rows(enumerate(lines, 1), ",", frozenset({2})):
-        covered += [row.line] if isinstance(row, Broken) else range(row.line, row.last + 1)
+        covered += [row.line] if isinstance(row, CsvError) else range(row.line, row.last + 1)
     assert covered == list(range(1, len(lines) + 1))
 
 

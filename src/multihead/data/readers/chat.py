@@ -11,13 +11,13 @@ from typing import Any
 from multihead.data.readers.columns import Fault
 from multihead.data.readers.detect import detect
 from multihead.data.readers.json import array, jsonl
-from multihead.data.readers.record import Found, Options, Record, Reject, Row
+from multihead.data.readers.record import FileFacts, ReadOptions, Record, RejectedRow, Row
 
 ROLES = ("system", "user", "assistant")
 ANSWERS = ("response", "completion")
 
 
-def conversations(path: Path, options: Options, found: Found) -> Iterator[Row]:
+def conversations(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """Records with the messages as `conversation`."""
     names = _keys(path, options)
     wanted = _wanted(names)
@@ -31,20 +31,20 @@ def conversations(path: Path, options: Options, found: Found) -> Iterator[Row]:
         yield _conversation(row) if isinstance(row, Record) else row
 
 
-def converses(path: Path, options: Options) -> bool:
+def converses(path: Path, options: ReadOptions) -> bool:
     """Does a JSON file hold conversations? Not if it has the column of texts that is asked for."""
     names = _keys(path, options)
     return (options.columns or {}).get("text", "text") not in names and bool(_wanted(names))
 
 
-def _rows(path: Path, options: Options, found: Found) -> Iterator[Row]:
+def _rows(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     read = array if detect(path, options) == "json" else jsonl
     return read(path, options, found)
 
 
-def _keys(path: Path, options: Options) -> list[str]:
+def _keys(path: Path, options: ReadOptions) -> list[str]:
     """Of the first rows, all together."""
-    found: Found = {}
+    found: FileFacts = {}
     next(_rows(path, replace(options, columns=None), found), None)
     return list(found.get("names", []))
 
@@ -64,7 +64,7 @@ def _conversation(row: Record) -> Row:
         pair = (("user", values["asked"]), ("assistant", values["answered"]))
         messages = [{"role": role, "content": content} for role, content in pair]
     if fault := fault_of(messages):
-        return Reject(row.file, row.line, fault[1], fault[0])
+        return RejectedRow(row.file, row.line, fault[1], fault[0])
     return replace(row, values={"conversation": messages})
 
 

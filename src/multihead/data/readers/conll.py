@@ -15,8 +15,8 @@ from typing import Any
 
 from multihead.data.readers.lines import lines
 from multihead.data.readers.notation import choose_notation
-from multihead.data.readers.record import Found, Options, Record, Reject, Repair, Row
-from multihead.data.readers.tag_schemes import Survey, is_span_tag, scheme_of, to_bio
+from multihead.data.readers.record import FileFacts, ReadOptions, Record, RejectedRow, RepairedRow, Row
+from multihead.data.readers.tag_schemes import TagCounts, is_span_tag, scheme_of, to_bio
 
 COMMON = 0.01  # share of lines that makes a number of columns a shape of the file (UNER's train file has 3 and 5)
 SURVEYED = 1_000  # lines that choose the delimiter
@@ -27,7 +27,7 @@ WORD_RANGE = re.compile(r"\d+[-.]\d+")  # CoNLL-U: 3-4 is a contraction, 3.1 an 
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ConllLayout:
     delimiter: str
     widths: frozenset[int]
     token: int
@@ -44,10 +44,10 @@ class Sentence:
     text: str = ""  # as it was written, where the file has it
 
 
-def conll(path: Path, options: Options, found: Found) -> Iterator[Row]:
+def conll(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """Sentences as {tokens, tags (BIO), document}; without gold, tags may be anything, and are left out."""
     shape = look(path, options)
-    survey = Survey()
+    survey = TagCounts()
     for sentence in sentences(path, options.encoding, shape):
         survey.add((line, cells[shape.tag]) for line, cells in sentence.cells if len(cells) > shape.tag)
         if not shape.spaces and any(UNSPACED in cell for _, cells in sentence.cells for cell in cells):
@@ -61,21 +61,27 @@ def conll(path: Path, options: Options, found: Found) -> Iterator[Row]:
         yield from _rows(sentence, shape, scheme, str(path))
 
 
-def _rows(sentence: Sentence, shape: Shape, scheme: str | None, file: str) -> Iterator[Row]:
+def _rows(sentence: Sentence, shape: ConllLayout, scheme: str | None, file: str) -> Iterator[Row]:
     first = sentence.cells[0][0]
     for line, cells in sentence.cells:
         if len(cells) not in shape.widths:
             wanted = " or ".join(str(n) for n in sorted(shape.widths))
             reason = f"{len(cells)} columns instead of {wanted} (delimiter {shape.delimiter!r})"
-            yield Reject(file, line, f"{reason}; the sentence from line {first} is refused", "wrong number of fields")
+            yield RejectedRow(
+                file, line, f"{reason}; the sentence from line {first} is refused", "wrong number of fields"
+            )
             return
         token, tag = cells[shape.token], cells[shape.tag]
         if not token.strip() or not tag.strip():
             what = "token" if not token.strip() else "tag"
-            yield Reject(file, line, f"an empty {what}; the sentence from line {first} is refused", f"empty {what}")
+            yield RejectedRow(
+                file, line, f"an empty {what}; the sentence from line {first} is refused", f"empty {what}"
+            )
             return
         if "\0" in token or "\0" in tag:
-            yield Reject(file, line, f"a NUL character; the sentence from line {first} is refused", "NUL character")
+            yield RejectedRow(
+                file, line, f"a NUL character; the sentence from line {first} is refused", "NUL character"
+            )
             return
     tokens = [cells[shape.token] for _, cells in sentence.cells]
     values: dict[str, Any] = {"tokens": tokens, "document": sentence.document}
@@ -84,10 +90,10 @@ def _rows(sentence: Sentence, shape: Shape, scheme: str | None, file: str) -> It
         if fault is not None:
             at, code, reason = fault
             line = sentence.cells[at][0]
-            yield Reject(file, line, f"{reason}; the sentence from line {first} is refused", code)
+            yield RejectedRow(file, line, f"{reason}; the sentence from line {first} is refused", code)
             return
         for at, code, reason in slips:
-            yield Repair(file, sentence.cells[at][0], reason, code)
+            yield RepairedRow(file, sentence.cells[at][0], reason, code)
         values["tags"] = tags
     spaces = spaces_in(tokens, sentence.text)
     if spaces is None and sentence.text:
@@ -111,7 +117,7 @@ def spaces_in(tokens: Sequence[str], text: str) -> list[bool] | None:
     return spaces if at == len(text) else None
 
 
-def sentences(path: Path, encoding: str, shape: Shape) -> Iterator[Sentence]:
+def sentences(path: Path, encoding: str, shape: ConllLayout) -> Iterator[Sentence]:
     """Token lines between empty lines; -DOCSTART- and `# newdoc` open a new document."""
     cells: list[tuple[int, list[str]]] = []
     document, begun = 0, False  # begun: the present document was opened, by a mark or a sentence
@@ -141,7 +147,7 @@ def columns_of(text: str, delimiter: str) -> list[str]:
     return re.split(" +", text.rstrip(" ")) if "  " in text or text.endswith(" ") else text.split(" ")
 
 
-def is_comment(text: str, shape: Shape) -> bool:
+def is_comment(text: str, shape: ConllLayout) -> bool:
     """A line before a sentence that starts with # and is not a token `#` with its columns and its tag."""
     if not text.startswith("#"):
         return False
@@ -169,7 +175,7 @@ def _delimiter(path: Path, encoding: str) -> str:
     return "\t" if tabs > spaces else " "
 
 
-def look(path: Path, options: Options) -> Shape:
+def look(path: Path, options: ReadOptions) -> ConllLayout:
     """Delimiter, numbers of columns, and which columns hold token and tag, from the whole file."""
     delimiter, counts = _delimiter(path, options.encoding), Counter[int]()
     spans: Counter[int] = Counter()  # column -> lines where it looks like a tag
@@ -196,10 +202,10 @@ def look(path: Path, options: Options) -> Shape:
         likely = [i for i in range(1, min(widths)) if spans[i] > 0.9 * total]
         tag = likely[-1] if likely else min(widths) - 1
     token = int(numbered) if token is None else token
-    return Shape(delimiter, widths, token, tag, numbered, spans[tag] > 0.9 * total)
+    return ConllLayout(delimiter, widths, token, tag, numbered, spans[tag] > 0.9 * total)
 
 
-def _column(options: Options, role: str, width: int, file: str) -> int | None:
+def _column(options: ReadOptions, role: str, width: int, file: str) -> int | None:
     column = (options.columns or {}).get(role)
     if column is None or column == role:
         return None

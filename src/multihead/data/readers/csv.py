@@ -13,11 +13,11 @@ from itertools import islice
 from pathlib import Path
 
 from multihead.data.readers.columns import FILLED, pick
-from multihead.data.readers.csv_rows import Broken, quoted_rows
+from multihead.data.readers.csv_rows import CsvError, quoted_rows
 from multihead.data.readers.headers import find_header
 from multihead.data.readers.lines import lines
 from multihead.data.readers.normalize import rows_of
-from multihead.data.readers.record import Found, Options, Reject, Repair, Row
+from multihead.data.readers.record import FileFacts, ReadOptions, RejectedRow, RepairedRow, Row
 
 HEADER = "first row taken as the header"
 DELIMITERS = ("\t", ",", ";", "|")
@@ -29,7 +29,7 @@ WELL_QUOTED = re.compile(r'"(?:[^"]|"")*"')
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class CsvDialect:
     """How a delimited file is laid out. `widths`: the numbers of fields that a row may have."""
 
     delimiter: str
@@ -40,7 +40,7 @@ class Shape:
     guessed: bool = False  # nothing in the file says that it has a header
 
 
-def delimited(path: Path, options: Options, found: Found) -> Iterator[Row]:
+def delimited(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """Rows of a CSV or TSV file, one Record each."""
     shape = look(path, options)
     roles = pick(options.columns, shape.names, f"{path}:1")
@@ -56,7 +56,7 @@ def delimited(path: Path, options: Options, found: Found) -> Iterator[Row]:
     rows = cells_of(path, shape, options.encoding)
     header = shape.header
     for row in rows:
-        if isinstance(row, Reject | Repair):
+        if isinstance(row, RejectedRow | RepairedRow):
             yield row
             continue
         line, cells = row
@@ -64,45 +64,47 @@ def delimited(path: Path, options: Options, found: Found) -> Iterator[Row]:
             header = False
             if shape.guessed:
                 reason = "taken as names of columns; if it is a row, write a line of names above it"
-                yield Repair(str(path), line, reason, HEADER)
+                yield RepairedRow(str(path), line, reason, HEADER)
             continue
         if len(cells) not in shape.widths or len(cells) < least:
             wanted = " or ".join(str(n) for n in sorted(shape.widths))
             reason = f"{len(cells)} fields instead of {wanted} (delimiter {shape.delimiter!r})"
-            yield Reject(str(path), line, reason, "wrong number of fields")
+            yield RejectedRow(str(path), line, reason, "wrong number of fields")
             continue
         if options.columns is None:  # columns beyond the named ones are called by their number
             values = {shape.names[i] if i < len(shape.names) else str(i + 1): cell for i, cell in enumerate(cells)}
         else:
             values = {role: cells[i] for role, i in numbers.items()}
         if not FILLED.intersection(values) and not any(cell.strip() for cell in cells):
-            yield Reject(str(path), line, "every field is empty", "empty line")
+            yield RejectedRow(str(path), line, "every field is empty", "empty line")
         else:
             yield from rows_of(values, options, str(path), line)
 
 
-def cells_of(path: Path, shape: Shape, encoding: str) -> Iterator[tuple[int, list[str]] | Reject | Repair]:
+def cells_of(
+    path: Path, shape: CsvDialect, encoding: str
+) -> Iterator[tuple[int, list[str]] | RejectedRow | RepairedRow]:
     """(line, cells) of every row, or why a line is none."""
     if not shape.quoting:
         for line, text in _lines(path, encoding):
             if not text.strip():
-                yield Reject(str(path), line, "an empty line", "empty line")
+                yield RejectedRow(str(path), line, "an empty line", "empty line")
             elif "\0" in text:
-                yield Reject(str(path), line, "a NUL character", "NUL character")
+                yield RejectedRow(str(path), line, "a NUL character", "NUL character")
             else:
                 yield line, text.split(shape.delimiter)
         return
     for row in quoted_rows(_lines(path, encoding), shape.delimiter, shape.widths):
-        if isinstance(row, Broken):
-            yield Reject(str(path), row.line, row.reason, row.code)
+        if isinstance(row, CsvError):
+            yield RejectedRow(str(path), row.line, row.reason, row.code)
         elif any("\0" in cell for cell in row.cells):
-            yield Reject(str(path), row.line, "a NUL character", "NUL character")
+            yield RejectedRow(str(path), row.line, "a NUL character", "NUL character")
         else:
             if row.last > row.line:
                 reason = (
                     f"one row over lines {row.line} to {row.last}: quoted line ends, or a quote not closed in its line"
                 )
-                yield Repair(str(path), row.line, reason, "row over several lines")
+                yield RepairedRow(str(path), row.line, reason, "row over several lines")
             yield row.line, row.cells
 
 
@@ -111,7 +113,7 @@ def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
     return ((line, text) for line, text in lines(path, encoding) if line > 1 or not SAID.fullmatch(text))
 
 
-def look(path: Path, options: Options) -> Shape:
+def look(path: Path, options: ReadOptions) -> CsvDialect:
     """See how the file is laid out; what the options say is taken as said."""
     head = [text for _, text in islice(_lines(path, options.encoding), 200) if text.strip()]
     if not head:
@@ -126,7 +128,7 @@ def look(path: Path, options: Options) -> Shape:
     quoting = True if quoting is None else quoting
     if quoting:
         whole = quoted_rows(enumerate(head, 1), delimiter, None)
-        first = next((row.cells for row in whole if not isinstance(row, Broken)), None)
+        first = next((row.cells for row in whole if not isinstance(row, CsvError)), None)
         if first is None:
             raise ValueError(
                 f"{path}:1: no whole row in the first lines: an unclosed quote? close it, or write the rows as JSONL"
@@ -136,8 +138,8 @@ def look(path: Path, options: Options) -> Shape:
     first = [cell.strip() for cell in first]
     header, guessed = options.header, False
     if header is None:
-        rows = cells_of(path, Shape(delimiter, quoting, True, first, frozenset({len(first)})), options.encoding)
-        later = (row[1] for row in rows if not isinstance(row, Reject | Repair))
+        rows = cells_of(path, CsvDialect(delimiter, quoting, True, first, frozenset({len(first)})), options.encoding)
+        later = (row[1] for row in rows if not isinstance(row, RejectedRow | RepairedRow))
         header, guessed = find_header(first, later, options.columns, f"{path}:1")
     names = [name or str(i) for i, name in enumerate(first, 1)] if header else [str(i + 1) for i in range(len(first))]
     if twice := next((name for name, count in Counter(names).items() if count > 1), None):
@@ -148,10 +150,10 @@ def look(path: Path, options: Options) -> Shape:
         if counts and not quoting:
             total = counts.total()
             widths |= {n for n, count in counts.items() if count >= COMMON * total and n >= len(names)}
-    return Shape(delimiter, quoting, header, names, widths, guessed)
+    return CsvDialect(delimiter, quoting, header, names, widths, guessed)
 
 
-def _named_by_role(names: list[str], options: Options) -> list[str]:
+def _named_by_role(names: list[str], options: ReadOptions) -> list[str]:
     """Without a header, as many columns as roles: the roles name them in their order."""
     columns = options.columns or {}
     if len(columns) == len(names) and not any(column.isdecimal() for column in columns.values()):
@@ -159,7 +161,7 @@ def _named_by_role(names: list[str], options: Options) -> list[str]:
     return names
 
 
-def _delimiter(options: Options, head: list[str]) -> str:
+def _delimiter(options: ReadOptions, head: list[str]) -> str:
     if options.delimiter is not None:
         delimiter = NAMES.get(options.delimiter, options.delimiter)
         if len(delimiter) != 1:
@@ -168,7 +170,7 @@ def _delimiter(options: Options, head: list[str]) -> str:
     # The one that cuts every row, also the least cut one, into the most fields; a tab needs no quotes to count.
     least = {"\t": min(text.count("\t") for text in head)}
     for delimiter in DELIMITERS[1:]:
-        rows = [row for row in quoted_rows(enumerate(head, 1), delimiter, None) if not isinstance(row, Broken)]
+        rows = [row for row in quoted_rows(enumerate(head, 1), delimiter, None) if not isinstance(row, CsvError)]
         least[delimiter] = min((len(row.cells) - 1 for row in rows), default=0)
     best = max(DELIMITERS, key=lambda delimiter: least[delimiter])
     if least[best]:
@@ -203,7 +205,7 @@ def _mended(path: Path, encoding: str, uneven: int) -> bool:
     """Whether far fewer rows are uneven once quotes are marks; a cell with line ends and tabs is rows swallowed."""
     width, count = 0, 0
     for row in quoted_rows(_lines(path, encoding), "\t", None):
-        if isinstance(row, Broken):
+        if isinstance(row, CsvError):
             count += row.code != "empty line"
         else:
             width = width or len(row.cells)

@@ -12,20 +12,20 @@ csv.field_size_limit(1 << 27)  # the module's own limit of 128 KiB refuses long 
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class CsvRow:
     line: int
     last: int  # the row's last line
     cells: list[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class CsvError:
     line: int
     reason: str
     code: str
 
 
-class _Feed:
+class _LineBuffer:
     """Lines for csv.reader, kept until their row is whole, so that all but the first can be given back."""
 
     def __init__(self, source: Iterable[tuple[int, str]]) -> None:
@@ -59,9 +59,9 @@ class _Feed:
 
 def quoted_rows(
     source: Iterable[tuple[int, str]], delimiter: str, widths: frozenset[int] | None
-) -> Iterator[Cells | Broken]:
+) -> Iterator[CsvRow | CsvError]:
     """Cells of every row; `widths` are the allowed numbers of fields of a row over several lines (None: any)."""
-    feed = _Feed(source)
+    feed = _LineBuffer(source)
     reader = csv.reader(feed, delimiter=delimiter, strict=True)
     while True:
         try:
@@ -80,16 +80,16 @@ def quoted_rows(
             continue
         taken = feed.whole()
         if not cells or (not any(cells) and not any(text.strip() for _, text in taken)):
-            yield Broken(taken[0][0], "an empty line", "empty line")
+            yield CsvError(taken[0][0], "an empty line", "empty line")
         else:
-            yield Cells(taken[0][0], taken[-1][0], cells)
+            yield CsvRow(taken[0][0], taken[-1][0], cells)
 
 
-def _broken(line: int, spans: int, error: str) -> Broken:
+def _broken(line: int, spans: int, error: str) -> CsvError:
     if "new-line character" in error:
-        return Broken(line, "a carriage return inside an unquoted field; quote the field or remove it", "stray \\r")
+        return CsvError(line, "a carriage return inside an unquoted field; quote the field or remove it", "stray \\r")
     over = f" over {spans} lines" if spans > 1 else ""
-    return Broken(
+    return CsvError(
         line,
         f'an unclosed or misplaced quote{over} ({error}); double quotes inside a field (""), '
         "or write the rows as JSONL",

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from multihead.data.readers.lines import head_of
-from multihead.data.readers.record import Options
+from multihead.data.readers.record import ReadOptions
 from multihead.data.readers.tag_schemes import is_span_tag
 from multihead.data.readers.text import looks_at_labelled
 
@@ -21,7 +21,7 @@ ENDINGS = {
 FEWEST = 20  # lines before a form without a mark is believed
 
 
-def detect(path: Path, options: Options) -> str:
+def detect(path: Path, options: ReadOptions) -> str:
     """The name of the format in `read.FORMATS`."""
     head = head_of(path, options.encoding)
     if head.startswith(b"PAR1"):

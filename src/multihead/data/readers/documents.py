@@ -7,12 +7,12 @@ from pathlib import Path
 
 from multihead.data.readers.columns import pick
 from multihead.data.readers.lines import lines
-from multihead.data.readers.record import Found, Options, Record, Reject, Row
+from multihead.data.readers.record import FileFacts, ReadOptions, Record, RejectedRow, Row
 
 PIECE = 1 << 16  # characters; cut at a line's end where there is one, else before a space
 
 
-def document(path: Path, options: Options, found: Found) -> Iterator[Row]:
+def document(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """Pieces with where they stand: `at` characters stand before one, the document has `of`."""
     roles = pick(options.columns, ["text"], f"{path}:1")
     total = sum(len(text) for _, text in lines(path, options.encoding, bare=False) if "\0" not in text)
@@ -24,7 +24,7 @@ def document(path: Path, options: Options, found: Found) -> Iterator[Row]:
 
     for number, text in lines(path, options.encoding, bare=False):
         if "\0" in text:
-            yield Reject(str(path), number, "a NUL character in text", "NUL character")
+            yield RejectedRow(str(path), number, "a NUL character in text", "NUL character")
             continue
         held += text
         while len(held) >= PIECE:

@@ -15,13 +15,13 @@ from typing import Any
 from multihead.data.readers.columns import missing
 from multihead.data.readers.lines import BROKEN_GZIP, lines, opened, undecodable
 from multihead.data.readers.normalize import rows_of
-from multihead.data.readers.record import Found, Options, Reject, Row
+from multihead.data.readers.record import FileFacts, ReadOptions, RejectedRow, Row
 
 LONGEST_VALUE = 1 << 28  # characters of one element of an array
 SEEN = 100  # rows that are asked for a column before it is called missing
 
 
-class Refused(ValueError):
+class InvalidJson(ValueError):
     """JSON that Python would take and others would not; `code` groups it."""
 
     def __init__(self, code: str, reason: str) -> None:
@@ -34,12 +34,12 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for i, key in enumerate(keys) if key in keys[:i])
-        raise Refused("duplicate key", f"the key {twice[:80]!r} stands twice in one object; keep one")
+        raise InvalidJson("duplicate key", f"the key {twice[:80]!r} stands twice in one object; keep one")
     return found
 
 
 def _no_constant(name: str) -> Any:
-    raise Refused("NaN in JSON", f"{name} is not JSON; write a number or null")
+    raise InvalidJson("NaN in JSON", f"{name} is not JSON; write a number or null")
 
 
 STRICT = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant)
@@ -47,17 +47,17 @@ LENIENT = json.JSONDecoder()
 
 
 def parse(text: str) -> Any:
-    """One JSON value, or Refused with what is wrong."""
+    """One JSON value, or InvalidJson with what is wrong."""
     try:
         value = STRICT.decode(text)
     except json.JSONDecodeError as error:
-        raise Refused("not JSON", f"not JSON at column {error.colno}: {error.msg}") from None
-    except Refused:
+        raise InvalidJson("not JSON", f"not JSON at column {error.colno}: {error.msg}") from None
+    except InvalidJson:
         raise
     except RecursionError:
-        raise Refused("not JSON", "JSON nested too deep") from None
+        raise InvalidJson("not JSON", "JSON nested too deep") from None
     except ValueError as error:  # an integer of thousands of digits
-        raise Refused("not JSON", f"not JSON: {error}") from None
+        raise InvalidJson("not JSON", f"not JSON: {error}") from None
     refuse_surrogates(value, text)
     return value
 
@@ -69,48 +69,50 @@ def refuse_surrogates(value: Any, text: str) -> None:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             half = ord(error.object[error.start])
-            raise Refused("lone surrogate", f"\\u{half:04x} is half a character; write both halves") from None
+            raise InvalidJson("lone surrogate", f"\\u{half:04x} is half a character; write both halves") from None
 
 
-def jsonl(path: Path, options: Options, found: Found) -> Iterator[Row]:
+def jsonl(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """Every line is an object."""
     yield from objects(_lines(path, options.encoding), path, options, found)
 
 
-def _lines(path: Path, encoding: str) -> Iterator[tuple[int, Any] | Reject]:
+def _lines(path: Path, encoding: str) -> Iterator[tuple[int, Any] | RejectedRow]:
     for line, text in lines(path, encoding):
         if not text.strip():
-            yield Reject(str(path), line, "an empty line", "empty line")
+            yield RejectedRow(str(path), line, "an empty line", "empty line")
             continue
         try:
             yield line, parse(text)
-        except Refused as error:
-            yield Reject(str(path), line, str(error), error.code)
+        except InvalidJson as error:
+            yield RejectedRow(str(path), line, str(error), error.code)
 
 
-def array(path: Path, options: Options, found: Found) -> Iterator[Row]:
+def array(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """Every element of the array is an object."""
-    with Stream(path, options.encoding) as stream:
+    with JsonStream(path, options.encoding) as stream:
         if stream.peek() != "[":
             raise stream.error('an array "[" is wanted here; for an object per line pass format="jsonl"')
         yield from objects(_elements(stream, path), path, options, found)
         stream.end()
 
 
-def _elements(stream: Stream, path: Path) -> Iterator[tuple[int, Any] | Reject]:
+def _elements(stream: JsonStream, path: Path) -> Iterator[tuple[int, Any] | RejectedRow]:
     for _ in stream.items():
         try:
             line, value, _text = stream.value()
             yield line, value
-        except Refused as error:
-            yield Reject(str(path), stream.began, str(error), error.code)
+        except InvalidJson as error:
+            yield RejectedRow(str(path), stream.began, str(error), error.code)
 
 
-def objects(rows: Iterator[tuple[int, Any] | Reject], path: Path, options: Options, found: Found) -> Iterator[Row]:
+def objects(
+    rows: Iterator[tuple[int, Any] | RejectedRow], path: Path, options: ReadOptions, found: FileFacts
+) -> Iterator[Row]:
     """Objects to records: the wanted keys by their roles, or all of them."""
     columns = dict(options.columns) if options.columns is not None else None
     head = list(islice(rows, SEEN))
-    known = [row for row in head if not isinstance(row, Reject) and isinstance(row[1], dict)]
+    known = [row for row in head if not isinstance(row, RejectedRow) and isinstance(row[1], dict)]
     names = list(dict.fromkeys(key for row in known for key in row[1]))
     if columns is not None and known:
         for role, column in columns.items():
@@ -118,26 +120,26 @@ def objects(rows: Iterator[tuple[int, Any] | Reject], path: Path, options: Optio
                 raise ValueError(missing(role, column, names, f"{path}:{known[0][0]}", numbered=False))
     found.update(names=names, columns=columns if columns is not None else {name: name for name in names})
     for row in chain(head, rows):
-        if isinstance(row, Reject):
+        if isinstance(row, RejectedRow):
             yield row
             continue
         line, value = row
         yield from _rows(value, columns, options, (str(path), line))
 
 
-def _rows(value: Any, columns: dict[str, str] | None, options: Options, place: tuple[str, int]) -> Iterator[Row]:
+def _rows(value: Any, columns: dict[str, str] | None, options: ReadOptions, place: tuple[str, int]) -> Iterator[Row]:
     file, line = place
     if not isinstance(value, dict):
-        yield Reject(file, line, f"a JSON {type(value).__name__}, an object {{…}} is wanted", "not an object")
+        yield RejectedRow(file, line, f"a JSON {type(value).__name__}, an object {{…}} is wanted", "not an object")
     elif columns is None:
         yield from rows_of(value, options, file, line)
     elif lost := next((column for column in columns.values() if column not in value), None):
-        yield Reject(file, line, f"no key {lost!r}; the row has: {', '.join(value) or 'none'}", "missing key")
+        yield RejectedRow(file, line, f"no key {lost!r}; the row has: {', '.join(value) or 'none'}", "missing key")
     else:
         yield from rows_of({role: value[column] for role, column in columns.items()}, options, file, line)
 
 
-class Stream:
+class JsonStream:
     """A JSON text that is read as far as it is decoded: memory holds one element, whatever the file's size."""
 
     def __init__(self, path: Path, encoding: str = "utf-8") -> None:
@@ -146,7 +148,7 @@ class Stream:
         self.decoder = codecs.getincrementaldecoder(encoding)()
         self.ended, self.started, self.read = False, False, 0  # read: bytes of the file
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> JsonStream:
         self.bytes = self.opening.__enter__()
         return self
 
@@ -224,13 +226,13 @@ class Stream:
             self.take(",")
 
     def value(self) -> tuple[int, Any, str]:
-        """(line, value, its text) of the value here. Refused leaves the stream behind the value."""
+        """(line, value, its text) of the value here. InvalidJson leaves the stream behind the value."""
         self.peek()
         self.began, refusal = self.line, None
         while True:
             try:
                 value, end = (LENIENT if refusal else STRICT).raw_decode(self.text, self.at)
-            except Refused as error:
+            except InvalidJson as error:
                 refusal = error
                 continue
             except RecursionError:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from multihead.data.readers.columns import Fault, fault_of, kind_of, strings
-from multihead.data.readers.record import Options, Record, Reject, Repair, Row
+from multihead.data.readers.record import ReadOptions, Record, RejectedRow, RepairedRow, Row
 from multihead.data.readers.tag_schemes import to_bio
 
 # What is put beside a row's columns on its way to a model; a user's columns with these names are not taken for it.
@@ -15,7 +15,7 @@ RESERVED = frozenset(("file", "line", "at", "of", "shown", "belief", "notation",
 LISTS = "cells of tables hold no lists: give JSONL or Parquet, or the task's own format (CoNLL, SQuAD)"
 
 
-def settled(values: Mapping[str, Any], options: Options) -> dict[str, Any] | Fault:
+def settled(values: Mapping[str, Any], options: ReadOptions) -> dict[str, Any] | Fault:
     """A row as its task reads it, or what is wrong with it."""
     values = {name: value for name, value in values.items() if name not in RESERVED}
     if fault := fault_of(values):
@@ -31,14 +31,14 @@ def settled(values: Mapping[str, Any], options: Options) -> dict[str, Any] | Fau
     return found
 
 
-def rows_of(values: Mapping[str, Any], options: Options, file: str, line: int) -> Iterator[Row]:
+def rows_of(values: Mapping[str, Any], options: ReadOptions, file: str, line: int) -> Iterator[Row]:
     """A row as `settled` gives it, with what was tolerated; or why it is not used."""
     found = settled(values, options)
     if not isinstance(found, dict):
-        yield Reject(file, line, found[1], found[0])
+        yield RejectedRow(file, line, found[1], found[0])
         return
     if "label" in found and found["label"] != values["label"]:
-        yield Repair(file, line, f"white space around the label {values['label']!r}", "white space around a label")
+        yield RepairedRow(file, line, f"white space around the label {values['label']!r}", "white space around a label")
     yield Record(found, file, line)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from multihead.data.readers.tag_schemes import CLOSERS, Survey, cut, is_span_tag
+from multihead.data.readers.tag_schemes import CLOSERS, TagCounts, cut, is_span_tag
 
 BIO, IOB1 = "BIIB", "IIII"
 CLOSED = ("BILU", "BIES", "BMES", "BMEW")  # those that mark where an entity ends
@@ -48,7 +48,7 @@ class TagNotation:
         return written
 
 
-def choose_notation(survey: Survey, default: str = BIO) -> str:
+def choose_notation(survey: TagCounts, default: str = BIO) -> str:
     """The letters that most of the surveyed tags are written with; `default` where they do not tell."""
     if not survey.letters:
         return default

@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 
 from multihead.data.readers.columns import FILLED, pick
 from multihead.data.readers.normalize import rows_of
-from multihead.data.readers.record import Found, Options, Reject, Row
+from multihead.data.readers.record import FileFacts, ReadOptions, RejectedRow, Row
 from multihead.io.pipes import to_regular_file
 
 ROWS = 1024
 
 
-def parquet(path: Path, options: Options, found: Found) -> Iterator[Row]:
+def parquet(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """Rows as they are stored: strings, numbers, lists, structs."""
     try:
         file = pq.ParquetFile(to_regular_file(path))
@@ -54,16 +54,16 @@ def _cells(batch: Any) -> Iterator[dict[str, Any] | UnicodeDecodeError]:
 
 
 def _rows(
-    cells: dict[str, Any] | UnicodeDecodeError, roles: dict[str, str], options: Options, place: tuple[str, int]
+    cells: dict[str, Any] | UnicodeDecodeError, roles: dict[str, str], options: ReadOptions, place: tuple[str, int]
 ) -> Iterator[Row]:
     file, row = place
     if isinstance(cells, UnicodeDecodeError):
         byte = cells.object[cells.start]
-        yield Reject(file, row, f"byte {byte:#04x} at {cells.start} is not UTF-8; write it as UTF-8", "not UTF-8")
+        yield RejectedRow(file, row, f"byte {byte:#04x} at {cells.start} is not UTF-8; write it as UTF-8", "not UTF-8")
         return
     values = {role: cells[name] for role, name in roles.items()}
     if not FILLED.intersection(values) and all(value is None for value in values.values()):
-        yield Reject(file, row, "every field is empty", "empty line")
+        yield RejectedRow(file, row, "every field is empty", "empty line")
     else:
         yield from rows_of(values, options, file, row)
 

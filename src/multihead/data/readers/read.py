@@ -41,14 +41,14 @@ from multihead.data.readers.json import array, jsonl
 from multihead.data.readers.lines import head_of
 from multihead.data.readers.notation import choose_notation
 from multihead.data.readers.parquet import parquet
-from multihead.data.readers.record import Found, Ledger, Options, Record, Reject, Row
+from multihead.data.readers.record import FileFacts, ReadOptions, Record, RejectedRow, Row, RowIssues
 from multihead.data.readers.squad import squad
-from multihead.data.readers.tag_schemes import Survey, is_span_tag, named_scheme, scheme_of
+from multihead.data.readers.tag_schemes import TagCounts, is_span_tag, named_scheme, scheme_of
 from multihead.data.readers.text import label_first, labelled, pairs, parallel, plain
 from multihead.tasks.spec import SPECS
 
-Reader = Callable[[Path, Options, Found], Iterator[Row]]
-FORMATS: dict[str, Reader] = {
+FormatReader = Callable[[Path, ReadOptions, FileFacts], Iterator[Row]]
+FORMATS: dict[str, FormatReader] = {
     "conll": conll,
     "csv": delimited,
     "tsv": delimited,
@@ -67,18 +67,20 @@ LISTS = ("jsonl", "json", "parquet")  # formats in which a value can be a list: 
 Paths = str | Path | Sequence[str | Path]
 
 
-class Reading:
+class DataReader:
     """Records of one or more files, read afresh by every loop; the counts are those of the latest loop."""
 
     def __init__(
-        self, sources: Sequence[tuple[str, str, Callable[[Found], Iterator[Row]]]], options: Options | None = None
+        self,
+        sources: Sequence[tuple[str, str, Callable[[FileFacts], Iterator[Row]]]],
+        options: ReadOptions | None = None,
     ) -> None:
-        self.sources, self.options = sources, options or Options()
+        self.sources, self.options = sources, options or ReadOptions()
         self.wanted: tuple[str, ...] = ()  # what a row must hold, where the files themselves say what they hold
         self.used = 0
-        self.rejected = Ledger()
-        self.repaired = Ledger()
-        self.found: dict[str, Found] = {file: {"format": format} for file, format, _ in sources}
+        self.rejected = RowIssues()
+        self.repaired = RowIssues()
+        self.found: dict[str, FileFacts] = {file: {"format": format} for file, format, _ in sources}
 
     @property
     def rows(self) -> int:
@@ -102,7 +104,7 @@ class Reading:
 
     def __iter__(self) -> Iterator[Record]:
         """A loop left early leaves the counts of the rows it saw."""
-        self.used, self.rejected, self.repaired = 0, Ledger(), Ledger()
+        self.used, self.rejected, self.repaired = 0, RowIssues(), RowIssues()
         for file, _, rows in self.sources:
             begun = False
             for row in rows(self.found[file]):
@@ -113,11 +115,11 @@ class Reading:
                     # Later rows of JSON may lack what the first one has; no task looks again.
                     elif lacking := next((role for role in self.wanted if role not in row.values), None):
                         reason = f"no key {lacking!r}; the row has: {', '.join(row.values) or 'none'}"
-                        self.rejected.add(Reject(row.file, row.line, reason, "missing key"))
+                        self.rejected.add(RejectedRow(row.file, row.line, reason, "missing key"))
                         continue
                     self.used += 1
                     yield row
-                elif isinstance(row, Reject):
+                elif isinstance(row, RejectedRow):
                     self.rejected.add(row)
                 else:
                     self.repaired.add(row)
@@ -162,7 +164,7 @@ def records(
     columns: Mapping[str, str] | None = None,
     task: str = "",
     **options: Any,
-) -> Reading:
+) -> DataReader:
     """The records of a file or of several. `columns`: role -> the file's column by name, or by number from 1.
 
     task: what plain text is for, where no format is given: one document for a task of documents (and JSON without such
@@ -171,10 +173,10 @@ def records(
     Options: `encoding`, `delimiter`, `header`, `quoting`, `scheme`; what is not given is seen in the file and told
     in `reading.found`. Faults of the whole file are raised here or when the first row is asked for.
     """
-    if unknown := next((name for name in options if name not in Options.__slots__), None):
-        near = get_close_matches(unknown, Options.__slots__, n=1)
+    if unknown := next((name for name in options if name not in ReadOptions.__slots__), None):
+        near = get_close_matches(unknown, ReadOptions.__slots__, n=1)
         raise ValueError(f"there is no option {unknown!r}{f'; did you mean {near[0]!r}?' if near else ''}")
-    settings = Options(columns, **options)
+    settings = ReadOptions(columns, **options)
     if settings.scheme is not None:
         settings = replace(settings, scheme=named_scheme(settings.scheme))
     files = [Path(path)] if isinstance(path, str | Path) else [Path(p) for p in path]
@@ -201,7 +203,7 @@ def records(
         tagged = spec is not None and spec.tags_words and found in LISTS
         reader = partial(schemed, FORMATS[found]) if tagged else FORMATS[found]
         sources.append((str(file), found, partial(reader, file, settings)))
-    reading = Reading(sources, settings)
+    reading = DataReader(sources, settings)
     if all(format != "chat" for _, format, _ in sources):  # conversations have no columns
         named = spec.columns if spec is not None and spec.self_describing else ()
         reading.wanted = tuple(columns) if columns else named
@@ -214,10 +216,10 @@ def has_column(path: Paths, name: str, **options: Any) -> bool:
     return first is not None and name in first.values
 
 
-def schemed(reader: Reader, path: Path, options: Options, found: Found) -> Iterator[Row]:
+def schemed(reader: FormatReader, path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """Rows with words and tags, which are read once before to see the scheme of the tags."""
     if options.scheme is None:
-        survey = Survey()
+        survey = TagCounts()
         for row in reader(path, options, {}):
             if isinstance(row, Record) and "tags" in row.values:
                 survey.add((row.line, tag) for tag in row.values["tags"])
@@ -227,7 +229,7 @@ def schemed(reader: Reader, path: Path, options: Options, found: Found) -> Itera
     yield from reader(path, options, found)
 
 
-def _parallel(files: list[Path], settings: Options) -> Reading:
+def _parallel(files: list[Path], settings: ReadOptions) -> DataReader:
     if len(files) % 2:
         raise ValueError(
             f'format "parallel" reads pairs of files, a source and its target; {len(files)} given: name both of each'
@@ -235,4 +237,4 @@ def _parallel(files: list[Path], settings: Options) -> Reading:
     for file in files:
         head_of(file, settings.encoding)
     pairs = list(zip(files[::2], files[1::2], strict=True))
-    return Reading([(str(pair[0]), "parallel", partial(parallel, pair, settings)) for pair in pairs], settings)
+    return DataReader([(str(pair[0]), "parallel", partial(parallel, pair, settings)) for pair in pairs], settings)

@@ -25,7 +25,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Reject:
+class RejectedRow:
     """A row that is not used. `code` groups equal faults; `reason` says what is wrong here."""
 
     file: str
@@ -38,7 +38,7 @@ class Reject:
 
 
 @dataclass(frozen=True, slots=True)
-class Repair:
+class RepairedRow:
     """Something tolerated in a row that is used: told, never hidden. It is not a row of its own."""
 
     file: str
@@ -50,17 +50,17 @@ class Repair:
         return f"{self.file}:{self.line}: {self.reason}"
 
 
-Row = Record | Reject | Repair
+Row = Record | RejectedRow | RepairedRow
 
 
 @dataclass(slots=True)
-class Ledger(Sequence[Reject | Repair]):
+class RowIssues(Sequence[RejectedRow | RepairedRow]):
     """The first hundred faults in full (they are what indexing and iterating show), and counts of all of them."""
 
-    listed: list[Reject | Repair] = field(default_factory=list)
+    listed: list[RejectedRow | RepairedRow] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
 
-    def add(self, fault: Reject | Repair) -> None:
+    def add(self, fault: RejectedRow | RepairedRow) -> None:
         self.reasons[fault.code] += 1
         if len(self.listed) < LISTED:
             self.listed.append(fault)
@@ -73,18 +73,18 @@ class Ledger(Sequence[Reject | Repair]):
         return len(self.listed)
 
     @overload
-    def __getitem__(self, index: int) -> Reject | Repair: ...
+    def __getitem__(self, index: int) -> RejectedRow | RepairedRow: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Reject | Repair]: ...
-    def __getitem__(self, index: int | slice) -> Reject | Repair | list[Reject | Repair]:
+    def __getitem__(self, index: slice) -> list[RejectedRow | RepairedRow]: ...
+    def __getitem__(self, index: int | slice) -> RejectedRow | RepairedRow | list[RejectedRow | RepairedRow]:
         return self.listed[index]
 
-    def __iter__(self) -> Iterator[Reject | Repair]:
+    def __iter__(self) -> Iterator[RejectedRow | RepairedRow]:
         return iter(self.listed)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ReadOptions:
     """What the caller knows about a file. None: look at the file."""
 
     columns: Mapping[str, str] | None = None  # role -> the file's column name, or its number from 1
@@ -96,4 +96,4 @@ class Options:
     gold: bool = True  # False: questions are to be answered, and need no answers
 
 
-Found = dict[str, Any]  # what a reader saw in a file: format, delimiter, header, columns, scheme …
+FileFacts = dict[str, Any]  # what a reader saw in a file: format, delimiter, header, columns, scheme …

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from multihead.data.readers.columns import fault_of
-from multihead.data.readers.json import Refused, Stream
+from multihead.data.readers.json import InvalidJson, JsonStream
 from multihead.data.readers.normalize import misplaced
-from multihead.data.readers.record import Found, Options, Record, Reject, Repair, Row
+from multihead.data.readers.record import FileFacts, ReadOptions, Record, RejectedRow, RepairedRow, Row
 
 
-def squad(path: Path, options: Options, found: Found) -> Iterator[Row]:
+def squad(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """Questions as {id, title, question, context, answers: [{text, start}], impossible}; offsets in code points."""
-    with Stream(path, options.encoding) as stream:
+    with JsonStream(path, options.encoding) as stream:
         seen = False
         for key in _members(stream):
             if key == "data" and stream.peek() == "[":
@@ -31,7 +31,7 @@ def squad(path: Path, options: Options, found: Found) -> Iterator[Row]:
         stream.end()
 
 
-def _members(stream: Stream) -> Iterator[str]:
+def _members(stream: JsonStream) -> Iterator[str]:
     """Stands before each value of the top object in turn."""
     stream.take("{")
     while stream.peek() != "}":
@@ -45,20 +45,20 @@ def _members(stream: Stream) -> Iterator[str]:
     stream.take("}")
 
 
-def _article(stream: Stream, file: str, gold: bool) -> Iterator[Row]:
+def _article(stream: JsonStream, file: str, gold: bool) -> Iterator[Row]:
     try:
         line, article, text = stream.value()
-    except Refused as error:
-        yield Reject(file, stream.began, f"{error}; the whole article is refused", error.code)
+    except InvalidJson as error:
+        yield RejectedRow(file, stream.began, f"{error}; the whole article is refused", error.code)
         return
     paragraphs = article.get("paragraphs") if isinstance(article, dict) else None
     if not isinstance(paragraphs, list):
-        yield Reject(file, line, 'an article without a list "paragraphs"', "not SQuAD")
+        yield RejectedRow(file, line, 'an article without a list "paragraphs"', "not SQuAD")
         return
     at, here, marked = 0, line, True
     for paragraph in paragraphs:
         if not isinstance(paragraph, dict) or not isinstance(paragraph.get("qas"), list):
-            yield Reject(file, line, 'a paragraph without a list "qas"', "not SQuAD")
+            yield RejectedRow(file, line, 'a paragraph without a list "qas"', "not SQuAD")
             continue
         for question in paragraph["qas"]:
             # The question's own line: its id stands in the article's text, after that of the question before. An id
@@ -74,12 +74,12 @@ def _article(stream: Stream, file: str, gold: bool) -> Iterator[Row]:
 def _question(question: Any, about: dict[str, Any], place: tuple[str, int], gold: bool) -> Iterator[Row]:
     file, line = place
     if not isinstance(question, dict):
-        yield Reject(file, line, "a question that is no object", "not SQuAD")
+        yield RejectedRow(file, line, "a question that is no object", "not SQuAD")
         return
     name = f"question {question.get('id')!r}"
     values = {"question": question.get("question"), "context": about["context"]}
     if fault := fault_of(values):
-        yield Reject(file, line, f"{name}: {fault[1]}", fault[0])
+        yield RejectedRow(file, line, f"{name}: {fault[1]}", fault[0])
         return
     values |= {"id": question.get("id"), "title": about["title"]}
     if not gold:
@@ -88,11 +88,11 @@ def _question(question: Any, about: dict[str, Any], place: tuple[str, int], gold
     impossible = question.get("is_impossible", False)
     given = question.get("answers")
     if not isinstance(given, list):
-        yield Reject(file, line, f'{name} has no list "answers"', "no answers")
+        yield RejectedRow(file, line, f'{name} has no list "answers"', "no answers")
         return
     if bool(given) == bool(impossible):
         what = "is impossible but has answers" if given else "has no answer and is not marked is_impossible"
-        yield Reject(file, line, f"{name} {what}", "no answers" if not given else "contradiction")
+        yield RejectedRow(file, line, f"{name} {what}", "no answers" if not given else "contradiction")
         return
     answers, reasons = [], []
     for answer in given:
@@ -104,9 +104,9 @@ def _question(question: Any, about: dict[str, Any], place: tuple[str, int], gold
             continue
         reasons.append(reason)
         if len(given) > 1:
-            yield Repair(file, line, f"{name}: an answer is dropped: {reason}", "answer not in its place")
+            yield RepairedRow(file, line, f"{name}: an answer is dropped: {reason}", "answer not in its place")
     if reasons and not answers:
-        yield Reject(file, line, f"{name}: {reasons[0]}", "answer not in its place")
+        yield RejectedRow(file, line, f"{name}: {reasons[0]}", "answer not in its place")
         return
     values |= {"answers": answers, "impossible": bool(impossible)}
     yield Record(values, file, line)

@@ -49,7 +49,7 @@ def is_span_tag(tag: str) -> bool:
 
 
 @dataclass(slots=True)
-class Survey:
+class TagCounts:
     """Counts over all tags of a file; `first`: the line where a kind of evidence first stands."""
 
     letters: Counter[str] = field(default_factory=Counter)
@@ -85,7 +85,7 @@ class Survey:
             self.first.setdefault("closed", line)
 
 
-def scheme_of(survey: Survey, file: str) -> str:
+def scheme_of(survey: TagCounts, file: str) -> str:
     """The one scheme that explains the file; a file that two explain equally badly is an error with both places."""
     if survey.spans < survey.tags / 2:
         return "plain"
@@ -106,7 +106,7 @@ def scheme_of(survey: Survey, file: str) -> str:
     return "BILOU" if name == "BIOES" else name
 
 
-def _mixed(survey: Survey, file: str, line: int) -> ValueError:
+def _mixed(survey: TagCounts, file: str, line: int) -> ValueError:
     places = ", ".join(f"{c}- ({n}, first at {file}:{survey.first[c]})" for c, n in survey.letters.most_common())
     return ValueError(
         f"{file}:{line}: the tags mix schemes: {places}; mend the file, or say which: "
@@ -114,7 +114,7 @@ def _mixed(survey: Survey, file: str, line: int) -> ValueError:
     )
 
 
-def _iob1_or_bio(survey: Survey, file: str) -> str:
+def _iob1_or_bio(survey: TagCounts, file: str) -> str:
     inside, begin = survey.evidence["I opens"], survey.evidence["B opens"]
     if inside <= RARE * (inside + begin):
         return "BIO"
@@ -127,10 +127,10 @@ def _iob1_or_bio(survey: Survey, file: str) -> str:
     )
 
 
-Slip = tuple[int, str, str]  # position in the sentence, code, reason
+TagError = tuple[int, str, str]  # position in the sentence, code, reason
 
 
-def to_bio(tags: Sequence[str], scheme: str) -> tuple[list[str], list[Slip], Slip | None]:
+def to_bio(tags: Sequence[str], scheme: str) -> tuple[list[str], list[TagError], TagError | None]:
     """BIO tags, the slips that were tolerated, and the fault that makes the sentence unusable, if any.
 
     conlleval's tolerance: I- that continues nothing opens an entity. In IOB1 that is the rule, in BIO a slip.
@@ -154,7 +154,7 @@ def _join(letter: str, kind: str) -> str:
     return f"{letter}-{kind}" if kind else letter
 
 
-def _from_iob(tags: Sequence[str], scheme: str) -> tuple[list[str], list[Slip]]:
+def _from_iob(tags: Sequence[str], scheme: str) -> tuple[list[str], list[TagError]]:
     bio, slips, before = [], [], ("O", "")
     for i, tag in enumerate(tags):
         letter, kind = cut(tag)
@@ -166,7 +166,7 @@ def _from_iob(tags: Sequence[str], scheme: str) -> tuple[list[str], list[Slip]]:
     return bio, slips
 
 
-def _from_closed(tags: Sequence[str]) -> tuple[list[str], list[Slip], Slip | None]:
+def _from_closed(tags: Sequence[str]) -> tuple[list[str], list[TagError], TagError | None]:
     """BILOU and its like: an entity that is not opened or not closed is refused, since its extent is unknown."""
     bio: list[str] = []
     open_kind: str | None = None

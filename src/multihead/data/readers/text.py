@@ -10,21 +10,21 @@ from pathlib import Path
 from multihead.data.readers.columns import fault_of, pick
 from multihead.data.readers.headers import HEADER_WORDS
 from multihead.data.readers.lines import count_lines, lines
-from multihead.data.readers.record import Found, Options, Record, Reject, Row
+from multihead.data.readers.record import FileFacts, ReadOptions, Record, RejectedRow, Row
 
 
-def plain(path: Path, options: Options, found: Found) -> Iterator[Row]:
+def plain(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """Every line is a text."""
     roles = pick(options.columns, ["text"], f"{path}:1")
     found.update(columns=roles)
     for line, text in lines(path, options.encoding):
         if not text.strip():
-            yield Reject(str(path), line, "an empty line", "empty line")
+            yield RejectedRow(str(path), line, "an empty line", "empty line")
         else:
             yield _checked(dict.fromkeys(roles, text), path, line)
 
 
-def labelled(path: Path, options: Options, found: Found) -> Iterator[Row]:
+def labelled(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """`text TAB label` or `sentence@label`: cut at the last delimiter; a text may hold @ but no tab."""
     first = next((text for _, text in lines(path, options.encoding) if text.strip()), "")
     delimiter = options.delimiter or ("\t" if "\t" in first else "@")
@@ -35,16 +35,16 @@ def labelled(path: Path, options: Options, found: Found) -> Iterator[Row]:
     for line, row in lines(path, options.encoding):
         text, mark, label = row.rpartition(delimiter)
         if not row.strip():
-            yield Reject(str(path), line, "an empty line", "empty line")
+            yield RejectedRow(str(path), line, "an empty line", "empty line")
         elif not mark or (delimiter == "\t" and "\t" in text):
             reason = f"{row.count(delimiter) + 1} fields instead of 2 (text{delimiter!r}label)"
-            yield Reject(str(path), line, reason, "wrong number of fields")
+            yield RejectedRow(str(path), line, reason, "wrong number of fields")
         else:
             values = {"text": text, "label": label.strip()}
             yield _checked({role: values[name] for role, name in roles.items()}, path, line)
 
 
-def label_first(path: Path, options: Options, found: Found) -> Iterator[Row]:
+def label_first(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """`label text`, as in TREC and fastText (`__label__x text`); `coarse` is the label before its first colon."""
     first = next((text for _, text in lines(path, options.encoding) if text.strip()), "")
     delimiter = options.delimiter or ("\t" if "\t" in first else " ")
@@ -55,15 +55,17 @@ def label_first(path: Path, options: Options, found: Found) -> Iterator[Row]:
         label, mark, text = row.partition(delimiter)
         label = label.strip().removeprefix("__label__")
         if not row.strip():
-            yield Reject(str(path), line, "an empty line", "empty line")
+            yield RejectedRow(str(path), line, "an empty line", "empty line")
         elif not mark:
-            yield Reject(str(path), line, f"1 field instead of 2 (label{delimiter!r}text)", "wrong number of fields")
+            yield RejectedRow(
+                str(path), line, f"1 field instead of 2 (label{delimiter!r}text)", "wrong number of fields"
+            )
         else:
             values = {"label": label, "text": text, "coarse": label.partition(":")[0]}
             yield _checked({role: values[name] for role, name in roles.items()}, path, line)
 
 
-def pairs(path: Path, options: Options, found: Found) -> Iterator[Row]:
+def pairs(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """`source TAB target`; further columns are kept under their number ("3": the attribution of Tatoeba)."""
     first = next((text for _, text in lines(path, options.encoding) if text.strip()), "")
     width = first.count("\t") + 1
@@ -74,16 +76,16 @@ def pairs(path: Path, options: Options, found: Found) -> Iterator[Row]:
     for line, row in lines(path, options.encoding):
         cells = row.split("\t")
         if not row.strip():
-            yield Reject(str(path), line, "an empty line", "empty line")
+            yield RejectedRow(str(path), line, "an empty line", "empty line")
         elif len(cells) != width or width < 2:
             reason = f"{len(cells)} fields instead of {max(width, 2)}, cut at tabs"
-            yield Reject(str(path), line, reason, "wrong number of fields")
+            yield RejectedRow(str(path), line, reason, "wrong number of fields")
         else:
             values = dict(zip(names, cells, strict=True))
             yield _checked({role: values[name] for role, name in roles.items()}, path, line)
 
 
-def parallel(paths: tuple[Path, Path], options: Options, found: Found) -> Iterator[Row]:
+def parallel(paths: tuple[Path, Path], options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """Line n of the first file is the source of line n of the second. Different lengths stop before the first row."""
     counts = [count_lines(path, options.encoding) for path in paths]
     if counts[0] != counts[1]:
@@ -98,11 +100,11 @@ def parallel(paths: tuple[Path, Path], options: Options, found: Found) -> Iterat
     streams = (lines(path, options.encoding) for path in paths)
     for (line, source), (_, target) in zip(*streams, strict=True):
         if not source.strip() and not target.strip():
-            yield Reject(str(paths[0]), line, "an empty line in both files", "empty line")
+            yield RejectedRow(str(paths[0]), line, "an empty line in both files", "empty line")
             continue
         values = {"source": source, "target": target}
         row = _checked({role: values[name] for role, name in roles.items()}, paths[0], line)
-        if isinstance(row, Reject):
+        if isinstance(row, RejectedRow):
             name = next(name for role, name in roles.items() if fault_of({role: values[name]}))
             row = replace(row, file=str(file_of[name]))  # the one of the two that is at fault
         yield row
@@ -116,7 +118,7 @@ def _refuse_header(cells: list[str], path: Path) -> None:
 
 def _checked(values: dict[str, str], path: Path, line: int) -> Row:
     if fault := fault_of(values):
-        return Reject(str(path), line, fault[1], fault[0])
+        return RejectedRow(str(path), line, fault[1], fault[0])
     return Record(dict(values), str(path), line)
 
 
