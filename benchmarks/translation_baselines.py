@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.attention_baselines import OURS
-from multihead.generation import Decoding, decode, greedy
+from multihead.generation import GenerationConfig, decode, greedy
 from multihead.models import EncoderDecoder, TaskModel
 from multihead.pretrained import load
 from multihead.text.tokenizer import Tokenizer
@@ -119,7 +119,7 @@ def _ours(model: TaskModel, pad: int, eos: int, first: int, limit: int) -> Write
         start = torch.full((len(sources), 1), first)
         if beam == 1:
             return [_cut(text, eos) for text in greedy(model, start, **given)]
-        found = decode(model, start, Decoding(beam=beam, early="full"), **given)
+        found = decode(model, start, GenerationConfig(beam=beam, early="full"), **given)
         return [_cut(several[0].tokens, eos) for several in found]
 
     return write

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from multihead.generation import Decoding, alignment, decode
+from multihead.generation import GenerationConfig, alignment, decode
 from multihead.inspection import watch
 from multihead.models import TaskModel
 
@@ -18,7 +18,7 @@ def test_as_watched_token_by_token(translator: Make, kv_heads: int) -> None:
     source = torch.tensor([[5, 6, 7, 8, 9], [3, 4, 0, 0, 0]])
     keep = torch.tensor([[True] * 5, [True, True, False, False, False]])
     memory, start = model.body.encoder(source, keep).detach(), torch.full((2, 1), 1)
-    found = decode(model, start, Decoding(), memory=memory, memory_keep=keep, limit=6)
+    found = decode(model, start, GenerationConfig(), memory=memory, memory_keep=keep, limit=6)
     text = torch.cat((start, torch.tensor([several[0].tokens for several in found])), dim=1)
     weights = alignment(model, text, memory, keep)
     assert weights.shape == (2, 6, 5)

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from multihead.generation import Decoding, Hypothesis, decode, greedy
-from multihead.generation.beam_search import Beam
+from multihead.generation import GenerationConfig, Hypothesis, decode, greedy
+from multihead.generation.beam_search import BeamSearch
 from multihead.models import TaskModel
 from multihead.pretrained import load
 
@@ -51,7 +51,7 @@ def test_full_width_is_exhaustive(
     model = translator(seed, vocab=3, layers=1, positions="alibi").double()
     memory = model.body.encoder(torch.tensor([[1, 2, 0]])).detach()
     want = everything(model, following, memory, limit, stop, penalty)
-    how = Decoding(beam=3**limit + 9, nbest=nbest, length_penalty=penalty)
+    how = GenerationConfig(beam=3**limit + 9, nbest=nbest, length_penalty=penalty)
     (found,) = decode(model, torch.tensor([[1]]), how, memory=memory, limit=limit, stop=stop)
     assert [one.tokens for one in found] == [one.tokens for one in want[:nbest]]
     assert [one.score for one in found] == pytest.approx([one.score for one in want[:nbest]], abs=1e-10)
@@ -63,11 +63,11 @@ def test_stopping_early_changes_nothing(translator: Make, seed: int, penalty: fl
     """The rule only saves steps: without it, up to the limit, the n-best are the same."""
     model, stop = translator(seed, vocab=12, positions="rotary").double(), {1, 5}
     memory = model.body.encoder(torch.tensor([[3, 4, 6], [7, 8, 2]])).detach()
-    how = Decoding(beam=beam, nbest=2, length_penalty=penalty)
+    how = GenerationConfig(beam=beam, nbest=2, length_penalty=penalty)
     start = torch.full((2, 1), 1)
     found = decode(model, start, how, memory=memory, limit=limit, stop=stop)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Beam, "_open", lambda self, place, blocked: self.limits > place)
+        patch.setattr(BeamSearch, "_open", lambda self, place, blocked: self.limits > place)
         patient = decode(model, start, how, memory=memory, limit=limit, stop=stop)
     assert [[one.tokens for one in several] for several in found] == [
         [one.tokens for one in several] for several in patient
@@ -84,7 +84,7 @@ def test_stopping_early_saves_steps(translator: Make) -> None:
     for early in ("exact", "full"):
         for penalty in (0.0, 1.0):
             steps.clear()
-            how = Decoding(beam=3, nbest=3, early=early, length_penalty=penalty)
+            how = GenerationConfig(beam=3, nbest=3, early=early, length_penalty=penalty)
             decode(model, torch.tensor([[1]]), how, memory=memory, limit=50, stop={5})
             counts[early, penalty] = len(steps)
     assert counts["exact", 0.0] < 10
@@ -171,12 +171,12 @@ def test_as_transformers(kind: str, how: dict[str, Any], theirs_too: dict[str, A
         given_ours: dict[str, Any] = {"tokens": tokens}
     else:
         given_ours = {"tokens": torch.full((6, 1), 2), "memory": ours.body.encoder(tokens)}
-    free = decode(ours, settings=Decoding(beam=4, nbest=4, no_repeat_ngram=2), **given_ours, limit=limit)
+    free = decode(ours, settings=GenerationConfig(beam=4, nbest=4, no_repeat_ngram=2), **given_ours, limit=limit)
     stop = {free[0][0].tokens[4], free[2][3].tokens[6]}  # tokens that come, so that texts end
     options = {"max_new_tokens": limit, "do_sample": False, "bad_words_ids": None, "eos_token_id": sorted(stop)}
     options |= {"return_dict_in_generate": True, "output_scores": True, **theirs_too}
     out = theirs.generate(tokens, attention_mask=torch.ones_like(tokens), **options)
-    found = decode(ours, settings=Decoding(**how), **given_ours, limit=limit, stop=stop)
+    found = decode(ours, settings=GenerationConfig(**how), **given_ours, limit=limit, stop=stop)
     texts = [one.tokens for several in found for one in several]
     want = out.sequences[:, 7 if kind == "GPT2LMHeadModel" else 1 :]
     width = want.shape[1]

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from multihead.generation import Decoding, decode, greedy
+from multihead.generation import GenerationConfig, decode, greedy
 from multihead.generation.alignment import alignment
-from multihead.generation.fast.decoder import Lean
+from multihead.generation.fast.decoder import FastDecoder
 from multihead.generation.generate import reader_of
-from multihead.generation.incremental import Prompt, Steps
+from multihead.generation.incremental import CachedModelStepper, Prompt
 from multihead.models import TaskModel
 
 TOKENS = torch.tensor([[5, 6, 7], [3, 4, 9]])
@@ -51,7 +51,7 @@ def test_adapters_are_heard(language_model: Made) -> None:
     before = greedy(model, TOKENS, limit=8)
     block = model.body.stack.blocks[0]
     block.attention.v, block.feed_forward.up = Adapter(block.attention.v), Adapter(block.feed_forward.up)
-    assert isinstance(reader_of(Prompt(model, TOKENS)), Steps)
+    assert isinstance(reader_of(Prompt(model, TOKENS)), CachedModelStepper)
     assert greedy(model, TOKENS, limit=8) == by_hand(model, TOKENS, 8) != before
 
 
@@ -65,7 +65,7 @@ def test_heads_that_were_cut_out_of_every_layer(positions: str, language_model: 
 def test_sums_of_log_p_are_whole_in_half_precision(language_model: Made) -> None:
     """Seen by the score: in bf16 a sum of -60 is known to a quarter."""
     model = language_model().bfloat16()
-    for settings in (Decoding(beam=3, length_penalty=0.0), Decoding(length_penalty=0.0)):
+    for settings in (GenerationConfig(beam=3, length_penalty=0.0), GenerationConfig(length_penalty=0.0)):
         for several in decode(model, TOKENS, settings, limit=20):
             score = torch.tensor(several[0].score)
             assert score.bfloat16().float() != score
@@ -76,7 +76,7 @@ def test_broken_weights_are_told(language_model: Made) -> None:
     with torch.no_grad():
         model.body.stem.embedding.weight.fill_(float("nan"))
     for write in (
-        lambda: decode(model, TOKENS, Decoding(beam=2), limit=3),
+        lambda: decode(model, TOKENS, GenerationConfig(beam=2), limit=3),
         lambda: decode(model, TOKENS, limit=3),
         lambda: greedy(model, TOKENS, limit=3),
     ):
@@ -86,21 +86,21 @@ def test_broken_weights_are_told(language_model: Made) -> None:
 
 def test_under_autocast(language_model: Made) -> None:
     model = language_model()
-    assert isinstance(reader_of(Prompt(model, TOKENS)), Lean)
+    assert isinstance(reader_of(Prompt(model, TOKENS)), FastDecoder)
     with torch.autocast("cpu", torch.bfloat16):
-        assert isinstance(reader_of(Prompt(model, TOKENS)), Steps)
+        assert isinstance(reader_of(Prompt(model, TOKENS)), CachedModelStepper)
 
 
 def test_nothing_to_read_and_tokens_that_are_none(language_model: Made, translator: Made) -> None:
     model = language_model()
     none = torch.zeros(0, 3, dtype=torch.long)
     assert greedy(model, none, limit=3) == []
-    assert decode(model, none, Decoding(beam=2), limit=3) == decode(model, none, limit=[]) == []
+    assert decode(model, none, GenerationConfig(beam=2), limit=3) == decode(model, none, limit=[]) == []
     with pytest.raises(ValueError, match="row 1: the prefix has token 999; the vocabulary ends at"):
         decode(model, TOKENS, limit=3, prefix=[[], [999]])
-    far = decode(model, TOKENS, Decoding(min_length=2), limit=3, stop={10**6})  # never written, so no hindrance
+    far = decode(model, TOKENS, GenerationConfig(min_length=2), limit=3, stop={10**6})  # never written, so no hindrance
     assert all(len(several[0].tokens) == 3 for several in far)
-    cold = Decoding(sample=True, temperature=1e-40)
+    cold = GenerationConfig(sample=True, temperature=1e-40)
     assert [several[0].tokens for several in decode(model, TOKENS, cold, limit=4)] == greedy(model, TOKENS, limit=4)
     pair = translator()
     with pytest.raises(ValueError, match="pass memory="):

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from multihead.generation import Decoding, decode, greedy, stream
+from multihead.generation import GenerationConfig, decode, greedy, stream
 from multihead.generation import generate as room
-from multihead.generation.beam_search import Beam
-from multihead.generation.incremental import Prompt, Steps
+from multihead.generation.beam_search import BeamSearch
+from multihead.generation.incremental import CachedModelStepper, Prompt
 from multihead.models import Encoder, LMReadout, ModelConfig, TaskModel
 
 Make = Callable[..., TaskModel]
@@ -78,7 +78,7 @@ def test_batch_alone_and_without_cache(
     shape: dict[str, object], pair: bool, beam: int, language_model: Make, translator: Make
 ) -> None:
     model = (translator if pair else language_model)(**shape)
-    how = Decoding(beam=beam, nbest=beam, no_repeat_ngram=3)
+    how = GenerationConfig(beam=beam, nbest=beam, no_repeat_ngram=3)
     limits = [9, 12, 4, 12]
     stop = {7, 19}
     whole = decode(model, settings=how, **batch(model, PROMPTS, left=True), limit=limits, stop=stop)
@@ -89,7 +89,7 @@ def test_batch_alone_and_without_cache(
     same(whole, alone)
     assert len({tuple(several[0].tokens) for several in whole}) > 1, "the input must matter"
 
-    class Whole(Steps):  # no cache: the whole text again at every step
+    class Whole(CachedModelStepper):  # no cache: the whole text again at every step
         def start(self) -> Tensor:
             self.said = self.prompt[:, None]  # [B, n, T]
             return self._all()
@@ -113,7 +113,7 @@ def test_batch_alone_and_without_cache(
         prompt = Prompt(model, given["tokens"], None, given.get("memory"))
         if beam > 1:
             checked = room._rules(how, prompt, stop, None, [limit])
-            same([want], Beam(Whole(prompt), checked, how, [limit], stop).run())
+            same([want], BeamSearch(Whole(prompt), checked, how, [limit], stop).run())
 
 
 @settings(max_examples=30)
@@ -123,13 +123,13 @@ def test_beam_of_one_is_greedy(
 ) -> None:
     model = (translator if pair else language_model)(positions="rotary")
     given_rules = given_rules | {"repetition_penalty": 1.0}  # of logits in the one, of log p in the other
-    how, stop = Decoding(**given_rules), {7}
+    how, stop = GenerationConfig(**given_rules), {7}
     given_batch = batch(model, rows)
     found = decode(model, settings=how, **given_batch, limit=limit, stop=stop)
     prompt = Prompt(model, given_batch["tokens"], *(given_batch.get(k) for k in ("keep", "memory", "memory_keep")))
     limits = [limit] * len(rows)
     first = replace(how, early="full")  # a beam of one that ends with its first text; "exact" looks on for a better one
-    beam = Beam(room.reader_of(prompt), room._rules(how, prompt, stop, None, limits), first, limits, stop).run()
+    beam = BeamSearch(room.reader_of(prompt), room._rules(how, prompt, stop, None, limits), first, limits, stop).run()
     same(found, beam)
     if not given_rules["no_repeat_ngram"] and not given_rules["min_length"]:
         assert [several[0].tokens for several in found] == greedy(model, **given_batch, limit=limit, stop=stop)
@@ -151,9 +151,9 @@ def test_rules_hold(
     """Sorted, distinct, within the limit, long enough, no n-gram twice, beginning as told; scores are true."""
     model = (language_model if data.draw(st.booleans()) else translator)(positions="learned")
     how = (
-        Decoding(sample=True, nbest=width, **given_rules, **draw)
+        GenerationConfig(sample=True, nbest=width, **given_rules, **draw)
         if sample
-        else Decoding(beam=width, nbest=width, **given_rules)
+        else GenerationConfig(beam=width, nbest=width, **given_rules)
     )
     stop = data.draw(st.sampled_from([set(), {7}, {7, 19, 4}]))
     limits = [data.draw(st.integers(1, limit)) for _ in rows]
@@ -182,8 +182,10 @@ def test_rules_hold(
                 assert all(runs.count(run) == 1 for run in new)
 
 
-@pytest.mark.parametrize("how", [Decoding(beam=3, nbest=3), Decoding(), Decoding(sample=True, top_k=5, nbest=2)])
-def test_scores_are_log_p(how: Decoding, translator: Make, following: Callable[..., Tensor]) -> None:
+@pytest.mark.parametrize(
+    "how", [GenerationConfig(beam=3, nbest=3), GenerationConfig(), GenerationConfig(sample=True, top_k=5, nbest=2)]
+)
+def test_scores_are_log_p(how: GenerationConfig, translator: Make, following: Callable[..., Tensor]) -> None:
     model = translator()
     found = decode(model, settings=how, **batch(model, PROMPTS), limit=7, stop={7})
     for row, several in zip(PROMPTS, found, strict=True):
@@ -201,20 +203,20 @@ def test_draws_do_not_depend_on_the_batch(
     language_model: Make, rows: list[list[int]], draw: dict[str, Any], seed: int, data: st.DataObject
 ) -> None:
     model = language_model(positions="rotary")
-    how = Decoding(sample=True, nbest=2, **draw)
+    how = GenerationConfig(sample=True, nbest=2, **draw)
     options = {"limit": 6, "stop": {7}, "seed": seed}
     whole = decode(model, settings=how, **batch(model, rows), **options)
     number = data.draw(st.integers(0, len(rows) - 1))
     alone = decode(model, settings=how, **batch(model, [rows[number]]), **options, rows=[number])[0]
     same([alone], [whole[number]])
-    first = decode(model, torch.tensor([rows[0]]), Decoding(sample=True, **draw), **options)[0][0]
-    streamed = list(stream(model, torch.tensor([rows[0]]), Decoding(sample=True, **draw), **options))
+    first = decode(model, torch.tensor([rows[0]]), GenerationConfig(sample=True, **draw), **options)[0][0]
+    streamed = list(stream(model, torch.tensor([rows[0]]), GenerationConfig(sample=True, **draw), **options))
     assert streamed == first.tokens
 
 
 def test_other_seeds_other_texts(language_model: Make) -> None:
     model = language_model()
-    how = Decoding(sample=True, nbest=4)
+    how = GenerationConfig(sample=True, nbest=4)
     texts = {
         tuple(one.tokens)
         for seed in range(5)
@@ -226,10 +228,10 @@ def test_other_seeds_other_texts(language_model: Make) -> None:
 
 def test_streaming(language_model: Make, translator: Make) -> None:
     model, prompt = language_model(positions="rotary"), torch.tensor([[5, 6, 7]])
-    want = decode(model, prompt, Decoding(no_repeat_ngram=2), limit=9, stop={7}, prefix=[[4, 3]])[0][0].tokens
+    want = decode(model, prompt, GenerationConfig(no_repeat_ngram=2), limit=9, stop={7}, prefix=[[4, 3]])[0][0].tokens
     read: list[int] = []
     model.readout.register_forward_hook(lambda *given: read.append(1))
-    flow = stream(model, prompt, Decoding(no_repeat_ngram=2), limit=9, stop={7}, prefix=[4, 3])
+    flow = stream(model, prompt, GenerationConfig(no_repeat_ngram=2), limit=9, stop={7}, prefix=[4, 3])
     assert next(flow) == 4
     assert len(read) == 1, "a token comes as soon as it is chosen"
     assert not torch.is_inference_mode_enabled()
@@ -245,7 +247,7 @@ def test_streaming(language_model: Make, translator: Make) -> None:
 def test_finished_inputs_leave_the_batch(translator: Make) -> None:
     model, sizes = translator(), []
     model.readout.register_forward_hook(lambda module, given, out: sizes.append(len(out)))
-    for how, first in ((Decoding(), 4), (Decoding(beam=3, early="full"), 4)):
+    for how, first in ((GenerationConfig(), 4), (GenerationConfig(beam=3, early="full"), 4)):
         sizes.clear()
         decode(model, settings=how, **batch(model, PROMPTS), limit=[2, 9, 4, 9])
         assert sizes[0] == first
@@ -257,9 +259,9 @@ def test_nothing_may_follow(language_model: Make) -> None:
     """When every token is forbidden, a text ends as it is."""
     model = language_model(vocab=4)
     for beam in (1, 3):
-        found = decode(model, torch.tensor([[1], [2]]), Decoding(beam=beam, no_repeat_ngram=1), limit=9)
+        found = decode(model, torch.tensor([[1], [2]]), GenerationConfig(beam=beam, no_repeat_ngram=1), limit=9)
         assert [sorted(several[0].tokens) for several in found] == [[0, 2, 3], [0, 1, 3]]
-    assert list(stream(model, torch.tensor([[1]]), Decoding(no_repeat_ngram=1), limit=9)) == found[0][0].tokens
+    assert list(stream(model, torch.tensor([[1]]), GenerationConfig(no_repeat_ngram=1), limit=9)) == found[0][0].tokens
 
 
 def test_misuse(language_model: Make, translator: Make) -> None:
@@ -284,11 +286,11 @@ def test_misuse(language_model: Make, translator: Make) -> None:
         ({"early": "soon"}, "'exact' or 'full'"),
     ):
         with pytest.raises(ValueError, match=what):
-            Decoding(**wrong)
+            GenerationConfig(**wrong)
     with pytest.raises(ValueError, match="only one can be streamed"):
         stream(model, tokens, limit=3)
     with pytest.raises(ValueError, match="set both to 1"):
-        stream(model, tokens[:1], Decoding(beam=2), limit=3)
+        stream(model, tokens[:1], GenerationConfig(beam=2), limit=3)
     with pytest.raises(ValueError, match="memory has 1 rows, tokens 2"):
         decode(translator(), tokens, memory=torch.zeros(1, 3, 24), limit=2)
     small = ModelConfig(vocab=9, dim=8, layers=1, heads=2)

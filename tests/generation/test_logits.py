@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multihead.generation import Decoding
-from multihead.generation.logits import ENOUGH, Draws, best_of, drawn, likeliest
+from multihead.generation import GenerationConfig
+from multihead.generation.logits import ENOUGH, CounterRNG, best_of, drawn, likeliest
 
 seeds = st.integers(0, 10_000)
 
@@ -38,26 +38,26 @@ def test_best_of_all_texts(seed: int, inputs: int, texts: int, size: int, k: int
 
 
 def test_draws_depend_on_seed_row_and_place_only() -> None:
-    whole = Draws(7, range(5), 3)
+    whole = CounterRNG(7, range(5), 3)
     table = torch.stack([whole.at(place) for place in range(40)])  # [40, 15]
     assert len(set(table.flatten().tolist())) == 600
-    alone = Draws(7, [3], 3)
+    alone = CounterRNG(7, [3], 3)
     assert torch.equal(alone.at(11), table[11, 9:12])
     whole.leave(torch.tensor([10, 2]))
     assert torch.equal(whole.at(20), table[20, [10, 2]])
-    assert not torch.equal(Draws(8, range(5), 3).at(0), table[0])
-    assert Draws(2**80 + 1, [-3], 1).at(2**40) < 1  # any whole number is a seed, a row, a place
+    assert not torch.equal(CounterRNG(8, range(5), 3).at(0), table[0])
+    assert CounterRNG(2**80 + 1, [-3], 1).at(2**40) < 1  # any whole number is a seed, a row, a place
 
 
 def test_draws_are_even() -> None:
-    numbers = torch.cat([Draws(1, range(200), 2).at(place) for place in range(100)]).numpy()
+    numbers = torch.cat([CounterRNG(1, range(200), 2).at(place) for place in range(100)]).numpy()
     counts = np.histogram(numbers, bins=50, range=(0, 1))[0]
     assert ((counts - 800) ** 2 / 800).sum() < 100  # chi-squared, 49 degrees of freedom
     lagged = np.corrcoef(numbers[:-400], numbers[400:])[0, 1]  # the same texts one place on
     assert abs(lagged) < 0.02
 
 
-def shares(logits: torch.Tensor, settings: Decoding, count: int = 20_000) -> np.ndarray:
+def shares(logits: torch.Tensor, settings: GenerationConfig, count: int = 20_000) -> np.ndarray:
     at = (torch.arange(count, dtype=torch.float64) + 0.5) / count
     tokens = drawn(logits.log_softmax(-1)[None].expand(count, -1), settings, at)
     return np.bincount(tokens.numpy(), minlength=len(logits)) / count
@@ -66,15 +66,15 @@ def shares(logits: torch.Tensor, settings: Decoding, count: int = 20_000) -> np.
 @pytest.mark.parametrize(
     "settings",
     [
-        Decoding(sample=True),
-        Decoding(sample=True, temperature=0.5),
-        Decoding(sample=True, top_k=3),
-        Decoding(sample=True, top_p=0.7),
-        Decoding(sample=True, min_p=0.2),
-        Decoding(sample=True, temperature=2.0, top_k=6, top_p=0.8, min_p=0.1),
+        GenerationConfig(sample=True),
+        GenerationConfig(sample=True, temperature=0.5),
+        GenerationConfig(sample=True, top_k=3),
+        GenerationConfig(sample=True, top_p=0.7),
+        GenerationConfig(sample=True, min_p=0.2),
+        GenerationConfig(sample=True, temperature=2.0, top_k=6, top_p=0.8, min_p=0.1),
     ],
 )
-def test_as_transformers_filters(settings: Decoding) -> None:
+def test_as_transformers_filters(settings: GenerationConfig) -> None:
     transformers = pytest.importorskip("transformers")
     logits = torch.randn(12, generator=torch.Generator().manual_seed(2)) * 2
     filters = transformers.LogitsProcessorList(
@@ -93,15 +93,19 @@ def test_flat_distributions_are_sorted_whole() -> None:
     """More candidates than the quick look holds: top_p and min_p must see them all."""
     logits = torch.zeros(3 * ENOUGH)
     logits[:5] = 1.0
-    for settings in (Decoding(sample=True, top_p=0.9), Decoding(sample=True, min_p=0.3)):
+    for settings in (GenerationConfig(sample=True, top_p=0.9), GenerationConfig(sample=True, min_p=0.3)):
         found = (shares(logits, settings) > 0).sum()
         assert found > 2.5 * ENOUGH
-    assert (shares(logits, Decoding(sample=True, min_p=0.5)) > 0).sum() == 5
+    assert (shares(logits, GenerationConfig(sample=True, min_p=0.5)) > 0).sum() == 5
 
 
 def test_forbidden_tokens_are_never_drawn() -> None:
     logp = torch.full((4, 9), float("-inf"))
     logp[:, 5] = -3.0
     at = torch.tensor([0.0, 0.3, 0.6, 1 - 2**-53], dtype=torch.float64)
-    for settings in (Decoding(sample=True), Decoding(sample=True, top_k=4), Decoding(sample=True, top_p=0.5)):
+    for settings in (
+        GenerationConfig(sample=True),
+        GenerationConfig(sample=True, top_k=4),
+        GenerationConfig(sample=True, top_p=0.5),
+    ):
         assert drawn(logp, settings, at).tolist() == [5] * 4

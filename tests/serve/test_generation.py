@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from multihead.attention import KVCache
-from multihead.generation import Decoding, decode
+from multihead.generation import GenerationConfig, decode
 from multihead.models import LanguageModel, ModelConfig, TaskModel
 from multihead.serve.exclusion import ModelLock
 from multihead.serve.generation import Generator, Writing
@@ -32,7 +32,7 @@ SHAPES: dict[str, dict[str, object]] = {
     "wide values": {"positions": "alibi", "value_dim": 9, "qk_norm": "rms"},  # not for the fast reader
 }
 VOCAB, SIZE = 31, 40
-GREEDY = Decoding()
+GREEDY = GenerationConfig()
 
 
 def make_model(**shape: object) -> TaskModel:
@@ -86,7 +86,7 @@ def prompt_of(seed: int, length: int) -> list[int]:
     return torch.randint(1, VOCAB, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
 
 
-def make_writing(prompt: list[int], settings: Decoding = GREEDY, wanted: int = 12, **more) -> Writing:
+def make_writing(prompt: list[int], settings: GenerationConfig = GREEDY, wanted: int = 12, **more) -> Writing:
     return Writing(prompt, settings, wanted, SIZE, frozenset(), **more)
 
 
@@ -133,14 +133,14 @@ def test_readers_give_the_logits_of_the_whole_text(model: TaskModel) -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        Decoding(),
-        Decoding(sample=True, temperature=0.8, top_p=0.9),
-        Decoding(repetition_penalty=1.3, no_repeat_ngram=2, forbidden=(3, 4)),
-        Decoding(sample=True, min_length=6, top_k=5),
+        GenerationConfig(),
+        GenerationConfig(sample=True, temperature=0.8, top_p=0.9),
+        GenerationConfig(repetition_penalty=1.3, no_repeat_ngram=2, forbidden=(3, 4)),
+        GenerationConfig(sample=True, min_length=6, top_k=5),
     ],
     ids=["greedy", "sample", "rules", "sample with rules"],
 )
-def test_texts_are_those_of_decode(model: TaskModel, generator: Generator, settings: Decoding) -> None:
+def test_texts_are_those_of_decode(model: TaskModel, generator: Generator, settings: GenerationConfig) -> None:
     writings = [make_writing(prompt_of(i, 2 + i), settings, wanted=4 + i, seed=7) for i in range(10)]
     for writing in writings:
         generator.submit(writing)

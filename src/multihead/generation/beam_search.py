@@ -21,26 +21,31 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from multihead.generation.config import Decoding, Hypothesis
-from multihead.generation.constraints import NEVER, Rules
-from multihead.generation.incremental import Reader
-from multihead.generation.logits import Numbers, Wholes, best_of, refuse_broken, sound
+from multihead.generation.config import GenerationConfig, Hypothesis
+from multihead.generation.constraints import NEVER, LogitsConstraints
+from multihead.generation.incremental import Stepper
+from multihead.generation.logits import FloatArray, IntArray, best_of, refuse_broken, sound
 
-Truths = NDArray[np.bool_]
+BoolArray = NDArray[np.bool_]
 
 
-class Beam:
+class BeamSearch:
     """The search over B inputs. n: texts of each that go on now, 1 at first, then `beam`."""
 
     def __init__(
-        self, reader: Reader, rules: Rules | None, settings: Decoding, limits: Sequence[int], stop: Set[int]
+        self,
+        reader: Stepper,
+        rules: LogitsConstraints | None,
+        settings: GenerationConfig,
+        limits: Sequence[int],
+        stop: Set[int],
     ) -> None:
         self.reader, self.rules, self.settings = reader, rules, settings
         self.stop = np.array(sorted(stop), dtype=np.int64)
         self.found: list[list[Hypothesis]] = [[] for _ in limits]
         self.rows = list(range(len(limits)))  # which input each row of the batch is
-        self.limits: Wholes = np.array(limits)
-        self.text: Wholes = np.empty((len(limits), 1, 0), dtype=np.int64)  # [B, n, t]
+        self.limits: IntArray = np.array(limits)
+        self.text: IntArray = np.empty((len(limits), 1, 0), dtype=np.int64)  # [B, n, t]
 
     def run(self) -> list[list[Hypothesis]]:
         """Every input's n-best, best first."""
@@ -48,8 +53,8 @@ class Beam:
             logits = sound(self.reader.start())
             refuse_broken(logits)
             kind = np.float64 if logits.dtype == torch.float64 else np.float32
-            self.scores: Numbers = np.zeros((len(self.rows), 1), kind)  # [B, n]: log p
-            self.worst: Numbers = np.full(len(self.rows), NEVER, kind)  # [B]: the last of the n-best so far
+            self.scores: FloatArray = np.zeros((len(self.rows), 1), kind)  # [B, n]: log p
+            self.worst: FloatArray = np.full(len(self.rows), NEVER, kind)  # [B]: the last of the n-best so far
             while True:
                 tokens, parents = self._advance(logits)
                 if not self.rows:
@@ -58,7 +63,7 @@ class Beam:
                 logits = sound(self.reader.step(*there))
         return [sorted(found, key=_score)[: self.settings.nbest] for found in self.found]
 
-    def _advance(self, logits: Tensor) -> tuple[Wholes, Wholes]:
+    def _advance(self, logits: Tensor) -> tuple[IntArray, IntArray]:
         """The next tokens [B, n] and the texts [B, n] that they follow; inputs that are done have left."""
         (B, n), beam, V = self.scores.shape, self.settings.beam, logits.shape[1]
         spare = 1 + max(1, len(self.stop))  # so many continuations per text that enough of them are no stop tokens
@@ -84,7 +89,7 @@ class Beam:
         logp = rules.penalise(logp, written)
         return rules.forbid(logp, written) if rules.forbids else logp
 
-    def _finish(self, best: Numbers, parents: Wholes, tokens: Wholes, ends: Truths, place: int) -> None:
+    def _finish(self, best: FloatArray, parents: IntArray, tokens: IntArray, ends: BoolArray, place: int) -> None:
         """Hypotheses among the first `beam` continuations that end."""
         beam, penalty = self.settings.beam, place**self.settings.length_penalty
         over = ends[:, :beam] & (best[:, :beam] > NEVER)
@@ -107,9 +112,9 @@ class Beam:
             else:
                 self.worst[row] = -NEVER  # nothing that goes on is good enough
 
-    def _blocked(self, best: Numbers) -> Truths:
+    def _blocked(self, best: FloatArray) -> BoolArray:
         """Inputs whose texts may not go on at all: they end as they are."""
-        blocked: Truths = best[:, 0] == NEVER
+        blocked: BoolArray = best[:, 0] == NEVER
         length = self.text.shape[2]
         for row in blocked.nonzero()[0].tolist():
             for text, score in zip(self.text[row].tolist(), self.scores[row].tolist(), strict=True):
@@ -118,14 +123,16 @@ class Beam:
                     self.found[self.rows[row]].append(Hypothesis(text, score / penalty))
         return blocked
 
-    def _open(self, place: int, blocked: Truths | None) -> Truths:
+    def _open(self, place: int, blocked: BoolArray | None) -> BoolArray:
         """[B]: whether an input goes on."""
         penalty = self.settings.length_penalty
         reach = self.scores[:, 0] / (self.limits if penalty > 0 else place + 1) ** penalty
-        going: Truths = (reach > self.worst) & (self.limits > place)
+        going: BoolArray = (reach > self.worst) & (self.limits > place)
         return going if blocked is None else going & ~blocked
 
-    def _leave(self, tokens: Wholes, parents: Wholes, going: Truths, device: torch.device) -> tuple[Wholes, Wholes]:
+    def _leave(
+        self, tokens: IntArray, parents: IntArray, going: BoolArray, device: torch.device
+    ) -> tuple[IntArray, IntArray]:
         if going.all():
             return tokens, parents
         keep = going.nonzero()[0]

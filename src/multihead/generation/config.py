@@ -42,7 +42,7 @@ class Hypothesis(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Decoding:
+class GenerationConfig:
     """beam=1 takes the likeliest token at every step; more keeps so many beginnings; sample=True draws instead.
 
     The order of the rules: repetition penalty, forced prefix, forbidden tokens, no-repeat and min_length (what they
@@ -52,7 +52,7 @@ class Decoding:
     beam: int = 1
     nbest: int = 1  # hypotheses per input: the best of the beam, or so many independent draws
     length_penalty: float = 1.0  # score = log p / length ** this, as in Marian, fairseq, CTranslate2; 0: log p alone
-    early: Literal["exact", "full"] = "exact"  # when a beam search ends, see `beam.py`
+    early: Literal["exact", "full"] = "exact"  # when a beam search ends, see `beam_search.py`
     sample: bool = False
     temperature: float = 1.0
     top_k: int = 0  # draw among so many; 0: all
@@ -65,7 +65,7 @@ class Decoding:
     forbidden: tuple[int, ...] = ()  # tokens that are never written
     end: tuple[int, ...] = ()  # at its limit, a text ends with one of these, whatever the other rules say
 
-    def among(self, known: int, vocab: int) -> Decoding:
+    def among(self, known: int, vocab: int) -> GenerationConfig:
         """The same for a model whose table has more rows than there are tokens (T5, Qwen): those are never written."""
         beyond = range(known, vocab)
         return replace(self, forbidden=(*self.forbidden, *beyond)) if beyond else self
@@ -96,7 +96,7 @@ class Decoding:
 
 @cache
 def _field_types() -> dict[str, Any]:
-    return get_type_hints(Decoding)
+    return get_type_hints(GenerationConfig)
 
 
 def check_settings(given: Any, where: str, names: Mapping[str, str] | None = None) -> None:
@@ -112,7 +112,7 @@ def check_settings(given: Any, where: str, names: Mapping[str, str] | None = Non
             raise ValueError(f"{where}{theirs} is no setting of [decode]; known: {', '.join(known)}")
         check_value(f"{where}{theirs}", value, known[name], RANGES.get(name))
     try:
-        Decoding(**{name: value for name, value in given.items() if name in _field_types()})
+        GenerationConfig(**{name: value for name, value in given.items() if name in _field_types()})
     except ValueError as error:  # settings that exclude each other
         raise ValueError(f"{where}{error}") from None
     if (given.get("max_length") or given.get("min_length", 0)) < given.get("min_length", 0):

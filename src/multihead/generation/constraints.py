@@ -7,17 +7,17 @@ from collections.abc import Sequence, Set
 import torch
 from torch import Tensor
 
-from multihead.generation.config import Decoding
+from multihead.generation.config import GenerationConfig
 
 NEVER = float("-inf")
 
 
-class Rules:
+class LogitsConstraints:
     """For B inputs with n texts each, N = B * n. Prompts [B, T] have `first` [B, 1] columns of padding before them."""
 
     def __init__(
         self,
-        settings: Decoding,
+        settings: GenerationConfig,
         prompt: Tensor,
         first: Tensor | None,
         stop: Set[int],

@@ -6,23 +6,23 @@ from collections.abc import Iterator, Sequence, Set
 
 from torch import Tensor
 
-from multihead.generation.beam_search import Beam
-from multihead.generation.config import Decoding, Hypothesis
-from multihead.generation.constraints import Rules
-from multihead.generation.fast.decoder import Lean
+from multihead.generation.beam_search import BeamSearch
+from multihead.generation.config import GenerationConfig, Hypothesis
+from multihead.generation.constraints import LogitsConstraints
+from multihead.generation.fast.decoder import FastDecoder
 from multihead.generation.fast.layers import fits
-from multihead.generation.incremental import Prompt, Reader, Steps
-from multihead.generation.logits import Draws
-from multihead.generation.sampler import Single
+from multihead.generation.incremental import CachedModelStepper, Prompt, Stepper
+from multihead.generation.logits import CounterRNG
+from multihead.generation.sampler import Sampler
 from multihead.models import TaskModel
 
-PLAIN = Decoding()
+PLAIN = GenerationConfig()
 
 
 def decode(
     model: TaskModel,
     tokens: Tensor,
-    settings: Decoding = PLAIN,
+    settings: GenerationConfig = PLAIN,
     *,
     keep: Tensor | None = None,
     memory: Tensor | None = None,
@@ -50,15 +50,15 @@ def decode(
         return []
     if settings.beam > 1:
         rules = _rules(settings, prompt, stop, prefix, limits)
-        found = Beam(reader_of(prompt), rules, settings, limits, stop).run()
+        found = BeamSearch(reader_of(prompt), rules, settings, limits, stop).run()
     else:
         n = settings.nbest
         prompt.repeat(n)
         limits = [one for one in limits for _ in range(n)]
         begins = None if prefix is None else [one for one in prefix for _ in range(n)]
         rules = _rules(settings, prompt, stop, begins, limits)
-        draws = Draws(seed, range(B) if rows is None else rows, n) if settings.sample else None
-        single = Single(reader_of(prompt), rules, draws, settings)
+        draws = CounterRNG(seed, range(B) if rows is None else rows, n) if settings.sample else None
+        single = Sampler(reader_of(prompt), rules, draws, settings)
         texts = _collect(single, limits, stop, settings.length_penalty)
         found = [sorted(texts[i : i + n], key=lambda one: -one.score) for i in range(0, B * n, n)]
     if any(one.score != one.score for several in found for one in several):
@@ -69,7 +69,7 @@ def decode(
 def stream(
     model: TaskModel,
     tokens: Tensor,
-    settings: Decoding = PLAIN,
+    settings: GenerationConfig = PLAIN,
     *,
     memory: Tensor | None = None,
     limit: int,
@@ -86,9 +86,9 @@ def stream(
     prompt = Prompt(model, tokens, None, memory)
     prefixes = [prefix] if prefix else None
     _check(prompt, [limit], prefixes, None)
-    draws = Draws(seed, [row], 1) if settings.sample else None
+    draws = CounterRNG(seed, [row], 1) if settings.sample else None
     rules = _rules(settings, prompt, stop, prefixes, [limit])
-    single = Single(reader_of(prompt), rules, draws, settings, scored=False)
+    single = Sampler(reader_of(prompt), rules, draws, settings, scored=False)
     return (token for chosen in single.run([limit], stop) for token in chosen.tokens)
 
 
@@ -115,16 +115,16 @@ def greedy(
     if not limits:
         return []
     written: list[list[int]] = [[] for _ in range(len(tokens))]
-    single = Single(reader_of(prompt), None, None, PLAIN, scored=False)
+    single = Sampler(reader_of(prompt), None, None, PLAIN, scored=False)
     for chosen in single.run(limits, stop):
         for row, token in zip(chosen.rows, chosen.tokens, strict=True):
             written[row].append(token)
     return written
 
 
-def reader_of(prompt: Prompt) -> Reader:
+def reader_of(prompt: Prompt) -> Stepper:
     """The lean one where it knows every part of the model, else the model's own forward pass."""
-    return Lean(prompt) if fits(prompt) else Steps(prompt)
+    return FastDecoder(prompt) if fits(prompt) else CachedModelStepper(prompt)
 
 
 def _check(
@@ -146,18 +146,18 @@ def _check(
 
 
 def _rules(
-    settings: Decoding,
+    settings: GenerationConfig,
     prompt: Prompt,
     stop: Set[int],
     prefix: Sequence[Sequence[int]] | None,
     limits: Sequence[int],
-) -> Rules | None:
+) -> LogitsConstraints | None:
     first = None if prompt.keep is None else (~prompt.keep).sum(1, keepdim=True)
-    rules = Rules(settings, prompt.tokens, first, stop, prefix, limits=limits)
+    rules = LogitsConstraints(settings, prompt.tokens, first, stop, prefix, limits=limits)
     return rules if rules.looks_back or rules.forbids else None
 
 
-def _collect(single: Single, limits: Sequence[int], stop: Set[int], penalty: float) -> list[Hypothesis]:
+def _collect(single: Sampler, limits: Sequence[int], stop: Set[int], penalty: float) -> list[Hypothesis]:
     texts: list[list[int]] = [[] for _ in limits]
     sums = [0.0] * len(limits)
     for chosen in single.run(limits, stop):

@@ -1,7 +1,8 @@
 """A model that reads on, token by token: what greedy decoding, sampling and beam search stand on.
 
-Rows are [B, n]: n texts for each of B inputs (beams that compete, or one). `Steps` runs the model as it is, with its
-cache; `lean.Lean` does the same sums with fewer operations, and `steps` takes it where it fits.
+Rows are [B, n]: n texts for each of B inputs (beams that compete, or one). `CachedModelStepper` runs the model as it
+is, with its cache; `fast.decoder.FastDecoder` does the same sums with fewer operations, and `steps` takes it where it
+fits.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from multihead.attention import KVCache
 from multihead.models import Decoder, EncoderDecoder, TaskModel
 
 
-class Reader(Protocol):
+class Stepper(Protocol):
     """start once; then step and leave."""
 
     def start(self) -> Tensor:
@@ -88,7 +89,7 @@ class Prompt:
             )
 
 
-class Steps:
+class CachedModelStepper:
     """The model's own forward pass, with a cache whose rows are the texts."""
 
     def __init__(self, prompt: Prompt) -> None:

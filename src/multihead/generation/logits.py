@@ -10,15 +10,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from multihead.generation.config import Decoding
+from multihead.generation.config import GenerationConfig
 
 BLOCK = 64  # numbers whose maximum is taken first: vector instructions do that, while topk goes one by one
 ENOUGH = 1024  # of the sorted candidates; nearly always they hold top_p's share, and a full sort is not needed
 COLDEST = 1e-6  # any colder, and quotients are infinite
 
-Numbers = NDArray[Any]  # fp32 or fp64
-Wholes = NDArray[np.int64]
-Bits = NDArray[np.uint64]
+FloatArray = NDArray[Any]  # fp32 or fp64
+IntArray = NDArray[np.int64]
+UInt64Array = NDArray[np.uint64]
 
 
 def sound(logits: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ def likeliest(scores: Tensor) -> Tensor:
     return scores.argmax(dim=1)
 
 
-def best_of(scores: Tensor, start: Numbers, k: int) -> tuple[Numbers, Wholes, Wholes]:
+def best_of(scores: Tensor, start: FloatArray, k: int) -> tuple[FloatArray, IntArray, IntArray]:
     """The k largest start[b, i] + scores[b, i, v]: their values, i and v, each [B, k], largest first.
 
     start [B, n], scores [B, n, V]. On the processor numpy looks for them in the k blocks with the largest maxima.
@@ -69,7 +69,7 @@ def best_of(scores: Tensor, start: Numbers, k: int) -> tuple[Numbers, Wholes, Wh
     return best, texts, tokens
 
 
-def _largest(table: Numbers, k: int) -> tuple[Numbers, Wholes]:
+def _largest(table: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
     """The k largest of each row [B, C] and where they are, largest first."""
     rows = np.arange(len(table))[:, None]
     at = table.argpartition(-k, axis=1)[:, -k:]
@@ -77,7 +77,7 @@ def _largest(table: Numbers, k: int) -> tuple[Numbers, Wholes]:
     return table[rows, at], at
 
 
-class Draws:
+class CounterRNG:
     """A number in [0, 1) for each text at each place: a pure function of (seed, row, which draw, place).
 
     SplitMix64 (Steele et al. 2014), one sequence per text, its start mixed from seed, row and draw.
@@ -99,14 +99,14 @@ class Draws:
         self.state = self.state[rows.cpu().numpy()]
 
 
-def _mixed(x: Bits) -> Bits:
+def _mixed(x: UInt64Array) -> UInt64Array:
     x = x * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
 
-def drawn(logp: Tensor, settings: Decoding, at: Tensor) -> Tensor:
+def drawn(logp: Tensor, settings: GenerationConfig, at: Tensor) -> Tensor:
     """One token per row: logp [N, V] (forbidden ones -inf), at [N] in [0, 1) -> [N]"""
     V = logp.shape[1]
     z = logp / max(settings.temperature, COLDEST) if settings.temperature != 1.0 else logp
@@ -122,7 +122,7 @@ def drawn(logp: Tensor, settings: Decoding, at: Tensor) -> Tensor:
     return tokens.gather(1, _at(kept, at)[:, None])[:, 0]
 
 
-def _filtered(values: Tensor, whole: Tensor, settings: Decoding) -> Tensor:
+def _filtered(values: Tensor, whole: Tensor, settings: GenerationConfig) -> Tensor:
     """Probabilities of candidates in falling order [N, C], those that are out: 0."""
     share = (values - whole).exp()
     before = share.cumsum(dim=1) - share

@@ -8,13 +8,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from multihead.generation.config import Decoding
-from multihead.generation.constraints import Rules
-from multihead.generation.incremental import Reader
-from multihead.generation.logits import Draws, drawn, likeliest, refuse_broken, sound
+from multihead.generation.config import GenerationConfig
+from multihead.generation.constraints import LogitsConstraints
+from multihead.generation.incremental import Stepper
+from multihead.generation.logits import CounterRNG, drawn, likeliest, refuse_broken, sound
 
 
-class Chosen(NamedTuple):
+class SampledStep(NamedTuple):
     """One step: which rows went on, with which token and its log p (0 where nobody asks)."""
 
     rows: list[int]
@@ -22,17 +22,22 @@ class Chosen(NamedTuple):
     scores: list[float]
 
 
-class Single:
+class Sampler:
     """The loop. `draws` None: the likeliest; `rules` None: everything may come; `scored`: log p is wanted."""
 
     def __init__(
-        self, reader: Reader, rules: Rules | None, draws: Draws | None, settings: Decoding, scored: bool = True
+        self,
+        reader: Stepper,
+        rules: LogitsConstraints | None,
+        draws: CounterRNG | None,
+        settings: GenerationConfig,
+        scored: bool = True,
     ) -> None:
         self.reader, self.rules, self.draws, self.settings = reader, rules, draws, settings
         self.scored = scored or draws is not None
         self.written: Tensor | None = None  # [B, t], where the rules look back
 
-    def run(self, limits: Sequence[int], stop: Set[int]) -> Iterator[Chosen]:
+    def run(self, limits: Sequence[int], stop: Set[int]) -> Iterator[SampledStep]:
         """Step by step until every row met a stop token or its limit; a row that may not go on ends there."""
         rows, tokens = list(range(len(limits))), torch.empty(0)
         for place in range(max(limits)):
@@ -46,9 +51,9 @@ class Single:
             if blocked:
                 free = [i for i in range(len(rows)) if i not in blocked]
                 going = [i for i in going if i not in blocked]
-                yield Chosen([rows[i] for i in free], [chosen[i] for i in free], [scores[i] for i in free])
+                yield SampledStep([rows[i] for i in free], [chosen[i] for i in free], [scores[i] for i in free])
             else:
-                yield Chosen(rows, chosen, scores)
+                yield SampledStep(rows, chosen, scores)
             if not going:
                 return
             if len(going) < len(rows):

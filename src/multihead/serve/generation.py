@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from multihead.attention import KVCache
-from multihead.generation.config import Decoding
-from multihead.generation.constraints import Rules
-from multihead.generation.logits import Draws, drawn, likeliest, refuse_broken, sound
+from multihead.generation.config import GenerationConfig
+from multihead.generation.constraints import LogitsConstraints
+from multihead.generation.logits import CounterRNG, drawn, likeliest, refuse_broken, sound
 from multihead.models import TaskModel
 from multihead.serve.exclusion import ModelLock
 from multihead.serve.limits import RequestError, stopping, too_late
@@ -53,7 +53,7 @@ class Writing:
     """
 
     prompt: list[int]
-    settings: Decoding
+    settings: GenerationConfig
     wanted: int
     size: int
     stop: frozenset[int]
@@ -68,8 +68,8 @@ class Writing:
     written: int = 0  # tokens that were there when the window was begun
     cache: KVCache = field(default_factory=KVCache)  # while the prompt is read
     reused: int = 0
-    draws: Draws | None = None
-    rules: Rules | None = None
+    draws: CounterRNG | None = None
+    rules: LogitsConstraints | None = None
 
     def begin_window(self, device: torch.device) -> None:
         """Read the prompt; or, where the model's window is full, its second half again, as `Generate.read` does."""
@@ -77,10 +77,12 @@ class Writing:
         self.held = whole if not self.tokens else whole[-max(1, self.size // 2) :]
         self.written, self.cache, self.reused = len(self.tokens), KVCache(), 0
         row = crc32(np.array(self.prompt, np.int32).tobytes()) + self.written
-        self.draws = Draws(self.seed, [row], self.draw + 1) if self.settings.sample else None
+        self.draws = CounterRNG(self.seed, [row], self.draw + 1) if self.settings.sample else None
         room = min(self.wanted - self.written, self.size - len(self.held))
         settings = replace(self.settings, min_length=max(0, self.settings.min_length - self.written))
-        rules = Rules(settings, torch.tensor([self.held], device=device), None, self.stop, None, limits=[room])
+        rules = LogitsConstraints(
+            settings, torch.tensor([self.held], device=device), None, self.stop, None, limits=[room]
+        )
         self.rules = rules if rules.looks_back or rules.forbids else None
 
     @property
@@ -224,7 +226,7 @@ class Generator:
         are looked at together."""
         logits = sound(logits)
         found: list[int | None] = [None] * len(writings)
-        groups: dict[Decoding, list[int]] = {}
+        groups: dict[GenerationConfig, list[int]] = {}
         for i, writing in enumerate(writings):
             if writing.rules is not None:
                 found[i] = _choose_by_rules(logits[i : i + 1], writing)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import cast
 
-from multihead.generation import Decoding
+from multihead.generation import GenerationConfig
 from multihead.models import LMReadout, TaskModel
 from multihead.serve.generation import Writing
 from multihead.serve.limits import RequestError
@@ -32,7 +32,7 @@ class Style:
     choices: int = 1
     listen: Callable[[int, list[int], frozenset[int]], Callable[[int], bool]] | None = None
 
-    def settings(self, own: Decoding) -> Decoding:
+    def settings(self, own: GenerationConfig) -> GenerationConfig:
         """The model's own settings, changed as the request says."""
         if self.temperature is not None and self.temperature < COLD:
             return replace(own, beam=1, nbest=1, sample=False, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from multihead.data.batching import plan
-from multihead.generation import Decoding, Hypothesis, decode, stream
+from multihead.generation import GenerationConfig, Hypothesis, decode, stream
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
 from multihead.metrics import PerplexityMetric, Score
 from multihead.models import Decoder, LMReadout, TaskModel
@@ -245,7 +245,7 @@ class Generate(Task):
             rows=rows,
         )
 
-    def _settled(self, model: TaskModel, written: int) -> Decoding:
+    def _settled(self, model: TaskModel, written: int) -> GenerationConfig:
         how = self.decoding().among(len(self.tokenizer), cast(LMReadout, model.readout).weight.shape[0])
         return replace(how, min_length=max(0, how.min_length - written))
 
@@ -316,9 +316,9 @@ class Generate(Task):
         told, room = self.settings.get("max_length"), self.settings.get("with_prompt", 0) - prompt
         return int(told or (room if room > 0 and prompt < self.size - 1 else NEW))
 
-    def decoding(self) -> Decoding:
-        known = {field.name for field in fields(Decoding)}
-        return Decoding(**{name: value for name, value in self.settings.items() if name in known})
+    def decoding(self) -> GenerationConfig:
+        known = {field.name for field in fields(GenerationConfig)}
+        return GenerationConfig(**{name: value for name, value in self.settings.items() if name in known})
 
     def scorer(self, replicates: int = 1000) -> Scorer:
         return TextScorer(replicates)

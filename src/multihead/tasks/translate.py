@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tokenizers.decoders import WordPiece
 from torch import Tensor
 
-from multihead.generation import Decoding, Hypothesis, alignment, decode
+from multihead.generation import GenerationConfig, Hypothesis, alignment, decode
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
 from multihead.metrics import BleuMetric, PerplexityMetric, Score
 from multihead.models import EncoderDecoder, LMReadout, TaskModel
@@ -180,9 +180,9 @@ class Translate(Task):
         found: dict[str, Any] = self.options.get("decode", {})
         return found
 
-    def decoding(self) -> Decoding:
-        known = {field.name for field in fields(Decoding)}
-        return Decoding(**{name: value for name, value in self.settings.items() if name in known})
+    def decoding(self) -> GenerationConfig:
+        known = {field.name for field in fields(GenerationConfig)}
+        return GenerationConfig(**{name: value for name, value in self.settings.items() if name in known})
 
     def limit(self, length: int) -> int:
         """Tokens that a source of so many may become: the start token takes one of the model's places."""

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from multihead.generation.fast import decoder
-from multihead.generation.fast.decoder import Lean
+from multihead.generation.fast.decoder import FastDecoder
 from multihead.generation.generate import reader_of
-from multihead.generation.incremental import Prompt, Steps
+from multihead.generation.incremental import CachedModelStepper, Prompt
 from multihead.models import TaskModel
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 9]])
@@ -29,10 +29,10 @@ def test_as_the_model_itself(
         for linear in (block.cross.q, block.cross.out):
             if linear.bias is not None:
                 linear.bias.normal_()
-    ours, plain = reader_of(prompt(model)), Steps(prompt(model))
+    ours, plain = reader_of(prompt(model)), CachedModelStepper(prompt(model))
     close = {"rtol": 0.0, "atol": 1e-10}
     torch.testing.assert_close(ours.start(), plain.start(), **close)
-    if isinstance(ours, Lean):
+    if isinstance(ours, FastDecoder):
         assert bool(ours.recalls) == bool(short)
     draw, n = torch.Generator().manual_seed(1), 1
     for place in range(12):
@@ -48,7 +48,7 @@ def test_made_anew_when_a_weight_changes(translator: Callable[..., TaskModel]) -
     cross = model.body.decoder.stack.blocks[1].cross
     for change in (cross.out.weight, cross.out.bias, cross.q.weight, cross.v.bias):
         change.data.mul_(1.5).add_(0.1)  # torch counts no such write
-        ours, plain = Lean(prompt(model)), Steps(prompt(model))
+        ours, plain = FastDecoder(prompt(model)), CachedModelStepper(prompt(model))
         with torch.inference_mode():
             torch.testing.assert_close(ours.start(), plain.start())
 
@@ -62,7 +62,7 @@ def test_a_long_source_keeps_its_keys(translator: Callable[..., TaskModel], monk
 
     def by_tables(length: int) -> bool:
         memory = model.body.encoder(torch.full((1, length), 7))
-        reader = Lean(Prompt(model, torch.full((1, 1), 1), None, memory, None))
+        reader = FastDecoder(Prompt(model, torch.full((1, 1), 1), None, memory, None))
         reader.start()
         return bool(reader.recalls)
 

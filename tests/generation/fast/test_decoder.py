@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from multihead.generation.fast import decoder, weight_cache
-from multihead.generation.fast.decoder import Lean
-from multihead.generation.fast.layers import Scores, readout_of
+from multihead.generation.fast.decoder import FastDecoder
+from multihead.generation.fast.layers import FusedReadout, readout_of
 from multihead.generation.fast.weight_cache import parts_of
 from multihead.generation.generate import reader_of
-from multihead.generation.incremental import Prompt, Steps
+from multihead.generation.incremental import CachedModelStepper, Prompt
 from multihead.inspection import watch
 from multihead.kernels import packed_linear
 from multihead.models import TaskModel
@@ -41,8 +41,8 @@ def test_as_the_model_itself(
 ) -> None:
     monkeypatch.setattr(decoder, "ROOM", 3)  # so that the pool is tidied and grows all the time
     model = (translator if pair else language_model)(**shape).double()
-    ours, plain = reader_of(prompts(model, pair, padded)), Steps(prompts(model, pair, padded))
-    assert isinstance(ours, Lean) == ("value_dim" not in shape)
+    ours, plain = reader_of(prompts(model, pair, padded)), CachedModelStepper(prompts(model, pair, padded))
+    assert isinstance(ours, FastDecoder) == ("value_dim" not in shape)
     close = {"rtol": 0.0, "atol": 1e-10}
     torch.testing.assert_close(ours.start(), plain.start(), **close)
     draw = torch.Generator().manual_seed(1)
@@ -64,7 +64,7 @@ def test_as_the_model_itself(
 def test_the_pool_stays_small(translator: Callable[..., TaskModel]) -> None:
     """Five texts with a common past do not need five times its keys."""
     prompt = prompts(translator(), pair=True, padded=False)
-    reader = Lean(prompt)
+    reader = FastDecoder(prompt)
     with torch.inference_mode():
         reader.start()
         parents = torch.zeros(3, 5, dtype=torch.long)  # all follow the first: one past
@@ -75,14 +75,14 @@ def test_the_pool_stays_small(translator: Callable[..., TaskModel]) -> None:
 
 def test_who_looks_on_sees_the_model_itself(translator: Callable[..., TaskModel]) -> None:
     model = translator()
-    assert isinstance(reader_of(prompts(model, True, False)), Lean)
+    assert isinstance(reader_of(prompts(model, True, False)), FastDecoder)
     with watch(model):
-        assert isinstance(reader_of(prompts(model, True, False)), Steps)
+        assert isinstance(reader_of(prompts(model, True, False)), CachedModelStepper)
     handle = model.body.decoder.stack.blocks[1].feed_forward.register_forward_hook(lambda *given: None)
-    assert isinstance(reader_of(prompts(model, True, False)), Steps)
+    assert isinstance(reader_of(prompts(model, True, False)), CachedModelStepper)
     handle.remove()
     nn.utils.parametrizations.weight_norm(model.body.decoder.stack.blocks[0].attention.q)
-    assert isinstance(reader_of(prompts(model, True, False)), Steps)
+    assert isinstance(reader_of(prompts(model, True, False)), CachedModelStepper)
 
 
 def test_a_source_without_a_token(translator: Callable[..., TaskModel]) -> None:
@@ -114,7 +114,7 @@ def test_scores_of_the_vocabulary(translator: Callable[..., TaskModel], packing:
         readout.bias.normal_().mul_(bias)
         readout.scale = scale
         scores = readout_of(readout, kept=True)
-        assert isinstance(scores, Scores)
+        assert isinstance(scores, FusedReadout)
         assert (scores.bias is None) == (bias == 0.0)
         for rows in (3, 1, 2, 40):
             hidden = torch.randn(rows, 24, dtype=dtype)
@@ -131,7 +131,7 @@ def test_parts_are_kept_until_a_weight_changes(translator: Callable[..., TaskMod
 
     def agree() -> None:
         for _ in range(2):  # kept from the first to the second
-            ours, plain = (made(prompts(model, True, False)) for made in (Lean, Steps))
+            ours, plain = (made(prompts(model, True, False)) for made in (FastDecoder, CachedModelStepper))
             with torch.inference_mode():
                 torch.testing.assert_close(ours.start(), plain.start())
                 torch.testing.assert_close(ours.step(torch.full((3, 1), 7)), plain.step(torch.full((3, 1), 7)))
@@ -167,5 +167,5 @@ def test_large_ones_are_not_kept(translator: Callable[..., TaskModel], monkeypat
     monkeypatch.setattr(weight_cache, "most", lambda: 1000)
     one = parts_of(prompts(model, True, False))
     assert parts_of(prompts(model, True, False)) is not one
-    assert isinstance(one.readout, Scores)
+    assert isinstance(one.readout, FusedReadout)
     assert not one.readout.packs

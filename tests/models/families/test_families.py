@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from multihead.attention import KVCache
-from multihead.generation import Decoding, decode, greedy
+from multihead.generation import GenerationConfig, decode, greedy
 from multihead.inference.defaults import decoding
 from multihead.models import Decoder, EncoderDecoder, ModelConfig
 from multihead.pretrained import load, save
@@ -345,7 +345,7 @@ def test_pairs_write_as_their_files_say(name: str, file: str, end: int | None, t
     memory = ours.model.body.encoder(source, source_keep)
     stop = {ours.generation["eos_token_id"]}
     given: dict[str, Any] = {"memory": memory, "memory_keep": source_keep, "limit": limit, "stop": stop}
-    rows = [several[0].tokens for several in decode(ours.model, start, Decoding(**settings), **given)]
+    rows = [several[0].tokens for several in decode(ours.model, start, GenerationConfig(**settings), **given)]
     want = theirs.generate(source, do_sample=False, **how, **given_mask)[:, 1:]
     assert [row + [PAD] * (want.shape[1] - len(row)) for row in rows] == want.tolist()
     assert not {token for row in rows for token in row} & {token for word in how["bad_words_ids"] for token in word}

@@ -17,7 +17,7 @@ from torch import Tensor
 from multihead.attention import MultiHeadAttention
 
 
-class Recall(NamedTuple):
+class PrecomputedCrossAttention(NamedTuple):
     """Of one layer and one source: G key/value heads of R queries each, S tokens."""
 
     base: Tensor  # [G*R*S]
@@ -33,7 +33,7 @@ class Recall(NamedTuple):
         return torch.addmm(add, weights.view(scores.shape), self.gives)
 
 
-class Recalls:
+class CrossAttentionWeights:
     """The weights of L layers for it: what asks, and what is told; laid out when they are first wanted."""
 
     def __init__(self, attentions: Sequence[MultiHeadAttention]) -> None:
@@ -60,13 +60,16 @@ class Recalls:
         none = self.tells.new_zeros(self.width // (self.G * self.R))
         return torch.stack([none if bias is None else bias for bias in biases])[:, None] / (self.G * self.R)
 
-    def of(self, keys: Tensor, values: Tensor) -> list[Recall]:
+    def of(self, keys: Tensor, values: Tensor) -> list[PrecomputedCrossAttention]:
         """keys [L*G, K, S], values [L*G, S, K] of one source"""
         L, G, R, S = self.L, self.G, self.R, keys.shape[2]
         looks = torch.bmm(self.asks, keys).view(L, G, R, -1, S).permute(0, 3, 1, 2, 4).reshape(L, -1, G * R * S)
         gives = torch.bmm(values, self.tells).view(L, G, S, R, -1).transpose(2, 3).reshape(L, G * R * S, -1)
         gives += self.share
-        return [Recall(look[-1], look[:-1], give, G * R, S) for look, give in zip(looks, gives, strict=True)]
+        return [
+            PrecomputedCrossAttention(look[-1], look[:-1], give, G * R, S)
+            for look, give in zip(looks, gives, strict=True)
+        ]
 
 
 def _with_bias(attention: MultiHeadAttention) -> Tensor:

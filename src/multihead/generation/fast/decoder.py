@@ -17,19 +17,20 @@ import torch
 from torch import Tensor
 
 from multihead.attention import KVCache, MultiHeadAttention, PositionEncoding
-from multihead.generation.fast.cross_attention import Recall
+from multihead.generation.fast.cross_attention import PrecomputedCrossAttention
 from multihead.generation.fast.layers import norm_of
 from multihead.generation.fast.weight_cache import parts_of
 from multihead.generation.incremental import Prompt
 
 ROOM = 32  # new tokens that fit before the pool must grow or be tidied
-# A source is looked at by `Recall` where that is faster: at most so many tokens for each column of a head, and so many
-# numbers in a table. Beyond, keys and values take 0.97 (64 tokens, 4 heads of 32) to 0.66 (128, 8 of 64) of its time.
+# A source is looked at by `PrecomputedCrossAttention` where that is faster: at most so many tokens for each column of a
+# head, and so many numbers in a table. Beyond, keys and values take 0.97 (64 tokens, 4 heads of 32) to 0.66 (128, 8 of
+# 64) of its time.
 SHORT, TABLE = 1.5, 2**16
 
 
-class Lean:
-    """A `Reader`. Shapes: B inputs, n texts each, G key/value heads of R queries, L layers, S keys in the pool."""
+class FastDecoder:
+    """A `Stepper`. Shapes: B inputs, n texts each, G key/value heads of R queries, L layers, S keys in the pool."""
 
     def __init__(self, prompt: Prompt) -> None:
         decoder, self.prompt = prompt.decoder, prompt
@@ -50,7 +51,7 @@ class Lean:
         self.places: Tensor | None = None  # [B, S]: the columns that the keys stood in, where something asks for them
         self.pool = prompt.tokens.new_empty(0)
         self.crossing: list[tuple[Tensor, Tensor]] = []
-        self.recalls: list[Recall] = []  # instead, of a single short source
+        self.recalls: list[PrecomputedCrossAttention] = []  # instead, of a single short source
         self.memory_seen: Tensor | None = None  # [B, S]
         self.across: Tensor | None = None  # the same for n texts and all heads
 

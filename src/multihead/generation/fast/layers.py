@@ -19,7 +19,7 @@ Function = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class FastLayer:
     norm_first: bool
     reads: Function  # -> queries, keys and values, side by side
     says: Function
@@ -92,9 +92,9 @@ def unobserved(module: nn.Module) -> bool:
     return not module._forward_hooks and not module._forward_pre_hooks
 
 
-def layer_of(block: Any, kept: bool) -> Layer:
+def layer_of(block: Any, kept: bool) -> FastLayer:
     attention, cross = block.attention, block.cross
-    return Layer(
+    return FastLayer(
         block.norm_first,
         affine(attention.q, attention.k, attention.v, kept=kept, scale=attention.scale),
         affine(attention.out, kept=kept),
@@ -107,7 +107,7 @@ def layer_of(block: Any, kept: bool) -> Layer:
     )
 
 
-class Affine:
+class FusedLinear:
     """x [N, D] -> x W' + b [N, O]. Weights of a model that is kept are read again and again: larger ones are packed."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, kept: bool) -> None:
@@ -124,7 +124,7 @@ class Affine:
         return pack(self.weight)
 
 
-def affine(*linears: nn.Linear, kept: bool, scale: float = 1.0) -> Affine:
+def affine(*linears: nn.Linear, kept: bool, scale: float = 1.0) -> FusedLinear:
     """One product for all of them, side by side; the first one times `scale`."""
     weights: list[Tensor] = [linear.weight for linear in linears]
     biases: list[Tensor | None] = [linear.bias for linear in linears]
@@ -136,10 +136,10 @@ def affine(*linears: nn.Linear, kept: bool, scale: float = 1.0) -> Affine:
     given = [bias for bias in biases if bias is not None]
     weight, bias = (None if not some else some[0] if len(some) == 1 else torch.cat(some) for some in (weights, given))
     assert weight is not None
-    return Affine(weight, bias, kept)
+    return FusedLinear(weight, bias, kept)
 
 
-class Scores(Affine):
+class FusedReadout(FusedLinear):
     """A readout over the vocabulary, hidden [N, D] -> logits [N, V]: most of a step's time in a small model.
     A bias of zeros (Marian's) is left out."""
 
@@ -154,7 +154,7 @@ class Scores(Affine):
 
 def readout_of(readout: nn.Module, kept: bool) -> Function:
     if type(readout) is LMReadout and readout.transform is None and unobserved(readout):
-        return Scores(readout, kept)
+        return FusedReadout(readout, kept)
     return readout
 
 

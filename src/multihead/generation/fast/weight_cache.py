@@ -14,8 +14,17 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-from multihead.generation.fast.cross_attention import Recalls
-from multihead.generation.fast.layers import Function, Layer, affine, layer_of, norm_of, readout_of, tree, unobserved
+from multihead.generation.fast.cross_attention import CrossAttentionWeights
+from multihead.generation.fast.layers import (
+    FastLayer,
+    Function,
+    affine,
+    layer_of,
+    norm_of,
+    readout_of,
+    tree,
+    unobserved,
+)
 from multihead.generation.incremental import Prompt
 from multihead.kernels.packed_linear import most, packable
 from multihead.models import Decoder
@@ -24,18 +33,18 @@ Stamp = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    layers: list[Layer]
+class DecoderWeights:
+    layers: list[FastLayer]
     remembers: Function | None  # memory [N, D] -> keys and values of every layer's cross-attention, side by side
-    recalls: Recalls | None
+    recalls: CrossAttentionWeights | None
     norm: Function
     readout: Function
 
 
-_KEPT: WeakKeyDictionary[Decoder, tuple[Stamp, Parts]] = WeakKeyDictionary()
+_KEPT: WeakKeyDictionary[Decoder, tuple[Stamp, DecoderWeights]] = WeakKeyDictionary()
 
 
-def parts_of(prompt: Prompt) -> Parts:
+def parts_of(prompt: Prompt) -> DecoderWeights:
     stamp = _stamp(prompt)
     if stamp is None:
         return _made(prompt, kept=False)
@@ -45,14 +54,14 @@ def parts_of(prompt: Prompt) -> Parts:
     return found[1]
 
 
-def _made(prompt: Prompt, kept: bool) -> Parts:
+def _made(prompt: Prompt, kept: bool) -> DecoderWeights:
     stack = prompt.decoder.stack
     blocks: list[Any] = list(stack.blocks)
     crossing = [block.cross for block in blocks if block.cross is not None]
-    return Parts(
+    return DecoderWeights(
         [layer_of(block, kept) for block in blocks],
         affine(*(linear for cross in crossing for linear in (cross.k, cross.v)), kept=kept) if crossing else None,
-        Recalls(crossing) if crossing else None,
+        CrossAttentionWeights(crossing) if crossing else None,
         norm_of(stack.norm),
         readout_of(prompt.readout, kept),
     )
