@@ -11,7 +11,7 @@ from torch import Tensor
 from benchmarks import attention_baselines
 from benchmarks.timing import Ratio, race, ratio
 from multihead.attention import AttentionBias, MultiHeadAttention, attend, explicit
-from multihead.inspection import Seen, watch
+from multihead.inspection import Recording, watch
 
 # Statistics are timed from here on; watching is up to here, for it costs something per call, not per token.
 LONG = 2048
@@ -99,7 +99,7 @@ def _prepared(length: int) -> tuple[MultiHeadAttention, Tensor]:
     )
 
 
-def _seen(length: int) -> Seen:
+def _seen(length: int) -> Recording:
     module, x = _prepared(length)
     with torch.no_grad(), watch(module) as seen:
         module(x)

@@ -18,7 +18,7 @@ from multihead.inference import Loaded
 from multihead.inspection import attention_maps as pictures
 from multihead.inspection import watch
 from multihead.inspection.attention_maps import picture
-from multihead.inspection.inputs import Feed, run
+from multihead.inspection.inputs import ModelInputs, run
 from multihead.models import LanguageModel, ModelConfig
 from multihead.models.families import own_config
 from multihead.pretrained import load
@@ -43,7 +43,7 @@ def test_pieces_are_joined_to_words(pieces: Tokenizer, random_body: Any) -> None
     encoding = pieces.encode(text)
     assert len(encoding) > len(view.queries)  # or the test shows nothing
     with torch.no_grad(), watch(loaded.model) as seen:
-        run(loaded.model, next(iter(Feed(loaded).batches([{"text": text}]))))
+        run(loaded.model, next(iter(ModelInputs(loaded).batches([{"text": text}]))))
     where: list[int] = []
     for a, b in encoding.offsets:  # a space alone belongs to the word before it
         blank = bool(where) and text[a:b].strip() == ""
@@ -108,7 +108,7 @@ def test_long_texts_by_rows(long: Any) -> None:
     assert view.coarse
     assert len(view.queries) == 702
     with torch.no_grad(), watch(long.model) as seen:
-        run(long.model, next(iter(Feed(long).batches([{"text": text}]))))
+        run(long.model, next(iter(ModelInputs(long).batches([{"text": text}]))))
     for one in view.maps:
         weights = seen[0].weights(one.address).numpy()
         assert one.rows is not None

@@ -14,8 +14,8 @@ from multihead.inference import Loaded
 from multihead.inspection import watch
 from multihead.inspection.head_clusters import groups
 from multihead.inspection.head_names import named
-from multihead.inspection.head_profile import Kinds, Profile, Side, _tables, sides, stats
-from multihead.inspection.inputs import Feed, rectangle, run
+from multihead.inspection.head_profile import AttentionSide, HeadProfile, TokenKinds, _tables, sides, stats
+from multihead.inspection.inputs import ModelInputs, rectangle, run
 from multihead.pretrained import load
 from multihead.text.tokenizer import Tokenizer
 
@@ -25,7 +25,7 @@ TEXTS = ["a b c . a", "d e , f a b c d e f .", "g", "a a b , a", "h i j k l a b 
 def reference(loaded: Loaded, rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """One input at a time, no padding, every weight built in float64, every sum written out."""
     lines: dict[str, list[dict[str, float]]] = {}
-    feed = Feed(loaded)
+    feed = ModelInputs(loaded)
     assert loaded.tokenizer is not None
     special = loaded.tokenizer.special
     separators = {special[name] for name in ("sep", "eos") if name in special}
@@ -88,7 +88,7 @@ def line(
     return found
 
 
-def equal(found: Profile, want: dict[str, dict[str, float]]) -> None:
+def equal(found: HeadProfile, want: dict[str, dict[str, float]]) -> None:
     assert found.addresses == list(dict.fromkeys(found.addresses))
     assert set(found.addresses) == set(want)
     for address, columns in want.items():
@@ -149,7 +149,7 @@ def test_likeness_and_rollout_against_their_definitions(random_body: Any) -> Non
     rows = [{"text": TEXTS[1]}]
     found = stats(loaded, rows)
     with torch.no_grad(), watch(loaded.model) as seen:
-        run(loaded.model, next(iter(Feed(loaded).batches(rows))))
+        run(loaded.model, next(iter(ModelInputs(loaded).batches(rows))))
     W = torch.stack([seen[0].weights(address).double() for address in found.addresses])  # [8, T, T]
     want = torch.einsum("ats,bts->abt", W.sqrt(), W.sqrt()).mean(-1).numpy()
     np.testing.assert_allclose(found.similarity["encoder.self"], want, atol=1e-5)
@@ -224,7 +224,7 @@ def test_of_two_vocabularies_each_side_has_its_own() -> None:
     target = Tokenizer.train(["le chat , dort !"], "wordpiece", 60)
     read, written = torch.tensor([source.encode("a b .").ids]), torch.tensor([target.encode("le chat !").ids])
     batch = {"tokens": read, "keep": read >= 0, "target": written, "target_keep": written >= 0}
-    queries, keys = sides("decoder.cross", batch, Kinds(source), Kinds(target))
+    queries, keys = sides("decoder.cross", batch, TokenKinds(source), TokenKinds(target))
     ends = {target.special[name] for name in ("sep", "eos") if name in target.special}
     assert queries.separator[0].tolist() == [number in ends for number in written[0].tolist()]
     signs = [target.decode([number]).strip() == "!" for number in written[0].tolist()]
@@ -232,5 +232,5 @@ def test_of_two_vocabularies_each_side_has_its_own() -> None:
     assert any(signs)
     look = torch.ones(1, written.shape[1], read.shape[1], dtype=torch.bool)
     assert not _tables(queries, keys, look, 0, crossing=True)["same"].any()
-    one = Side(read, read >= 0, Kinds(source))
+    one = AttentionSide(read, read >= 0, TokenKinds(source))
     assert _tables(one, one, torch.ones(1, *[read.shape[1]] * 2, dtype=torch.bool), 0, crossing=True)["same"].any()

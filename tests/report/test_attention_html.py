@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multihead.inspection.attention_maps import Map, Picture, Rows, View
+from multihead.inspection.attention_maps import AttentionMaps, ExactRows, HeadMap, StackMaps
 from multihead.report.attention_html import attention_page
 
 pytestmark = pytest.mark.slow
@@ -19,32 +19,34 @@ def weights(rows: int, columns: int, seed: int) -> Any:
     return np.random.default_rng(seed).dirichlet(np.full(columns, 0.3), rows).astype(np.float32)
 
 
-def view(kind: str, queries: list[str], keys: list[str]) -> View:
+def view(kind: str, queries: list[str], keys: list[str]) -> StackMaps:
     numbers = [(layer, head) for layer in range(2) for head in range(3) if (layer, head) != (1, 1)]
     maps = [
-        Map(f"decoder.{layer}.{kind}.{head}", "previous token" if head == 2 else "mixed",
+        HeadMap(f"decoder.{layer}.{kind}.{head}", "previous token" if head == 2 else "mixed",
             weights(len(queries), len(keys), 10 * layer + head))
         for layer, head in numbers
     ]  # fmt: skip
-    return View(
+    return StackMaps(
         "decoder", kind, queries, keys, maps, weights(len(queries), len(queries), 99) if kind == "self" else None
     )
 
 
-def picture() -> Picture:
-    return Picture("models/x", f"Angela {NASTY}", [view("self", WORDS, WORDS), view("cross", WORDS, ["a", "b", "c"])])
+def picture() -> AttentionMaps:
+    return AttentionMaps(
+        "models/x", f"Angela {NASTY}", [view("self", WORDS, WORDS), view("cross", WORDS, ["a", "b", "c"])]
+    )
 
 
-def long_picture() -> Picture:
+def long_picture() -> AttentionMaps:
     words = [f"word{i}" for i in range(5000)]
     at = np.arange(0, 5000, 25)
     keys = np.stack([np.arange(12)] * len(at)) + at[:, None] // 2
-    rows = Rows(at, keys, np.sort(weights(len(at), 12, 3))[:, ::-1].copy())
-    maps = [Map(f"encoder.0.self.{n}", "", weights(96, 96, n), rows) for n in range(4)]
-    return Picture("long", " ".join(words), [View("encoder", "self", words, words, maps)])
+    rows = ExactRows(at, keys, np.sort(weights(len(at), 12, 3))[:, ::-1].copy())
+    maps = [HeadMap(f"encoder.0.self.{n}", "", weights(96, 96, n), rows) for n in range(4)]
+    return AttentionMaps("long", " ".join(words), [StackMaps("encoder", "self", words, words, maps)])
 
 
-def opened(browser: Any, drawn: Picture, folder: Path, head: str | None = None) -> Any:
+def opened(browser: Any, drawn: AttentionMaps, folder: Path, head: str | None = None) -> Any:
     path = folder / "heads.html"
     path.write_text(attention_page(drawn, head), encoding="utf-8")
     browser.open(path.as_uri())

@@ -21,7 +21,7 @@ from multihead.inference.defaults import check_borders, longest, natural, usage,
 from multihead.inference.engine import evaluate, predictions
 from multihead.inspection.address import Address, attentions
 from multihead.inspection.hooks import ablate, is_watched, watch
-from multihead.inspection.recording import Seen
+from multihead.inspection.recording import Recording
 from multihead.io.manifest import MANIFEST
 from multihead.io.pooling import Pooling
 from multihead.machine.cpu_sharing import share_cpus
@@ -159,7 +159,7 @@ class Loaded:
         values = task.checked(task.asked(prompt), "the prompt")
         return (piece for piece in task.stream(self.model, values))
 
-    def watch(self, only: Sequence[str] = ()) -> AbstractContextManager[Seen]:
+    def watch(self, only: Sequence[str] = ()) -> AbstractContextManager[Recording]:
         """Record what every attention (or `only` these, as `encoder.2.self`) attends to: `multihead.inspection`."""
         return watch(self.model, only)
 

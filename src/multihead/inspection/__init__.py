@@ -5,14 +5,14 @@ Only the hooks are exported here: what reads data (head_profile, attention_maps,
 
 from multihead.inspection.address import Address, attentions, locate, numbers
 from multihead.inspection.hooks import ablate, is_watched, watch
-from multihead.inspection.recording import Input, Seen
-from multihead.inspection.statistics import Statistics, rowwise
+from multihead.inspection.recording import RecordedInput, Recording
+from multihead.inspection.statistics import HeadStatistics, rowwise
 
 __all__ = [
     "Address",
-    "Input",
-    "Seen",
-    "Statistics",
+    "HeadStatistics",
+    "RecordedInput",
+    "Recording",
     "ablate",
     "attentions",
     "is_watched",

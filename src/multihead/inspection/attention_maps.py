@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from multihead.inference import Loaded
-from multihead.inspection import Input, watch
+from multihead.inspection import RecordedInput, watch
 from multihead.inspection.head_profile import ROLLED, rolled, stats
-from multihead.inspection.inputs import Feed, longest, rectangle, run, target_tokens
+from multihead.inspection.inputs import ModelInputs, longest, rectangle, run, target_tokens
 from multihead.models import EncoderDecoder
 from multihead.tasks import Batch, Window
 from multihead.tasks.classify import Classify
@@ -31,7 +31,7 @@ Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Rows:
+class ExactRows:
     """Exact rows of a long text: of each word `at`, the keys it gives most to, and how much."""
 
     at: NDArray[np.int64]  # [R]
@@ -40,24 +40,24 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Map:
+class HeadMap:
     """One head: all weights between words, or a coarse map and some rows."""
 
     address: str
     name: str
     weights: Floats  # [queries, keys], or [bands, bands]: the share that one band of words gives to another
-    rows: Rows | None = None
+    rows: ExactRows | None = None
 
 
 @dataclass(frozen=True)
-class View:
+class StackMaps:
     """All heads of one stack and kind."""
 
     stack: str
     kind: str
     queries: list[str]  # words
     keys: list[str]
-    maps: list[Map]
+    maps: list[HeadMap]
     rollout: Floats | None = None
 
     @property
@@ -66,15 +66,15 @@ class View:
 
 
 @dataclass(frozen=True)
-class Picture:
+class AttentionMaps:
     """What `heads show` draws."""
 
     title: str
     text: str
-    views: list[View]
+    views: list[StackMaps]
     note: str = ""
 
-    def find(self, address: str) -> tuple[View, Map]:
+    def find(self, address: str) -> tuple[StackMaps, HeadMap]:
         for view in self.views:
             for one in view.maps:
                 if one.address == address:
@@ -93,7 +93,7 @@ def picture(
     head: str | None = None,
     rows: Sequence[int] = (),
     title: str = "",
-) -> Picture:
+) -> AttentionMaps:
     """window: which part of a text that is longer than the model, from 1. head: of a long text, every row of this
     head. rows: of a long text, these words (from 0) of all heads. second: the second text of a pair, or a target."""
     if not text.strip():
@@ -123,20 +123,20 @@ def picture(
             maps = [_map(seen[0], a, names.get(a, ""), queries, keys, rows, head) for a in addresses]
             flow = _rollout(seen[0], attentions, queries) if short and group.endswith("self") else None
             stack, kind = group.split(".")
-            views.append(View(stack, kind, queries[0], keys[0], maps, flow))
-    drawn = Picture(title, text, views, note)
+            views.append(StackMaps(stack, kind, queries[0], keys[0], maps, flow))
+    drawn = AttentionMaps(title, text, views, note)
     if head is not None:
         drawn.find(head)
     return drawn
 
 
-Words = tuple[list[str], NDArray[np.int64]]  # the words, and which of them each token is part of
+TokenWords = tuple[list[str], NDArray[np.int64]]  # the words, and which of them each token is part of
 
 
-def _read(loaded: Loaded, text: str, second: str | None) -> tuple[Batch, list[Words]]:
+def _read(loaded: Loaded, text: str, second: str | None) -> tuple[Batch, list[TokenWords]]:
     """The batch of one input and its words; of an encoder-decoder, both sides."""
     assert loaded.tokenizer is not None
-    feed, tokenizer = Feed(loaded), loaded.tokenizer
+    feed, tokenizer = ModelInputs(loaded), loaded.tokenizer
     if feed.pair:
         (window,) = feed.plain(text, second or "")
         source = _words(tokenizer, tokenizer.encode(text), text)
@@ -150,7 +150,7 @@ def _read(loaded: Loaded, text: str, second: str | None) -> tuple[Batch, list[Wo
     return rectangle([window], feed.pad), [_words(tokenizer, encoding, text, second)]
 
 
-def _window(feed: Feed, text: str, second: str | None, encoding: Encoding) -> Window:
+def _window(feed: ModelInputs, text: str, second: str | None, encoding: Encoding) -> Window:
     """As the task reads it, which may know more than the tokens (how words are written); else plain."""
     if second is None and feed.task is not None and feed.task.inputs in (("text",), ("tokens",)):
         found = feed.task.encode({"text": text})
@@ -160,7 +160,7 @@ def _window(feed: Feed, text: str, second: str | None, encoding: Encoding) -> Wi
     return {"tokens": np.array(encoding.ids), **typed}
 
 
-def _words(tokenizer: Tokenizer, encoding: Encoding, *texts: str | None) -> Words:
+def _words(tokenizer: Tokenizer, encoding: Encoding, *texts: str | None) -> TokenWords:
     """Tokens joined to words; special tokens stand alone, and what is no word's joins the word before it. A word is
     spelled as its tokens cover the text: "'t" may be one."""
     spelled = tokenizer.tokens(encoding.ids)
@@ -240,11 +240,17 @@ def _summed(table: torch.Tensor, axis: int, of: NDArray[np.int64]) -> torch.Tens
 
 
 def _map(
-    seen: Input, address: str, name: str, queries: Words, keys: Words, wanted: Sequence[int], head: str | None
-) -> Map:
+    seen: RecordedInput,
+    address: str,
+    name: str,
+    queries: TokenWords,
+    keys: TokenWords,
+    wanted: Sequence[int],
+    head: str | None,
+) -> HeadMap:
     Q, K = len(queries[0]), len(keys[0])
     if max(Q, K) <= WHOLE:
-        return Map(address, name, _joined(seen.weights(address), queries[1], keys[1]).numpy())
+        return HeadMap(address, name, _joined(seen.weights(address), queries[1], keys[1]).numpy())
     every = np.linspace(0, Q - 1, min(Q, SAMPLED)).round().astype(np.int64)
     asked = np.array([row for row in wanted if 0 <= row < Q], dtype=np.int64)
     at = np.arange(Q) if address == head else np.unique(np.concatenate((every, asked)))
@@ -266,11 +272,11 @@ def _map(
         np.add.at(coarse, band, share)
         np.add.at(counts, band, 1)
     coarse /= np.maximum(counts, 1)[:, None]
-    exact = Rows(at, np.concatenate([k for k, _ in found]), np.concatenate([w for _, w in found]))
-    return Map(address, name, coarse.astype(np.float32), exact)
+    exact = ExactRows(at, np.concatenate([k for k, _ in found]), np.concatenate([w for _, w in found]))
+    return HeadMap(address, name, coarse.astype(np.float32), exact)
 
 
-def _rollout(seen: Input, attentions: list[str], words: Words) -> Floats | None:
+def _rollout(seen: RecordedInput, attentions: list[str], words: TokenWords) -> Floats | None:
     if len(words[0]) > WHOLE:
         return None
     means = [torch.stack([seen.weights(f"{name}.{n}") for n in seen.seen.numbers[name]]).mean(0) for name in attentions]

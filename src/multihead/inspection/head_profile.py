@@ -22,7 +22,7 @@ from multihead.inference import Loaded
 from multihead.inspection import watch
 from multihead.inspection.head_clusters import groups
 from multihead.inspection.head_names import named
-from multihead.inspection.inputs import Feed, run
+from multihead.inspection.inputs import ModelInputs, run
 from multihead.inspection.statistics import one_line
 from multihead.tasks import Batch, Values
 from multihead.text.tokenizer import Tokenizer
@@ -39,7 +39,7 @@ POSITIONAL = {"distance", "self", "previous", "next", "after"}  # nan in cross-a
 
 
 @dataclass(frozen=True)
-class Profile:
+class HeadProfile:
     """What the heads do. `profile["encoder.2.self.3"]` is a line; columns are aligned with `addresses`."""
 
     addresses: list[str]
@@ -63,7 +63,7 @@ class Profile:
 
 
 @dataclass
-class _Group:
+class _StackSums:
     """All heads of one stack and kind, and the sums over what was seen."""
 
     attentions: list[str]
@@ -81,18 +81,18 @@ def stats(
     rows: Iterable[Values],
     batch_tokens: int = 4096,
     told: Callable[[int], None] | None = None,
-) -> Profile:
+) -> HeadProfile:
     """Every head over rows of data; `told` hears how many inputs were read."""
     assert loaded.tokenizer is not None
-    model, feed, kinds = loaded.model.eval(), Feed(loaded), Kinds(loaded.tokenizer)
+    model, feed, kinds = loaded.model.eval(), ModelInputs(loaded), TokenKinds(loaded.tokenizer)
     writer = loaded.target_tokenizer or loaded.tokenizer.target
-    written = kinds if writer is loaded.tokenizer else Kinds(writer)
+    written = kinds if writer is loaded.tokenizer else TokenKinds(writer)
     inputs = tokens = 0
-    found: dict[str, _Group] = {}
+    found: dict[str, _StackSums] = {}
     with watch(model) as seen:
         for name, numbers in seen.numbers.items():
             stack, _, kind = name.split(".")
-            group = found.setdefault(f"{stack}.{kind}", _Group([], []))
+            group = found.setdefault(f"{stack}.{kind}", _StackSums([], []))
             group.attentions.append(name)
             group.addresses += [f"{name}.{number}" for number in numbers]
         for batch in feed.batches(rows, batch_tokens):
@@ -108,16 +108,16 @@ def stats(
     return _profile(found, inputs, tokens)
 
 
-class Side:
+class AttentionSide:
     """The tokens [B, T] on one side of an attention; which are real, separators, punctuation."""
 
-    def __init__(self, tokens: Tensor, keep: Tensor, kinds: Kinds) -> None:
+    def __init__(self, tokens: Tensor, keep: Tensor, kinds: TokenKinds) -> None:
         self.tokens, self.keep, self.kinds = tokens, keep, kinds
         self.separator = torch.isin(tokens, torch.tensor(kinds.separators)) & keep
         self.punctuation = kinds.punctuation(tokens) & keep
 
 
-class Kinds:
+class TokenKinds:
     """What the tokens of a vocabulary are: separators, punctuation."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -139,12 +139,12 @@ class Kinds:
         return bool(text) and all(unicodedata.category(sign)[0] == "P" for sign in text)
 
 
-def sides(group: str, batch: Batch, source: Kinds, target: Kinds) -> tuple[Side, Side]:
+def sides(group: str, batch: Batch, source: TokenKinds, target: TokenKinds) -> tuple[AttentionSide, AttentionSide]:
     """Queries and keys of a group of attentions."""
-    read = Side(batch["tokens"], batch["keep"], source)
+    read = AttentionSide(batch["tokens"], batch["keep"], source)
     if "target" not in batch or group.startswith("encoder"):
         return read, read
-    written = Side(batch["target"], batch["target_keep"], target)
+    written = AttentionSide(batch["target"], batch["target_keep"], target)
     return written, read if group.endswith("cross") else written
 
 
@@ -162,7 +162,7 @@ def weights_of(records: list[AttentionRecord], start: int, stop: int) -> Tensor:
     return torch.cat(parts)
 
 
-def _add(group: _Group, records: list[AttentionRecord], queries: Side, keys: Side) -> None:
+def _add(group: _StackSums, records: list[AttentionRecord], queries: AttentionSide, keys: AttentionSide) -> None:
     B, T = queries.tokens.shape
     S, A = keys.tokens.shape[1], len(group.addresses)
     step = max(1, CHUNK // (A * B * S))
@@ -201,7 +201,7 @@ def _look(record: AttentionRecord, start: int, stop: int, batch: int) -> Tensor:
     return (add[:, 0] > -torch.inf).expand(batch, stop - start, -1)
 
 
-def _tables(queries: Side, keys: Side, look: Tensor, start: int, crossing: bool) -> dict[str, Tensor]:
+def _tables(queries: AttentionSide, keys: AttentionSide, look: Tensor, start: int, crossing: bool) -> dict[str, Tensor]:
     """[B, rows, S] each: what the weight on a key counts for."""
     rows, S = look.shape[1:]
     t, s = torch.arange(start, start + rows)[:, None], torch.arange(S)[None]
@@ -225,7 +225,7 @@ def _tables(queries: Side, keys: Side, look: Tensor, start: int, crossing: bool)
     return {name: found[name].expand(look.shape).float() for name in LINEAR if name in found}
 
 
-def _sum(group: _Group, name: str, column: Tensor, count: int) -> None:
+def _sum(group: _StackSums, name: str, column: Tensor, count: int) -> None:
     group.sums[name] = group.sums.get(name, torch.zeros(len(column), dtype=torch.float64)) + column.double()
     group.counts[name] += count
 
@@ -241,7 +241,7 @@ def rolled(means: Tensor) -> Tensor:
     return torch.stack(found)
 
 
-def _roll(group: _Group, means: Tensor, queries: Side) -> None:
+def _roll(group: _StackSums, means: Tensor, queries: AttentionSide) -> None:
     paths = rolled(means) * queries.keep[:, :, None]  # [L, B, T, T]
     first = queries.keep.long().argmax(1)
     found = torch.stack(
@@ -255,7 +255,7 @@ def _roll(group: _Group, means: Tensor, queries: Side) -> None:
     group.rows_rolled += int(queries.keep.sum())
 
 
-def _profile(found: dict[str, _Group], inputs: int, tokens: int) -> Profile:
+def _profile(found: dict[str, _StackSums], inputs: int, tokens: int) -> HeadProfile:
     addresses = [address for group in found.values() for address in group.addresses]
     nan = float("nan")
     columns = {
@@ -285,4 +285,6 @@ def _profile(found: dict[str, _Group], inputs: int, tokens: int) -> Profile:
         for name, group in found.items()
         if group.rolled is not None
     }
-    return Profile(addresses, columns, [named(line) for line in lines], similarity, clusters, rollout, inputs, tokens)
+    return HeadProfile(
+        addresses, columns, [named(line) for line in lines], similarity, clusters, rollout, inputs, tokens
+    )

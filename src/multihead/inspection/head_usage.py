@@ -18,7 +18,7 @@ OWN = 2.0  # times as much as any other task: then a head is this task's
 
 
 @dataclass(frozen=True)
-class Uses:
+class HeadUsage:
     """shares: by task, of all that its loss hangs on heads, the part of each [heads]; they sum to 1."""
 
     addresses: list[str]
@@ -36,7 +36,7 @@ class Uses:
         return {(a, b): float(np.minimum(self.shares[a], self.shares[b]).sum()) for a, b in pairs}
 
 
-def uses(tasks: Mapping[str, tuple[Loaded, Iterable[Values]]]) -> Uses:
+def uses(tasks: Mapping[str, tuple[Loaded, Iterable[Values]]]) -> HeadUsage:
     """By name: the model, opened for one of its tasks, and rows of that task with their answers."""
     if len(tasks) < 2:
         raise ValueError(f"{', '.join(tasks) or 'nothing'}: at least two tasks are compared")
@@ -47,4 +47,4 @@ def uses(tasks: Mapping[str, tuple[Loaded, Iterable[Values]]]) -> Uses:
         found[name] = gates.heads()
     addresses = list(next(iter(found.values())))
     worth = {name: np.array([mine[address] for address in addresses]) for name, mine in found.items()}
-    return Uses(addresses, {name: mine / max(mine.sum(), 1e-30) for name, mine in worth.items()})
+    return HeadUsage(addresses, {name: mine / max(mine.sum(), 1e-30) for name, mine in worth.items()})

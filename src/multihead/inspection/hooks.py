@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from multihead.attention import AttentionRecord, MultiHeadAttention
 from multihead.inspection.address import Address, attentions, locate, numbers
-from multihead.inspection.recording import Seen, own
+from multihead.inspection.recording import Recording, own
 from multihead.models import Decoder, Encoder, TokenEmbedding
 
 
@@ -25,7 +25,7 @@ class HasModel(Protocol):
 
 
 @contextmanager
-def watch(model: nn.Module | HasModel, only: Sequence[str] = ()) -> Iterator[Seen]:
+def watch(model: nn.Module | HasModel, only: Sequence[str] = ()) -> Iterator[Recording]:
     """Keep what every attention (or `only` these, as `encoder.2.self`) looked at. Costs references until asked."""
     model = model if isinstance(model, nn.Module) else model.model
     found = attentions(model)
@@ -34,8 +34,8 @@ def watch(model: nn.Module | HasModel, only: Sequence[str] = ()) -> Iterator[See
     wanted = {own(name) for name in only} | set(only)  # the self-attention beside a cross-attention knows its rows
     found = {name: attention for name, attention in found.items() if not only or name in wanted}
     known = numbers(model)
-    seen = Seen({name: known[name] for name in found})
-    taps = {name: _reader(seen.passes[name]) for name in found}
+    seen = Recording({name: known[name] for name in found})
+    taps = {name: _RecordTap(seen.passes[name]) for name in found}
     handles = _read_tokens(model, seen)
     for name, attention in found.items():
         attention.taps.append(taps[name])
@@ -58,7 +58,7 @@ def ablate(model: nn.Module | HasModel, heads: Sequence[Address]) -> Iterator[No
     for address in heads:
         name, head = locate(address, known)
         off[name][head] = True
-    taps = {name: _silencer(silent) for name, silent in off.items() if silent.any()}
+    taps = {name: _AblateTap(silent) for name, silent in off.items() if silent.any()}
     for name, tap in taps.items():
         found[name].taps.insert(0, tap)
     try:
@@ -70,10 +70,12 @@ def ablate(model: nn.Module | HasModel, heads: Sequence[Address]) -> Iterator[No
 
 def is_watched(model: nn.Module) -> bool:
     """Whether a `watch` of this model is open: its inputs are then read one by one, in their order."""
-    return any(isinstance(tap, _reader) for m in model.modules() if isinstance(m, MultiHeadAttention) for tap in m.taps)
+    return any(
+        isinstance(tap, _RecordTap) for m in model.modules() if isinstance(m, MultiHeadAttention) for tap in m.taps
+    )
 
 
-class _reader:
+class _RecordTap:
     def __init__(self, records: list[AttentionRecord]) -> None:
         self.records = records
 
@@ -84,7 +86,7 @@ class _reader:
         return attended.mixed
 
 
-class _silencer:
+class _AblateTap:
     def __init__(self, off: Tensor) -> None:
         self.off = off[:, None, None]
 
@@ -92,7 +94,7 @@ class _silencer:
         return attended.mixed.masked_fill(self.off.to(attended.mixed.device), 0.0)
 
 
-def _read_tokens(model: nn.Module, seen: Seen) -> list[RemovableHandle]:
+def _read_tokens(model: nn.Module, seen: Recording) -> list[RemovableHandle]:
     """Token numbers as the stems read them."""
 
     handles = []

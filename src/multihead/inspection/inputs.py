@@ -68,7 +68,7 @@ def windows_of(task: Task, values: Values) -> list[Window]:
     return [{"tokens": whole["tokens"][start : start + task.size + 1]} for start in starts]
 
 
-class Feed:
+class ModelInputs:
     """Rows of a file -> what one model reads."""
 
     def __init__(self, loaded: Loaded) -> None:

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from multihead.attention import AttentionRecord
 from multihead.inspection.address import Address, locate
-from multihead.inspection.statistics import Statistics, summary
+from multihead.inspection.statistics import HeadStatistics, summary
 
 
-class Seen:
+class Recording:
     """All passes since `watch` began. `seen[i]` is input i: row i of the batches in their order.
 
     Steps of decoding with a cache belong to the input they continue; of one begun before, the first rows are not seen.
@@ -28,10 +28,10 @@ class Seen:
         runs = self.runs(next(iter(self.passes)))
         return sum(run[0].q.shape[0] for run in runs)
 
-    def __getitem__(self, index: int) -> Input:
+    def __getitem__(self, index: int) -> RecordedInput:
         if not -len(self) <= index < len(self):
             raise IndexError(f"input {index} was not seen; there are {len(self)}")
-        return Input(self, index % len(self))
+        return RecordedInput(self, index % len(self))
 
     def __repr__(self) -> str:
         return f"<Seen: {len(self)} inputs, {len(self.passes)} attentions, {sum(self.heads.values())} heads>"
@@ -43,7 +43,7 @@ class Seen:
         for tokens in self.tokens.values():
             tokens.clear()
 
-    def stats(self, separators: Sequence[int] = (), offset: bool = False) -> Statistics:
+    def stats(self, separators: Sequence[int] = (), offset: bool = False) -> HeadStatistics:
         """What every head did, over all inputs: entropy, share on itself, the neighbours, the first token, and on
         `separators` (token numbers); with `offset`, how far ahead (+) or behind (-) it looked on average."""
         if not len(self):
@@ -91,10 +91,10 @@ class Seen:
         return runs
 
 
-class Input:
+class RecordedInput:
     """One input: its tokens and, on demand, its weights, without padding."""
 
-    def __init__(self, seen: Seen, index: int) -> None:
+    def __init__(self, seen: Recording, index: int) -> None:
         self.seen, self.index = seen, index
 
     @torch.no_grad()

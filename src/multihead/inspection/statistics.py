@@ -16,7 +16,7 @@ from torch import Tensor
 from multihead.attention import AttentionRecord, attend
 
 if TYPE_CHECKING:
-    from multihead.inspection.recording import Seen
+    from multihead.inspection.recording import Recording
 
 NAMES = ("entropy", "self", "previous", "next", "first", "separator", "offset")
 CHUNK = 2**22  # scores at a time, where there is a bias
@@ -133,7 +133,7 @@ def one_line(addresses: Sequence[str], columns: Mapping[str, Any], address: str)
     return {name: float(column[place]) for name, column in columns.items()}
 
 
-class Statistics:
+class HeadStatistics:
     """A line per head: means over the real rows. Entropy in nats, shares between 0 and 1; nan where it means nothing
     (neighbours in cross-attention). `stats["encoder.2.self.3"]["entropy"]`; prints itself as a table."""
 
@@ -155,7 +155,7 @@ class Statistics:
         return "\n".join(lines)
 
 
-def summary(seen: Seen, separators: Sequence[int], offset: bool) -> Statistics:
+def summary(seen: Recording, separators: Sequence[int], offset: bool) -> HeadStatistics:
     """`rowwise` of all that was seen, padding left out."""
     addresses: list[str] = []
     counts: list[int] = []
@@ -173,4 +173,4 @@ def summary(seen: Seen, separators: Sequence[int], offset: bool) -> Statistics:
         counts += [rows] * heads
         for name in names:
             columns[name].append(total[name] / max(rows, 1))
-    return Statistics(addresses, {name: torch.cat(parts) for name, parts in columns.items()}, counts)
+    return HeadStatistics(addresses, {name: torch.cat(parts) for name, parts in columns.items()}, counts)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.inspection.attention_maps import Map, Picture, Rows, View
+from multihead.inspection.attention_maps import AttentionMaps, ExactRows, HeadMap, StackMaps
 from multihead.report.html import drawn
 
 MAIN = "attention.js"
@@ -17,7 +17,7 @@ FINE = 2_000_000  # bytes of weights up to which 16 bits are embedded
 TITLE = 90  # letters
 
 
-def attention_page(picture: Picture, head: str | None = None) -> str:
+def attention_page(picture: AttentionMaps, head: str | None = None) -> str:
     """The whole file; write it as UTF-8. head: the one that is shown large at first."""
     weights = sum(one.weights.size for view in picture.views for one in view.maps)
     bits = 16 if 2 * weights <= FINE else 8
@@ -33,7 +33,7 @@ def attention_page(picture: Picture, head: str | None = None) -> str:
     return drawn(MAIN, title, data)
 
 
-def _view(view: View, bits: int) -> dict[str, Any]:
+def _view(view: StackMaps, bits: int) -> dict[str, Any]:
     return {
         "stack": view.stack,
         "kind": view.kind,
@@ -41,11 +41,11 @@ def _view(view: View, bits: int) -> dict[str, Any]:
         "keys": None if view.queries is view.keys or view.queries == view.keys else view.keys,
         "coarse": view.coarse,
         "maps": [_map(one, bits) for one in view.maps],
-        "rollout": None if view.rollout is None else _map(Map("rollout", "", view.rollout), bits),
+        "rollout": None if view.rollout is None else _map(HeadMap("rollout", "", view.rollout), bits),
     }
 
 
-def _map(one: Map, bits: int) -> dict[str, Any]:
+def _map(one: HeadMap, bits: int) -> dict[str, Any]:
     return {
         "address": one.address,
         "name": one.name,
@@ -55,7 +55,7 @@ def _map(one: Map, bits: int) -> dict[str, Any]:
     }
 
 
-def _rows(rows: Rows, bits: int) -> dict[str, Any]:
+def _rows(rows: ExactRows, bits: int) -> dict[str, Any]:
     return {
         "at": _base64(rows.at.astype("<u4")),
         "count": rows.keys.shape[1],

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from multihead.inspection.attention_maps import Map, Picture, View
+from multihead.inspection.attention_maps import AttentionMaps, HeadMap, StackMaps
 
 INK = (20, 64, 140)  # of a full weight; fits on dark and on light, since cells have their own ground
 PAPER = (246, 246, 243)
@@ -29,7 +29,7 @@ FONTS = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "Microsoft Ya
 FILES = ("cjk", "sourcehan", "msyh", "pingfang", "simhei", "wqy")  # in the names of their files
 
 
-def show_map(picture: Picture, console: Console, head: str | None = None) -> None:
+def show_map(picture: AttentionMaps, console: Console, head: str | None = None) -> None:
     """One head with its words, or all heads small."""
     if head is None:
         for view in picture.views:
@@ -42,9 +42,9 @@ def show_map(picture: Picture, console: Console, head: str | None = None) -> Non
     show_one(view, one, console)
 
 
-def show_all(view: View, console: Console) -> None:
+def show_all(view: StackMaps, console: Console) -> None:
     """Thumbnails: a line of them per layer (or more, where they do not fit)."""
-    layers: dict[str, list[Map]] = {}
+    layers: dict[str, list[HeadMap]] = {}
     for one in view.maps:
         layers.setdefault(one.address.split(".")[1], []).append(one)
     widest = max(len(maps) for maps in layers.values())
@@ -64,7 +64,7 @@ def show_all(view: View, console: Console) -> None:
                 console.print(row, no_wrap=True, crop=True)
 
 
-def show_one(view: View, one: Map, console: Console) -> None:
+def show_one(view: StackMaps, one: HeadMap, console: Console) -> None:
     """A cell for every pair of words where they fit, else a coarse map; then what the words look at most."""
     label = min(LABEL, max((cell_len(word) for word in view.queries), default=1))
     cell = (console.width - label - 6) // max(1, len(view.keys))
@@ -87,7 +87,7 @@ def show_one(view: View, one: Map, console: Console) -> None:
         console.print(line, no_wrap=True, overflow="ellipsis")
 
 
-def strongest(view: View, one: Map, most: int) -> list[Text]:
+def strongest(view: StackMaps, one: HeadMap, most: int) -> list[Text]:
     """Lines such as: Merkel -> Angela 52 %, visited 20 %"""
     lines = []
     if one.rows is not None:
@@ -160,7 +160,7 @@ def short(word: str, width: int) -> str:
     return set_cell_size(word, width - 1).rstrip() + "…"
 
 
-def draw_png(picture: Picture, path: Path, head: str | None = None) -> None:
+def draw_png(picture: AttentionMaps, path: Path, head: str | None = None) -> None:
     """One head with its words, or a grid of all heads."""
     if head is not None:
         view, one = picture.find(head)
@@ -171,7 +171,7 @@ def draw_png(picture: Picture, path: Path, head: str | None = None) -> None:
     figure.savefig(path, dpi=150)
 
 
-def _large(view: View, one: Map) -> Figure:
+def _large(view: StackMaps, one: HeadMap) -> Figure:
     named = one.rows is None and max(len(view.queries), len(view.keys)) <= LARGEST * 2
     size = 2.2 + 0.22 * max(one.weights.shape) if named else 7.0
     figure = Figure(figsize=(max(5.0, size), max(4.5, size)), layout="constrained")
@@ -194,8 +194,8 @@ def _large(view: View, one: Map) -> Figure:
     return figure
 
 
-def _grid(picture: Picture) -> Figure:
-    lines: list[tuple[View, int, list[Map]]] = []
+def _grid(picture: AttentionMaps) -> Figure:
+    lines: list[tuple[StackMaps, int, list[HeadMap]]] = []
     for view in picture.views:
         layers = sorted({int(one.address.split(".")[1]) for one in view.maps})
         lines += [(view, n, [one for one in view.maps if int(one.address.split(".")[1]) == n]) for n in layers]

@@ -16,7 +16,7 @@ import numpy as np
 
 from multihead.config import write
 from multihead.inference.engine import predictions
-from multihead.inspection.head_profile import Profile, stats
+from multihead.inspection.head_profile import HeadProfile, stats
 from multihead.io.files import sha256
 from multihead.metrics import spans
 from multihead.models import Encoder
@@ -315,7 +315,7 @@ def heads_of(subject: Subject, side: str) -> tuple[Heads, ...]:
     return facts_of_heads(found, f"{found.inputs} inputs")
 
 
-def facts_of_heads(found: Profile, note: str) -> tuple[Heads, ...]:
+def facts_of_heads(found: HeadProfile, note: str) -> tuple[Heads, ...]:
     """Matrices [layers, heads] of every stack and kind; nan where a head was cut out."""
     groups: dict[tuple[str, str], list[int]] = {}
     for place, address in enumerate(found.addresses):

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from multihead.inspection.head_profile import Profile
-from multihead.inspection.head_usage import Uses
+from multihead.inspection.head_profile import HeadProfile
+from multihead.inspection.head_usage import HeadUsage
 from multihead.metrics import Difference, Score
 from multihead.pruning import Pruned, Ranking
 from multihead.pruning.evaluation import points
@@ -26,7 +26,7 @@ def grid() -> Grid:
     return Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1), pad_edge=False, header_style="dim")
 
 
-def print_profile(found: Profile, console: Console) -> None:
+def print_profile(found: HeadProfile, console: Console) -> None:
     """A line per head; shares in percent."""
     columns = list(SHOWN)[: max(2, min(len(SHOWN), (console.width - 46) // 7))]
     table = grid()
@@ -50,7 +50,7 @@ def print_profile(found: Profile, console: Console) -> None:
     console.print(Text("entropy in nats, dist in tokens, all others in percent of the attention", "dim"))
 
 
-def print_uses(found: Uses, console: Console) -> None:
+def print_uses(found: HeadUsage, console: Console) -> None:
     """A line per head: how much of what each task uses it is, in percent; bold: this task's far more than others'."""
     table = grid()
     table.add_column("head", no_wrap=True)

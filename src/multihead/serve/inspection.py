@@ -11,7 +11,7 @@ import numpy as np
 
 from multihead.inference import Loaded
 from multihead.inference.engine import answer_row, check_tokens, encoded, read
-from multihead.inspection import Input, Seen, ablate, locate, numbers, watch
+from multihead.inspection import RecordedInput, Recording, ablate, locate, numbers, watch
 from multihead.inspection.inputs import rectangle, run
 from multihead.inspection.recording import own
 from multihead.models import EncoderDecoder, TaskModel
@@ -93,7 +93,7 @@ def without_chance(task: Generate) -> Generate:
     return certain
 
 
-def spell_tokens(loaded: Loaded, record: Input) -> dict[str, list[str]]:
+def spell_tokens(loaded: Loaded, record: RecordedInput) -> dict[str, list[str]]:
     """The tokens that each stack read."""
     assert loaded.tokenizer is not None
     stacks = dict.fromkeys(name.split(".")[0] for name in record.seen.passes)
@@ -143,7 +143,7 @@ def _hide_tokens(task: Task, windows: list[Window], off: Sequence[int]) -> list[
     ]
 
 
-def _weights(record: Input, heads: Sequence[str], rows: Sequence[int] | None, limits: Limits) -> dict[str, Any]:
+def _weights(record: RecordedInput, heads: Sequence[str], rows: Sequence[int] | None, limits: Limits) -> dict[str, Any]:
     found, size = {}, 0
     for address in dict.fromkeys(heads):
         stack = own(address.rpartition(".")[0]).split(".")[0]
@@ -160,11 +160,11 @@ def _weights(record: Input, heads: Sequence[str], rows: Sequence[int] | None, li
     return found
 
 
-def _keys(record: Input, address: str) -> int:
+def _keys(record: RecordedInput, address: str) -> int:
     stack, _, kind, _ = address.split(".")
     return len(record.tokens_of("encoder" if kind == "cross" else stack))
 
 
-def _statistics(seen: Seen, separators: Sequence[int]) -> dict[str, dict[str, float]]:
+def _statistics(seen: Recording, separators: Sequence[int]) -> dict[str, dict[str, float]]:
     found = seen.stats(separators)
     return {address: found[address] for address in found.addresses}
