@@ -17,7 +17,7 @@ from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
 from multihead.models.families import own_config
 from multihead.pretrained import save
 from multihead.tasks import TASKS
-from multihead.tasks.bi_encoder import Bi, Compared, RetrievalScorer, positive_of, unit
+from multihead.tasks.bi_encoder import BiEncoder, PairScore, RetrievalScorer, positive_of, unit
 from multihead.tasks.match import Match
 from multihead.text.tokenizer import Tokenizer
 from multihead.training.loop import Plan, fit
@@ -37,12 +37,12 @@ def rows(count: int = 32) -> list[dict]:
     ]
 
 
-def make(size: int = 32, **options) -> tuple[TaskModel, Bi]:
+def make(size: int = 32, **options) -> tuple[TaskModel, BiEncoder]:
     texts = [text for row in rows(64) for text in row.values()]
     tokenizer = Tokenizer.train(texts, "wordpiece", 200)
     kind = TASKS["match"].variant({"kind": "bi", **options})
     task = kind(tokenizer, kind.learn([], **options), size, 4, kind="bi", **options)
-    assert isinstance(task, Bi)
+    assert isinstance(task, BiEncoder)
     torch.manual_seed(0)
     config = ModelConfig(
         vocab=len(tokenizer), dim=32, layers=1, heads=2, max_length=32, dropout=0.0, positions="learned",
@@ -57,13 +57,13 @@ class Memory(list):
         return np.array([len(window["tokens"]) for window in self])
 
 
-def train(model: TaskModel, task: Bi, data: list[dict], steps: int = 60) -> list[float]:
+def train(model: TaskModel, task: BiEncoder, data: list[dict], steps: int = 60) -> list[float]:
     windows = Memory(window for values in data for window in task.encode(values))
     plan = Plan(steps=steps, batch_tokens=1000, warmup=5)
     return [step.loss for step in fit(model, task, windows, adamw(model, 3e-3), plan)]
 
 
-def by_hand(model: TaskModel, task: Bi, pairs: list[dict], right: list[bool]) -> tuple[float, int]:
+def by_hand(model: TaskModel, task: BiEncoder, pairs: list[dict], right: list[bool]) -> tuple[float, int]:
     """Each text of a right pair must find its partner among those that are neither a copy of it nor right as well."""
     vectors = [
         [
@@ -187,7 +187,7 @@ def test_pieces_of_one_row_are_not_each_other_s_wrong_partners(label: str) -> No
 
 
 @torch.no_grad()
-def mean_of_windows(model: TaskModel, task: Bi, text: str) -> np.ndarray:
+def mean_of_windows(model: TaskModel, task: BiEncoder, text: str) -> np.ndarray:
     pieces = [model(torch.tensor([piece.ids]))[0].mean(0).numpy() for piece in task.cut(text)]
     return unit(np.mean(pieces, axis=0))
 
@@ -200,7 +200,7 @@ def test_ranks_by_hand() -> None:
     scorer = RetrievalScorer("1", 0)
     pairs = [("a0", "b0", 1), ("a1", "b0", 1), ("a1", "b1", 1), ("a2", "b3", 1), ("a2", "b4", 0), ("a0", "b2", 0)]
     for index, (a, b, label) in enumerate(pairs):
-        scorer.add({"text_a": a, "text_b": b, "label": label}, Compared(vectors[a], items[b]), index)
+        scorer.add({"text_a": a, "text_b": b, "label": label}, PairScore(vectors[a], items[b]), index)
     found = scorer.result()
     assert found["mrr"].value == pytest.approx((1 + 1 / 3 + 1 / 2) / 3)  # a1 finds b3, b2 first, then b0
     assert found["recall@1"].value == pytest.approx(1 / 3)
@@ -211,8 +211,8 @@ def test_ranks_by_hand() -> None:
 def test_the_query_itself_is_no_answer() -> None:
     same, other = unit(np.array([1.0, 0])), unit(np.array([0.5, 1]))
     scorer = RetrievalScorer(None, 0)
-    scorer.add({"text_a": "x", "text_b": "y"}, Compared(same, other), 0)
-    scorer.add({"text_a": "y", "text_b": "x"}, Compared(other, same), 1)
+    scorer.add({"text_a": "x", "text_b": "y"}, PairScore(same, other), 0)
+    scorer.add({"text_a": "y", "text_b": "x"}, PairScore(other, same), 1)
     assert scorer.result()["mrr"].value == 1
 
 
@@ -224,7 +224,7 @@ def test_large_sets_are_ranked_in_pools() -> None:
         for scorer in scorers:
             scorer.add(
                 {"text_a": f"a{index}", "text_b": f"b{index}"},
-                Compared(vector, unit(vector + draw.normal(size=4) / 2)),
+                PairScore(vector, unit(vector + draw.normal(size=4) / 2)),
                 index,
             )
             assert len(scorer.pairs) < scorer.pool
@@ -240,14 +240,14 @@ def test_labels_that_a_model_was_not_trained_with_are_heeded() -> None:
         draw = np.random.default_rng(0)
         for index in range(20):
             values = {"text_a": f"a{index % 9}", "text_b": f"b{index}", "label": str(index % 2)}
-            scorer.add(values, Compared(unit(draw.normal(size=4)), unit(draw.normal(size=4))), index)
+            scorer.add(values, PairScore(unit(draw.normal(size=4)), unit(draw.normal(size=4))), index)
         found.append(scorer.result())
     assert found[0] == found[1]
 
 
 def test_no_right_pair_is_said() -> None:
     scorer = RetrievalScorer("yes", 0)
-    scorer.add({"text_a": "a", "text_b": "b", "label": "no"}, Compared(np.ones(2), np.ones(2)), 0)
+    scorer.add({"text_a": "a", "text_b": "b", "label": "no"}, PairScore(np.ones(2), np.ones(2)), 0)
     with pytest.raises(ValueError, match="'yes'"):
         scorer.result()
 
@@ -308,7 +308,7 @@ def test_a_run_resumes_saves_and_loads(tmp_path: Path, stopped: Any, labelled: b
     assert run.task.columns() == ("text_a", "text_b", "label")[: 2 + labelled]
     assert run.task.options.get("positive") == ("yes" if labelled else None)
     again = mh.load(tmp_path / "whole" / "model")
-    assert isinstance(again.ready(), Bi)
+    assert isinstance(again.ready(), BiEncoder)
     some = rows(5)
     assert again.predict(some) == [p for _, p in predictions(run.model, run.task, some)]
     vectors = again.embed(text for row in some for text in row.values())

@@ -11,7 +11,7 @@ from multihead.inference.engine import predictions
 from multihead.models import EncoderDecoder, ModelConfig
 from multihead.tasks import IGNORE, Summarize, Translate
 from multihead.tasks.summarize import SummaryScorer, sentence
-from multihead.tasks.translate import Written, combined, joined
+from multihead.tasks.translate import GeneratedText, combined, joined
 from multihead.tasks.word_alignment import links
 from multihead.tasks.word_spans import WORDS
 from multihead.text.tokenizer import Tokenizer
@@ -102,7 +102,7 @@ def test_n_best_and_alignment_of_a_long_source():
     assert len({one["target"] for one in said["nbest"]}) == 3
     # A model that writes what it reads, and looks there.
     parts = [window["tokens"].tolist() for window in windows]
-    read = [Written([Hypothesis(ids[1:], 0.0)], seen=np.eye(len(ids))[1:]) for ids in parts]
+    read = [GeneratedText([Hypothesis(ids[1:], 0.0)], seen=np.eye(len(ids))[1:]) for ids in parts]
     whole = task.answer({"source": source}, windows, read)
     assert whole["target"] == source.strip()
     assert [link["source"] for link in whole["alignment"]] == [list(m.span()) for m in WORDS.finditer(source)]
@@ -137,7 +137,7 @@ def test_every_word_of_the_text_given_back_is_aligned_in_its_place(tokens: str, 
     _, task = made(tokens=tokens)
     ids = task.target(target)[1:]
     seen = np.full((len(ids), len(task.tokenizer.encode("a dog ran!"))), 0.1)
-    found = task.links("a dog ran!", [Written([Hypothesis(ids, 0.0)], seen=seen)])
+    found = task.links("a dog ran!", [GeneratedText([Hypothesis(ids, 0.0)], seen=seen)])
     assert [target[slice(*link["target"])] for link in found] == [m.group() for m in WORDS.finditer(target)]
 
 

@@ -30,7 +30,7 @@ from multihead.machine.precision import reading_in
 from multihead.metrics import Score
 from multihead.models import ClassifierReadout, Encoder, LMReadout, TaskModel
 from multihead.tasks import TASKS, Prediction, Task
-from multihead.tasks.bi_encoder import Embed
+from multihead.tasks.bi_encoder import EmbeddingTask
 from multihead.tasks.generate import Generate
 from multihead.text.tokenizer import Tokenizer
 
@@ -174,10 +174,10 @@ class Loaded:
         labels = f", {len(self.labels)} labels" if self.labels else ""
         return f"<{self.task or self.architecture}: {stacks}, {size / 1e6:.1f} M parameters{labels}>"
 
-    def embedder(self) -> Embed:
+    def embedder(self) -> EmbeddingTask:
         """Return the task that makes a vector of a text, for a bi-encoder or the bare body of one."""
         body, tokenizer = self.model.body, self.tokenizer
-        bare = self.task is None or issubclass(TASKS[self.task].variant(self.options), Embed)
+        bare = self.task is None or issubclass(TASKS[self.task].variant(self.options), EmbeddingTask)
         if (
             not bare
             or not isinstance(body, Encoder)
@@ -187,7 +187,7 @@ class Loaded:
             raise ValueError(f"this {self.architecture} gives no vectors; train one: match with kind = bi")
         size = int(self.options.get("size", body.config.max_length))
         overlap = min(int(self.options.get("overlap", 64)), size // 2)
-        task = Embed(tokenizer, [], size, overlap, pool=self.options.get("pool") or self.pooling)
+        task = EmbeddingTask(tokenizer, [], size, overlap, pool=self.options.get("pool") or self.pooling)
         self._here(task)
         return task
 

@@ -36,7 +36,7 @@ from multihead.pretrained import multitask
 from multihead.pretrained.assemble import architecture_of, family_of, join
 from multihead.pretrained.task_options import check_options
 from multihead.tasks import TASKS
-from multihead.tasks.bi_encoder import Embed
+from multihead.tasks.bi_encoder import EmbeddingTask
 from multihead.text.gguf import tokenizer_from
 from multihead.text.tokenizer import Tokenizer
 
@@ -243,7 +243,7 @@ def _pooling(told: Json, path: Path) -> Pooling:
     """Of a bi-encoder that was trained here, as it was trained; else what the directory says."""
     options = told.get("options", {})
     name = told.get("task")
-    if name is None or not issubclass(TASKS[name].variant(options), Embed):
+    if name is None or not issubclass(TASKS[name].variant(options), EmbeddingTask):
         return read_pooling(path)
     return "first" if options.get("pool") == "first" else "mean"
 

@@ -24,7 +24,7 @@ from multihead.pretrained.load import WEIGHTS
 from multihead.pretrained.multitask import READOUTS
 from multihead.report.data import Confusion, Curve, Digest, Facts, Heads, Lengths, Mistake, Mistakes, Sample, Span
 from multihead.tasks import Prediction, Scorer, Values
-from multihead.tasks.bi_encoder import Bi
+from multihead.tasks.bi_encoder import BiEncoder
 from multihead.tasks.classify import ClassScorer, named
 from multihead.tasks.generate import Generate
 from multihead.tasks.ner import is_bio
@@ -126,7 +126,7 @@ def badness(values: Values, prediction: Prediction, mistake: Mistake) -> float:
 
 def collector_of(subject: Subject) -> Collector:
     task = subject.task
-    return Collector(task.labelled) if isinstance(task, Bi) and task.options.get("score") else Collector()
+    return Collector(task.labelled) if isinstance(task, BiEncoder) and task.options.get("score") else Collector()
 
 
 def facts_of(

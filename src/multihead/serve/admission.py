@@ -8,7 +8,7 @@ from typing import Any
 
 from multihead.serve.limits import Limits, RequestError
 from multihead.tasks import Task, Values
-from multihead.tasks.bi_encoder import Bi
+from multihead.tasks.bi_encoder import BiEncoder
 
 PER_TOKEN = 4  # characters of a text for each token that a request may hold
 
@@ -22,7 +22,7 @@ def check_size(task: Task, values: Values, limits: Limits) -> None:
     if characters > PER_TOKEN * limits.tokens:
         raise too_much_text(limits)
     lengths = [len(task.tokenizer.encode(values[name])) for name in task.inputs if isinstance(values.get(name), str)]
-    pairs = len(task.inputs) == 2 and len(lengths) == 2 and not isinstance(task, Bi)
+    pairs = len(task.inputs) == 2 and len(lengths) == 2 and not isinstance(task, BiEncoder)
     if count_windows(task, lengths, pairs=pairs) * task.size > limits.tokens + task.size:
         raise too_much_text(limits)
 

@@ -24,7 +24,7 @@ from multihead.serve.metrics import Metrics, ModelMetrics
 from multihead.serve.scheduler import Scheduler
 from multihead.serve.style import Style
 from multihead.tasks import Prediction, Task
-from multihead.tasks.bi_encoder import Embed
+from multihead.tasks.bi_encoder import EmbeddingTask
 from multihead.tasks.generate import Generate
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -39,7 +39,7 @@ class ServedModel:
     name: str
     loaded: Loaded
     task: Task | None  # what predictions are made with; None: it only makes vectors
-    embedder: Embed | None
+    embedder: EmbeddingTask | None
     scheduler: Scheduler
     metrics: ModelMetrics
     generator: Generator | None = None
@@ -51,7 +51,7 @@ class ServedModel:
             raise RequestError(422, "wrong_model", "this model makes vectors only; use /v1/embeddings")
         return self.task
 
-    def need_embedder(self) -> Embed:
+    def need_embedder(self) -> EmbeddingTask:
         if self.embedder is None:
             raise RequestError(422, "wrong_model", "this model makes no vectors; train one: match with kind = bi")
         return self.embedder
@@ -218,7 +218,7 @@ def _task_of(loaded: Loaded) -> Task | None:
         return None
 
 
-def _embedder_of(loaded: Loaded) -> Embed | None:
+def _embedder_of(loaded: Loaded) -> EmbeddingTask | None:
     try:
         return loaded.embedder()
     except ValueError:

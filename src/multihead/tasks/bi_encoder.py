@@ -36,7 +36,7 @@ POOL = 10_000  # rows among whose texts a query looks for its partner, when scor
 QUERIES = 256  # ranked at a time
 
 
-class Embed(Task):
+class EmbeddingTask(Task):
     """One text -> its vector; a text too long for the model has the mean of its windows'.
 
     options: pool: "first" takes the first token's vector, else it is the mean.
@@ -77,7 +77,7 @@ class Embed(Task):
         return (hidden * real).sum(1) / real.sum(1)
 
 
-class Bi(Embed):
+class BiEncoder(EmbeddingTask):
     """options: score: (low, high) of a numeric label, which the cosine then learns (as a share of that range);
     positive: the label of texts that belong together; temperature; pool.
 
@@ -89,7 +89,7 @@ class Bi(Embed):
 
     @classmethod
     def variant(cls, options: Mapping[str, Any]) -> type[Task]:
-        return Bi if options.get("score") or options.get("positive") is not None else Unlabelled
+        return BiEncoder if options.get("score") or options.get("positive") is not None else UnlabeledBiEncoder
 
     def encode(self, values: Values) -> list[Window]:
         """A window holds a piece of each text, both as long as the longer one: [2, T], flat; and two numbers that tell
@@ -144,9 +144,9 @@ class Bi(Embed):
 
     def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
         if len(windows) == 1:
-            return Compared(*(unit(vector) for vector in said[0]))
+            return PairScore(*(unit(vector) for vector in said[0]))
         counts = [len(self.cut(values[name])) for name in self.inputs]  # behind them, the last piece stands again
-        return Compared(*(unit(np.mean([one[i] for one in said[:n]], axis=0)) for i, n in enumerate(counts)))
+        return PairScore(*(unit(np.mean([one[i] for one in said[:n]], axis=0)) for i, n in enumerate(counts)))
 
     def scorer(self, replicates: int = 1000) -> Scorer:
         if self.options.get("score"):
@@ -171,14 +171,14 @@ class Bi(Embed):
         return np.int64(self.options["positive"] in named(label))
 
 
-class Unlabelled(Bi):
+class UnlabeledBiEncoder(BiEncoder):
     """Data without labels: all its pairs belong together. Data to score on may have labels that say yes or no."""
 
     gold = ()
     judges = ("label",)
 
 
-class Compared(dict[str, Any]):
+class PairScore(dict[str, Any]):
     """The prediction {score: cosine}, and beside it, for scoring, the two vectors."""
 
     def __init__(self, first: NDArray[Any], second: NDArray[Any]) -> None:
@@ -203,7 +203,7 @@ class RetrievalScorer(Scorer):
         self.vectors: dict[str, dict[str, NDArray[Any]]] = {"query": {}, "item": {}}
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
-        assert isinstance(prediction, Compared)
+        assert isinstance(prediction, PairScore)
         labels = None if self.positive is None and "label" not in values else named(values["label"])
         query, item = values["text_a"], values["text_b"]
         self.pairs.append((query, item, labels, index))

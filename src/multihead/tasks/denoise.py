@@ -14,7 +14,7 @@ from torch import Tensor
 
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
 from multihead.models import LMReadout, TaskModel
-from multihead.tasks.generate import TextScorer
+from multihead.tasks.generate import PerplexityScorer
 from multihead.tasks.masking import Ids, draws, infilled, with_masks
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import IGNORE, Batch, Prediction, Scorer, Task, Values, Window
@@ -88,4 +88,4 @@ class Denoise(Translate):
         return {"text": found["target"], "score": found["score"], **({"nbest": texts} if texts else {})}
 
     def scorer(self, replicates: int = 1000) -> Scorer:
-        return TextScorer(replicates)
+        return PerplexityScorer(replicates)

@@ -24,7 +24,7 @@ from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_
 from multihead.metrics import PerplexityMetric, Score
 from multihead.models import Decoder, LMReadout, TaskModel
 from multihead.tasks.chat import message_of, spoken
-from multihead.tasks.scored_text import Stretch, stretched
+from multihead.tasks.scored_text import ScoredText, stretched
 from multihead.tasks.sections import GenerateSection, TaskSection
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import (
@@ -138,7 +138,7 @@ class Generate(Task):
         empty = "counted" in windows[0] and not windows[0]["counted"][1:].any()
         return f"no answer begins within the model's {self.size} tokens" if empty else ""
 
-    def stretch(self, values: Values) -> Stretch:
+    def stretch(self, values: Values) -> ScoredText:
         return stretched(self.tokenizer, values, self.options["stop"][:1])
 
     def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -188,17 +188,17 @@ class Generate(Task):
                 receipt = {"windows": 1, "truncated": int(window["cut"]), "unknown": 0}
                 yield values, {**found[i], **({"receipt": receipt} if receipt["truncated"] else {})}
 
-    def _windows(self, rows: Iterable[Values]) -> Iterator[Stretch]:
+    def _windows(self, rows: Iterable[Values]) -> Iterator[ScoredText]:
         held: list[NDArray[Any]] = [np.zeros(0, np.int64)] * 3
         for values in rows:
             new = self.stretch(values)
             added: tuple[NDArray[Any], ...] = (new.tokens, new.characters, new.octets)
             held = [np.concatenate(pair) for pair in zip(held, added, strict=True)]
             while len(held[0]) > self.size:
-                yield Stretch(*(part[: self.size + 1] for part in held))
+                yield ScoredText(*(part[: self.size + 1] for part in held))
                 held = [part[self.size :] for part in held]
         if len(held[0]) > 1:
-            yield Stretch(*held)
+            yield ScoredText(*held)
 
     def read(self, model: TaskModel, batch: Batch) -> list[tuple[list[int], list[Hypothesis]]]:
         """Prompts with what was written behind each. Where the window is full, its second half is read again, and the
@@ -321,10 +321,10 @@ class Generate(Task):
         return GenerationConfig(**{name: value for name, value in self.settings.items() if name in known})
 
     def scorer(self, replicates: int = 1000) -> Scorer:
-        return TextScorer(replicates)
+        return PerplexityScorer(replicates)
 
 
-class TextScorer(Scorer):
+class PerplexityScorer(Scorer):
     """How well texts were foretold; a sample is a window."""
 
     main = "loss"

@@ -24,7 +24,7 @@ TOLD = 5  # candidates for a gap
 JUDGED = 64  # windows per batch
 
 
-class Mask(Task):
+class MaskedLM(Task):
     """options: share: of the words that is hidden; whole_words: all pieces of a word are hidden together.
 
     Validation hides the same words every time. A long text gives several windows, which do not overlap.
@@ -133,10 +133,10 @@ class Mask(Task):
         }
 
     def scorer(self, replicates: int = 1000) -> Scorer:
-        return GapScorer(replicates)
+        return MaskedLMScorer(replicates)
 
 
-class GapScorer(Scorer):
+class MaskedLMScorer(Scorer):
     """Loss on the hidden tokens, and the share of them that was the likeliest candidate; a sample is a window."""
 
     main = "loss"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from multihead.models import TaskModel
-from multihead.tasks.bi_encoder import Bi, positive_of
+from multihead.tasks.bi_encoder import BiEncoder, positive_of
 from multihead.tasks.classify import Classify, ClassScorer, named
 from multihead.tasks.pair_scores import SimilarityScorer, number, share_of
 from multihead.tasks.sections import TaskSection
@@ -33,7 +33,7 @@ class Match(Classify):
 
     @classmethod
     def variant(cls, options: Mapping[str, Any]) -> type[Task]:
-        return Bi.variant(options) if options.get("kind") == "bi" else cls
+        return BiEncoder.variant(options) if options.get("kind") == "bi" else cls
 
     @classmethod
     def resolve_options(cls, section: TaskSection, rows: Callable[[], Iterator[Values]]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ from multihead.tasks.task import (
 )
 from multihead.tasks.word_spans import (
     DIGITS,
-    Shown,
+    ContextWindow,
     apart,
     continued,
     gold_of_words,
@@ -177,7 +177,7 @@ class Ner(Task):
 
     def encode(self, values: Values) -> list[Window]:
         """Sentences that are shown together share their windows, which know the words of all of them."""
-        shown: Shown | None = values.get("shown")
+        shown: ContextWindow | None = values.get("shown")
         if shown is not None:
             if shown.windows is None:
                 everything = [*shown.before, *shown.words, *shown.after]

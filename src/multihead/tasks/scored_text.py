@@ -12,7 +12,7 @@ from multihead.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Stretch:
+class ScoredText:
     """Tokens of a text that is being scored, and how many characters and bytes each of them adds."""
 
     tokens: NDArray[np.int32]
@@ -20,7 +20,7 @@ class Stretch:
     octets: NDArray[np.int64]
 
 
-def stretched(tokenizer: Tokenizer, values: Values, stop: list[int]) -> Stretch:
+def stretched(tokenizer: Tokenizer, values: Values, stop: list[int]) -> ScoredText:
     """A document, or a piece of one: what stands before a text and what ends it belong to its first and last."""
     text = values["text"]
     found = tokenizer.encode(text)
@@ -37,7 +37,7 @@ def stretched(tokenizer: Tokenizer, values: Values, stop: list[int]) -> Stretch:
     bounds = np.maximum.accumulate(bounds)
     sizes = _octets(text)
     pad = (np.zeros(len(head), np.int64), np.zeros(len(tail), np.int64))
-    return Stretch(
+    return ScoredText(
         np.array([*head, *ids, *tail], dtype=np.int32),
         np.concatenate((pad[0], np.diff(bounds), pad[1])),
         np.concatenate((pad[0], np.diff(sizes[bounds]), pad[1])),

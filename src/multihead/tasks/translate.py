@@ -43,7 +43,7 @@ ENDS = tuple(".!?;\n。！？；…")  # where a source that is too long may be 
 
 
 @dataclass(frozen=True)
-class Written:
+class GeneratedText:
     """What was written from one window, and how well the model foretold the gold text (nats, over so many tokens)."""
 
     texts: list[Hypothesis]
@@ -141,7 +141,7 @@ class Translate(Task):
         hidden = decoder(target[:, :-1], memory=memory[0], memory_keep=memory[1])
         return hidden, target[:, 1:].masked_fill(~keep[:, 1:], IGNORE)
 
-    def read(self, model: TaskModel, batch: Batch) -> list[Written]:
+    def read(self, model: TaskModel, batch: Batch) -> list[GeneratedText]:
         memory, keep = self.remember(model, batch)
         options, vocab = self.options, cast(LMReadout, model.readout).weight.shape[0]
         lengths = batch["keep"].sum(1).tolist()
@@ -159,11 +159,11 @@ class Translate(Task):
         )
         seen = self.looked(model, texts, memory, keep) if self.settings.get("alignment") else [None] * len(texts)
         if "target" not in batch:
-            return [Written(several, seen=table) for several, table in zip(texts, seen, strict=True)]
+            return [GeneratedText(several, seen=table) for several, table in zip(texts, seen, strict=True)]
         hidden, labels = self.teach(model, batch, (memory, keep))
         nats = vocabulary_nats(cast(LMReadout, model.readout), hidden, labels)
         counted = zip(texts, nats.sum(1).tolist(), (labels != IGNORE).sum(1).tolist(), seen, strict=True)
-        return [Written(*one) for one in counted]
+        return [GeneratedText(*one) for one in counted]
 
     def looked(
         self, model: TaskModel, texts: Sequence[Sequence[Hypothesis]], memory: Tensor, keep: Tensor | None
@@ -189,7 +189,7 @@ class Translate(Task):
         wanted = self.settings.get("max_length") or 2 * length + 16
         return max(1, min(int(wanted), self.size - 1))
 
-    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[Written]) -> Prediction:
+    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[GeneratedText]) -> Prediction:
         found: list[Prediction] = [
             {"target": joined([self.text(one.tokens) for one in several]), "score": _rounded(several)}
             for several in combined([written.texts for written in said], self.decoding().nbest)
@@ -209,7 +209,7 @@ class Translate(Task):
         # WordPiece knows words, not spaces: it puts one between any two, Chinese characters too.
         return APART.sub("", text) if isinstance(self.tokenizer.target.inner.decoder, WordPiece) else text
 
-    def links(self, source: str, said: Sequence[Written]) -> list[Any]:
+    def links(self, source: str, said: Sequence[GeneratedText]) -> list[Any]:
         """Which words of the source the words of the best texts of its windows, joined, were written from."""
         found, texts = [], []
         for part, written in zip(self.parts(source, self.tokenizer.encode(source)), said, strict=True):

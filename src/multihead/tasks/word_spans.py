@@ -198,7 +198,7 @@ def gold_of_words(values: Values) -> list[str]:
 
 
 @dataclass(eq=False)
-class Shown:
+class ContextWindow:
     """Sentences of a document that are read together, amid the words before and after them."""
 
     before: list[str]
@@ -224,7 +224,7 @@ def neighbours(rows: Iterable[Values], count: int) -> Iterator[Values]:
     alone.
     """
     past: list[str] = []
-    waiting: deque[tuple[Shown, list[Values]]] = deque()
+    waiting: deque[tuple[ContextWindow, list[Values]]] = deque()
     document: object = object()
 
     def ready(everything: bool) -> Iterator[Values]:
@@ -246,7 +246,7 @@ def neighbours(rows: Iterable[Values], count: int) -> Iterator[Values]:
             yield values  # at once: a person may be waiting for it
             continue
         if not waiting or len(waiting[-1][0].words) + len(values["tokens"]) > count:
-            waiting.append((Shown(past[-count:]), []))
+            waiting.append((ContextWindow(past[-count:]), []))
         shown, held = waiting[-1]
         held.append({**values, "shown": shown, "at": shown.take(values)})
         past = (past + readable_words(values))[-count:]
