@@ -62,7 +62,7 @@ def race(data: Path, half: bool = False) -> Race:
     )
 
 
-def settings(data: Path, out: str) -> runs.RunFile:
+def settings(data: Path, out: str) -> runs.RunConfig:
     changes = [f"data.train={str(data.absolute())!r}", f"out={out}"]
     return runs.read(recipe("benchmarks") / "shakespeare_nanogpt.toml", changes)
 

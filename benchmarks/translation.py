@@ -65,7 +65,7 @@ def race(data: Sequence[Path], changes: Sequence[str] = (), half: bool = False) 
     )
 
 
-def settings(data: Sequence[Path], changes: Sequence[str]) -> runs.RunFile:
+def settings(data: Sequence[Path], changes: Sequence[str]) -> runs.RunConfig:
     """The recipe for multi30k on other files, in Marian's shape, at a rate that new weights bear without a warmup."""
     files = ", ".join(f"{str(path.absolute())!r}" for path in data)
     kind = ["data.format=parallel"] if len(data) > 1 else ["data.format=pairs"]

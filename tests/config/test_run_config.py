@@ -13,11 +13,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
-from multihead.config import RunFile, difference, of_task, pin_paths, read, template, write
+from multihead.config import RunConfig, difference, of_task, pin_paths, read, template, write
 from multihead.config.errors import suggestion
 from multihead.config.parse import FILES
 from multihead.config.run_config import ONLY_PAIRS, SECTIONS
-from multihead.config.sections import ROLES, TAUGHT, Train
+from multihead.config.sections import ROLES, TAUGHT, TrainSection
 from multihead.config.toml import line_of, toml
 from multihead.tasks.sections import Section
 from multihead.tasks.spec import SPECS
@@ -81,7 +81,7 @@ def datas(draw: st.DrawFn, task: str) -> dict[str, Any]:
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> RunFile:
+def runs(draw: st.DrawFn) -> RunConfig:
     task = draw(st.sampled_from(sorted(SPECS)))
     scratch = draw(st.booleans())
     sections: dict[str, Any] = {task: draw(tables(SECTIONS[task])), "data": draw(datas(task))}
@@ -97,7 +97,7 @@ def runs(draw: st.DrawFn) -> RunFile:
         sections["window"] = {"size": 100, "overlap": draw(st.integers(0, 99))}
     if SPECS[task].generates_text:
         sections["decode"] = draw(tables(SECTIONS["decode"], ("beam", "nbest", "sample", "min_length", "alignment")))
-    train = draw(tables(Train, ("keep",)))
+    train = draw(tables(TrainSection, ("keep",)))
     if train.get("steps") is None and train.get("epochs", 3) is None:
         del train["epochs"]
     if train.get("steps") is not None:
@@ -107,7 +107,7 @@ def runs(draw: st.DrawFn) -> RunFile:
 
 @given(runs())
 @settings(max_examples=200, deadline=None)
-def test_what_is_written_reads_the_same(run: RunFile) -> None:
+def test_what_is_written_reads_the_same(run: RunConfig) -> None:
     text = write(run)
     assert read(text) == run
     assert write(read(text)) == text
@@ -171,7 +171,7 @@ def test_defaults() -> None:
     assert run.data.columns == {"tokens": "tokens", "tags": "tags"}
     assert read(NER.replace('from = "m"\n', "")).train.lr == 5e-4
     assert read(NER.replace('from = "m"', "train.lr = 2e-3")).train.lr == 2e-3
-    assert RunFile(task="ner", data=run.data, train=Train(clip=0.5)).train == Train(clip=0.5, lr=5e-4)
+    assert RunConfig(task="ner", data=run.data, train=TrainSection(clip=0.5)).train == TrainSection(clip=0.5, lr=5e-4)
     with pytest.raises(ValueError, match="frozen"):
         run.out = "x"
 
@@ -494,7 +494,7 @@ def test_the_rooms_agree() -> None:
     assert choices(SECTIONS["ner"], "scheme") == {"auto", *SCHEMES}
     assert choices(SECTIONS["model"], "positions") == set(get_args(get_type_hints(ModelConfig)["positions"]))
     assert set(SECTIONS["model"].model_fields) - {"decoder_layers"} <= set(get_type_hints(ModelConfig))
-    assert [name for name in RunFile.model_fields if name not in ("task", "from_", "out", "device")] == [*SECTIONS]
+    assert [name for name in RunConfig.model_fields if name not in ("task", "from_", "out", "device")] == [*SECTIONS]
 
 
 @pytest.mark.parametrize("task", SPECS)

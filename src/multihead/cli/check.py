@@ -15,7 +15,7 @@ import typer
 from multihead.cli.app import verb
 
 if TYPE_CHECKING:
-    from multihead.config import RunFile
+    from multihead.config import RunConfig
     from multihead.data.validation import DataIssue
     from multihead.tasks import Values
     from multihead.tasks.ner import Ner
@@ -93,7 +93,7 @@ def stops(found: Mapping[str, list[DataIssue]]) -> bool:
     return any(finding.level == "stop" for findings in found.values() for finding in findings)
 
 
-def set_up_or_refused(run: RunFile) -> dict[str, list[DataIssue]]:
+def set_up_or_refused(run: RunConfig) -> dict[str, list[DataIssue]]:
     """By task: what training itself would refuse before its first step, or would not read as it is."""
     from multihead.data.validation import DataIssue
     from multihead.io.hub import PREFIX
@@ -164,7 +164,7 @@ def otherwise_in_raw_text(name: str, task: Ner, rows: Callable[[], Iterable[Valu
     return [DataIssue("warn" if share > LONG else "note", "raw text", what + fix, examples=tuple(differing[:SHOWN]))]
 
 
-def missing(run: RunFile) -> list[DataIssue]:
+def missing(run: RunConfig) -> list[DataIssue]:
     """Models to start from that are not there; those on the hub are not asked for."""
     from multihead.data.validation import DataIssue
     from multihead.io.hub import PREFIX

@@ -29,7 +29,7 @@ def named_of(columns: list[str], settings: Sequence[str] = SETTINGS) -> tuple[di
 def writing_as(task: Task, given: list[str]) -> list[str]:
     """`decode.beam=1` … changes how the model writes, in this command alone; what else is given is given back."""
     from multihead.config import read
-    from multihead.config.decode_sections import Decode
+    from multihead.config.decode_sections import DecodeSection
     from multihead.config.toml import toml
     from multihead.tasks.generate import Generate
     from multihead.tasks.translate import Translate
@@ -38,7 +38,9 @@ def writing_as(task: Task, given: list[str]) -> list[str]:
     if mine:
         if not isinstance(task, Generate | Translate):
             raise typer.BadParameter(f"{mine[0]!r}: {task.name} writes no text")
-        known = {"beam": 1} | {name: value for name, value in task.settings.items() if name in Decode.model_fields}
+        known = {"beam": 1} | {
+            name: value for name, value in task.settings.items() if name in DecodeSection.model_fields
+        }
         lines = [f"{name} = {toml(value)}" for name, value in known.items() if value is not None]
         whole = ["from = 'here'", f"task = {toml(task.name)}", "[data]", "train = 'rows'", "[decode]", *lines, ""]
         changed = read("\n".join(whole), mine).decode.model_dump()

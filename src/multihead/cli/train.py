@@ -15,7 +15,7 @@ import typer
 from multihead.cli.app import verb
 
 if TYPE_CHECKING:
-    from multihead.config import RunFile
+    from multihead.config import RunConfig
     from multihead.tasks import Task
     from multihead.training.dataset import Data
     from multihead.training.run import Training
@@ -51,7 +51,7 @@ def train(
     raise typer.Exit(code)
 
 
-def run_of(given: list[str], task: str | None, data: list[str] | None, start: str | None) -> RunFile:
+def run_of(given: list[str], task: str | None, data: list[str] | None, start: str | None) -> RunConfig:
     """The run file named first, or one made of flags; what is left are keys to change."""
     from multihead import config as run
     from multihead.recipes import run_file
@@ -71,7 +71,7 @@ def run_of(given: list[str], task: str | None, data: list[str] | None, start: st
     return run.read(f"task = {jsons.dumps(task)}\n", changes)
 
 
-def run_training(run: RunFile, *, fresh: bool = False, json: bool = False) -> int:
+def run_training(run: RunConfig, *, fresh: bool = False, json: bool = False) -> int:
     """Train with a live line, score, report; the exit code."""
     from rich.console import Console
 

@@ -2,7 +2,7 @@
 
 from multihead.config.parse import difference, of_task, read, write
 from multihead.config.paths import pin_paths
-from multihead.config.run_config import RunFile
+from multihead.config.run_config import RunConfig
 from multihead.config.template import template
 
-__all__ = ["RunFile", "difference", "of_task", "pin_paths", "read", "template", "write"]
+__all__ = ["RunConfig", "difference", "of_task", "pin_paths", "read", "template", "write"]

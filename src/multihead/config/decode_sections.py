@@ -11,7 +11,7 @@ from multihead.tasks.sections import Section, key
 Length = Annotated[int, Field(ge=1, le=10**6)]
 
 
-class Decode(Section):
+class DecodeSection(Section):
     """generation/config.py has the same types and limits, for settings that come with a model; a test compares them."""
 
     beam: Annotated[int, Field(ge=1, le=100)] = key(

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from multihead.config.run_config import SECTIONS, RunFile
+from multihead.config.run_config import SECTIONS, RunConfig
 from multihead.config.toml import KeyPath, toml
 from multihead.tasks.sections import Section
 
@@ -67,13 +67,13 @@ def dotted(path: KeyPath) -> str:
 
 def suggestion(path: KeyPath) -> str:
     """What may have been meant by a key that there is not: one of this table, or of another one."""
-    table: type[Section] = RunFile
+    table: type[Section] = RunConfig
     for part in path[:-1]:
         table = SECTIONS.get(str(part), table)
     name = str(path[-1])
     here = _names(table)
     everywhere = [f"{section}.{key}" for section, found in SECTIONS.items() for key in _names(found)]
-    elsewhere = [key for key in (*_names(RunFile), *everywhere) if key.rpartition(".")[2] == name]
+    elsewhere = [key for key in (*_names(RunConfig), *everywhere) if key.rpartition(".")[2] == name]
     near = [FOREIGN[name]] if name in FOREIGN else elsewhere or get_close_matches(name, here, n=1)
     return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(here)}"
 
@@ -102,7 +102,7 @@ def _wanted(fault: Mapping[str, Any], path: KeyPath) -> str:
 
 def _range(sign: str, limit: float, path: KeyPath) -> str:
     """Both ends of the range that a limit belongs to: at least 1 and at most 1024."""
-    table: type[Section] = RunFile
+    table: type[Section] = RunConfig
     names = [str(part) for part in path if not isinstance(part, int)]
     for name in names[:-1]:
         table = SECTIONS.get(name, table)

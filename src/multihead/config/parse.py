@@ -18,14 +18,14 @@ from pydantic import ValidationError
 
 from multihead.config.errors import explain
 from multihead.config.paths import FILES, beside, check_place, follow_links, model_beside, names_path
-from multihead.config.run_config import SECTIONS, Block, RunFile
+from multihead.config.run_config import SECTIONS, RunConfig, TaskBlock
 from multihead.config.toml import KeyPath, line_of, toml
 from multihead.tasks.sections import Section
 
 GROW = ("train.epochs", "train.steps")  # the only keys that may change when a run goes on, and only upwards
 
 
-def read(source: str | Path, overrides: Sequence[str] = ()) -> RunFile:
+def read(source: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     """A run file by its path, or from its text (a string with a line break), with overrides such as train.lr=3e-5."""
     if not isinstance(source, str | Path):
         raise ValueError(f"a run file is a path, or its text with line breaks, not {type(source).__name__}")
@@ -61,12 +61,12 @@ def read(source: str | Path, overrides: Sequence[str] = ()) -> RunFile:
     return run
 
 
-def of_task(task: str, **sections: Any) -> RunFile:
+def of_task(task: str, **sections: Any) -> RunConfig:
     """A run file from flags: of_task("classify", data={"train": "x.csv"}, from_="path/to/model")."""
     return _validated({"task": task} | {name.rstrip("_"): value for name, value in sections.items()})
 
 
-def write(run: RunFile) -> str:
+def write(run: RunConfig) -> str:
     """All keys that are set, as TOML; `read` gives the same run back."""
     lines = _written(run, exclude=(*SECTIONS,))
     for part in run.parts:
@@ -78,7 +78,7 @@ def write(run: RunFile) -> str:
     return "\n".join(lines) + "\n"
 
 
-def difference(old: RunFile, new: RunFile) -> list[str]:
+def difference(old: RunConfig, new: RunConfig) -> list[str]:
     """What keeps a run from going on: `train.lr: 5e-4 -> 3e-5`. More epochs or steps are no hindrance, nor is `out`,
     which is where the old file was found, nor another way to write the same path."""
     before, after = dict(_flat(old)), dict(_flat(new))
@@ -102,19 +102,19 @@ def _written(part: Section, exclude: Sequence[str] = ()) -> list[str]:
     return [f"{name} = {toml(value)}" for name, value in set_keys(part).items() if name not in exclude]
 
 
-def _flat(run: RunFile) -> Iterator[tuple[str, Any]]:
+def _flat(run: RunConfig) -> Iterator[tuple[str, Any]]:
     tables = [("", run), *((f"{part}.", getattr(run, part)) for part in run.parts)]
     for block in run.tasks:
         name = f"tasks.{block.name}."
         tables += [(name, block), *((f"{name}{part}.", getattr(block, part)) for part in _inside(block))]
     for prefix, table in tables:
-        inner = SECTIONS if isinstance(table, RunFile | Block) else ()
+        inner = SECTIONS if isinstance(table, RunConfig | TaskBlock) else ()
         yield from ((prefix + name, value) for name, value in set_keys(table).items() if name not in inner)
     if run.tasks:  # their order decides which new weights each of them begins with
         yield "tasks", [block.name for block in run.tasks]
 
 
-def _inside(block: Block) -> list[str]:
+def _inside(block: TaskBlock) -> list[str]:
     """The sections of a block."""
     return ["data", *([block.own] if block.own else [])]
 
@@ -181,7 +181,7 @@ def _value(text: str) -> Any:
     return parsed["value"] if plain and len(parsed) == 1 else text
 
 
-def _validated(raw: dict[str, Any], file: str = "", text: str = "", overrides: Sequence[str] = ()) -> RunFile:
+def _validated(raw: dict[str, Any], file: str = "", text: str = "", overrides: Sequence[str] = ()) -> RunConfig:
     def where(path: KeyPath) -> str:
         line = line_of(text, path)
         for override in overrides:
@@ -191,6 +191,6 @@ def _validated(raw: dict[str, Any], file: str = "", text: str = "", overrides: S
         return f"{file}{f':{line}' if line else ''}: " if file else ""
 
     try:
-        return RunFile.model_validate(raw)
+        return RunConfig.model_validate(raw)
     except ValidationError as error:
         raise ValueError(explain(error, raw, where)) from None

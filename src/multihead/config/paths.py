@@ -8,8 +8,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from multihead.config.run_config import RunFile
-from multihead.config.sections import HOME, Data
+from multihead.config.run_config import RunConfig
+from multihead.config.sections import HOME, DataSection
 
 FILES = ("train", "valid", "test", "unlabelled")
 HUB = "hub:"  # as in io/hub.py, which this package cannot import
@@ -39,14 +39,14 @@ def model_beside(folder: str, model: Any) -> Any:
     return near if os.path.exists(near) else model
 
 
-def pin_paths(run: RunFile) -> RunFile:
+def pin_paths(run: RunConfig) -> RunConfig:
     """Return the run with absolute paths for `out` and its models, as those of its data are: the same from anywhere."""
     tasks = tuple(block.model_copy(update={"data": _pin_teacher(block.data)}) for block in run.tasks)
     out, start = os.path.abspath(run.out), _pin_model(run.from_)
     return run.model_copy(update={"out": out, "from_": start, "data": _pin_teacher(run.data), "tasks": tasks})
 
 
-def check_place(path: Path, run: RunFile) -> None:
+def check_place(path: Path, run: RunConfig) -> None:
     """Raise if the copy in a run's directory names another `out`: the run was moved or copied, or an older version
     wrote a relative path. Which place is meant nobody can tell, and a wrong guess would start over without a word."""
     folder = Path(os.path.abspath(path)).parent
@@ -77,5 +77,5 @@ def _pin_model(model: Any) -> Any:
     return os.path.abspath(os.path.expanduser(model)) if model and not model.startswith(HUB) else model
 
 
-def _pin_teacher(data: Data) -> Data:
+def _pin_teacher(data: DataSection) -> DataSection:
     return data.model_copy(update={"teacher": _pin_model(data.teacher)})

@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, create_model, model_validator
 
-from multihead.config.decode_sections import Decode
-from multihead.config.sections import Data, Model, Tokenizer, Train, Window, check_name, expand_home
+from multihead.config.decode_sections import DecodeSection
+from multihead.config.sections import (
+    DataSection,
+    ModelSection,
+    TokenizerSection,
+    TrainSection,
+    WindowSection,
+    check_name,
+    expand_home,
+)
 from multihead.tasks.sections import Section, TaskSection, key
 from multihead.tasks.spec import SPECS, TaskSpec, check_task_name
 
@@ -24,7 +32,7 @@ class BlockKeys(Section):
     task: Annotated[str, AfterValidator(check_task_name)]
     weight: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0  # how often an epoch goes through its data
     auxiliary: bool = False  # only trained on: neither scored while training nor kept
-    data: Data
+    data: DataSection
 
 
 class RunKeys(Section):
@@ -43,16 +51,16 @@ class RunKeys(Section):
         "", "the run's directory; train again on the same one goes on where it stopped"
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = key("auto", "auto, cpu, cuda or mps")
-    data: Data = Data()
-    tokenizer: Tokenizer = Tokenizer()
-    model: Model = Model()
-    window: Window = Window()
-    train: Train = Train()
-    decode: Decode = Decode()
+    data: DataSection = DataSection()
+    tokenizer: TokenizerSection = TokenizerSection()
+    model: ModelSection = ModelSection()
+    window: WindowSection = WindowSection()
+    train: TrainSection = TrainSection()
+    decode: DecodeSection = DecodeSection()
 
 
 # Each task has a section of its name. mypy cannot see fields that are made from a table; the code reads them through
-# `RunFile.section` only.
+# `RunConfig.section` only.
 if TYPE_CHECKING:
     BlockFields = BlockKeys
     RunFields = RunKeys
@@ -65,7 +73,7 @@ else:
     )
 
 
-class Block(BlockFields):
+class TaskBlock(BlockFields):
     """One of several tasks on one trunk. A task's own section may stand here, instead of one for all such tasks."""
 
     @model_validator(mode="before")
@@ -86,10 +94,10 @@ class Block(BlockFields):
         return self
 
 
-class RunFile(RunFields):
+class RunConfig(RunFields):
     """A whole run file. Every section is there, with its defaults; `parts` names the ones that mean something."""
 
-    tasks: Annotated[tuple[Block, ...], Strict(False)] = ()
+    tasks: Annotated[tuple[TaskBlock, ...], Strict(False)] = ()
 
     @property
     def scratch(self) -> bool:
@@ -112,7 +120,7 @@ class RunFile(RunFields):
         """Those of all tasks, each once."""
         return [SPECS[name] for name in dict.fromkeys([self.task, *(block.task for block in self.tasks)]) if name]
 
-    def alone(self, block: Block) -> RunFile:
+    def alone(self, block: TaskBlock) -> RunConfig:
         """The run of one of the tasks, as if there were no other."""
         changed = {"task": block.task, "tasks": (), "data": block.data}
         return self.model_copy(update=changed | ({block.own: getattr(block, block.own)} if block.own else {}))
@@ -195,21 +203,21 @@ class RunFile(RunFields):
 
 
 SECTIONS: dict[str, type[Section]] = {
-    "data": Data,
-    "tokenizer": Tokenizer,
-    "model": Model,
-    "window": Window,
-    "train": Train,
-    "decode": Decode,
+    "data": DataSection,
+    "tokenizer": TokenizerSection,
+    "model": ModelSection,
+    "window": WindowSection,
+    "train": TrainSection,
+    "decode": DecodeSection,
     **{name: spec.section for name, spec in SPECS.items()},
-    "tasks": Block,
+    "tasks": TaskBlock,
 }
 
 
 def _tables(blocks: Any) -> list[Mapping[str, Any]]:
     """The blocks that are tables; what else is there is told by the validation."""
     given = blocks if isinstance(blocks, list | tuple) else ()
-    dumped = [block.model_dump() if isinstance(block, Block) else block for block in given]
+    dumped = [block.model_dump() if isinstance(block, TaskBlock) else block for block in given]
     return [block for block in dumped if isinstance(block, Mapping)]
 
 
@@ -229,7 +237,7 @@ def _instead(name: str, section: Mapping[str, Any]) -> dict[str, Any]:
 def _with_columns(given: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of the task are called by their roles unless the file says otherwise."""
     task, data = given.get("task"), given.get("data", {})
-    data = data.model_dump(exclude_unset=True) if isinstance(data, Data) else data
+    data = data.model_dump(exclude_unset=True) if isinstance(data, DataSection) else data
     if not isinstance(data, Mapping):
         return dict(given)
     spec = SPECS.get(task) if isinstance(task, str) else None
@@ -237,7 +245,7 @@ def _with_columns(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, "data": columns | {name: value for name, value in data.items() if value is not None}}
 
 
-def _check_data(task: str, data: Data) -> None:
+def _check_data(task: str, data: DataSection) -> None:
     columns = SPECS[task].columns
     if wrong := next((role for role in data.columns if role not in columns), None):
         raise ValueError(f"data.{wrong} is no column of task = {task!r}, which has: {', '.join(columns)}")

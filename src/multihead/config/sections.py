@@ -50,7 +50,7 @@ Files = Annotated[str | Names, AfterValidator(_absolute)]
 Column = Annotated[Name, BeforeValidator(lambda v: str(v) if type(v) is int else v)]  # or a number from 1
 
 
-class Data(Section):
+class DataSection(Section):
     train: Files = key("", "one file or a list; relative paths start at this file's directory")
     valid: Files = key("", "unset: 10 % of train, chosen by a hash of the text")
     test: Files = key("", "unset: none; scored once, at the end")
@@ -86,17 +86,17 @@ class Data(Section):
         return {role: getattr(self, role) for role in ROLES if getattr(self, role) is not None}
 
 
-ROLES = tuple(Data.model_fields)[tuple(Data.model_fields).index("text") :]
+ROLES = tuple(DataSection.model_fields)[tuple(DataSection.model_fields).index("text") :]
 
 
-class Tokenizer(Section):
+class TokenizerSection(Section):
     kind: Literal["bpe", "unigram", "wordpiece", "char"] = key("bpe", "bpe, unigram, wordpiece or char")
     vocab: Annotated[int, Field(ge=1, le=10_000_000)] = key(8000, "tokens at most")
     lowercase: bool = key(False, "fold capitals")
     shared: bool = key(True, "source and target have one vocabulary; false: one each")
 
 
-class Model(Section):
+class ModelSection(Section):
     dim: Width = key(256, "width")
     layers: Layers = key(4, "blocks")
     decoder_layers: Layers | None = key(None, "blocks of the side that writes; unset: as many as layers", 2)
@@ -125,7 +125,7 @@ class Model(Section):
         return self
 
 
-class Window(Section):
+class WindowSection(Section):
     size: Annotated[int, Field(ge=8, le=10_000_000)] | None = key(
         None, "tokens per window; unset: as many as the model takes", 256
     )
@@ -138,7 +138,7 @@ class Window(Section):
         return self
 
 
-class Train(Section):
+class TrainSection(Section):
     epochs: Annotated[int, Field(ge=1, le=10_000)] | None = key(3, "rounds through the training data")
     steps: Count | None = key(None, "unset: epochs count; give one of the two", 1000)
     batch_tokens: Count = key(1024, "tokens per batch, padding included")

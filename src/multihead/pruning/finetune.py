@@ -5,16 +5,16 @@ from __future__ import annotations
 from copy import deepcopy
 from pathlib import Path
 
-from multihead.config import RunFile, read
+from multihead.config import RunConfig, read
 from multihead.inference import Loaded
 from multihead.pretrained import load
 from multihead.training import Training
 
 
-def recovery(directory: str | Path, run: str | Path | RunFile, *changes: str) -> Training:
+def recovery(directory: str | Path, run: str | Path | RunConfig, *changes: str) -> Training:
     """A training that begins where the pruned model in `directory` stands, readout included. Iterate it, then
     `finish()`: the model is in the run's own `out`, and what pruning wrote stays as it is."""
-    told = run if isinstance(run, RunFile) else read(run, [*changes, f"from={directory}"])
+    told = run if isinstance(run, RunConfig) else read(run, [*changes, f"from={directory}"])
     training = Training(told)
     continued(training, load(directory))
     return training

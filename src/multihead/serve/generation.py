@@ -72,7 +72,8 @@ class Writing:
     rules: LogitsConstraints | None = None
 
     def begin_window(self, device: torch.device) -> None:
-        """Read the prompt; or, where the model's window is full, its second half again, as `Generate.read` does."""
+        """Read the prompt; or, where the model's window is full, its second half again, as `GenerateSection.read`
+        does."""
         whole = [*self.prompt, *self.tokens]
         self.held = whole if not self.tokens else whole[-max(1, self.size // 2) :]
         self.written, self.cache, self.reused = len(self.tokens), KVCache(), 0

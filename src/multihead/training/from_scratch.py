@@ -22,7 +22,7 @@ from typing import Any
 
 from torch import nn
 
-from multihead.config import RunFile
+from multihead.config import RunConfig
 from multihead.data.tokenizer_cache import learnt
 from multihead.inference import Loaded
 from multihead.inference.pipeline import Json
@@ -37,7 +37,7 @@ from multihead.text.tokenizer import Tokenizer
 LEARNT = 100_000_000  # characters that a tokenizer is learnt from, at most
 
 
-def scratch(run: RunFile, kind: type[Task], train: Callable[[], Iterable[Values]], talks: bool = False) -> Loaded:
+def scratch(run: RunConfig, kind: type[Task], train: Callable[[], Iterable[Values]], talks: bool = False) -> Loaded:
     """The model of a run file without `from`, with the vocabulary readout of a task that wants one; talks: with a chat
     template."""
     check_memory(run, kind)
@@ -60,7 +60,7 @@ def scratch(run: RunFile, kind: type[Task], train: Callable[[], Iterable[Values]
     return loaded
 
 
-def check_memory(run: RunFile, kind: type[Task]) -> None:
+def check_memory(run: RunConfig, kind: type[Task]) -> None:
     """Raise if the layers cannot be trained here: weights, gradients and AdamW's two moments, 4 bytes each."""
     model = run.model
     layers = model.layers + ((model.decoder_layers or model.layers) if kind.body == "encoder_decoder" else 0)
@@ -99,7 +99,7 @@ def texts_of(values: Values, names: Iterable[str] | None = None) -> Iterator[str
 
 
 def _learnt(
-    run: RunFile, train: Callable[[], Iterable[Values]], names: tuple[str, ...] | None = None, less: int = 0
+    run: RunConfig, train: Callable[[], Iterable[Values]], names: tuple[str, ...] | None = None, less: int = 0
 ) -> Tokenizer:
     """Kept in the run's cache. names: the columns that it is learnt from; None: all texts. less: tokens that are to be
     added to it."""
@@ -130,7 +130,7 @@ def _first(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _shapes(
-    run: RunFile, kind: type[Task], reads: Tokenizer, writes: Tokenizer
+    run: RunConfig, kind: type[Task], reads: Tokenizer, writes: Tokenizer
 ) -> tuple[str | None, ModelConfig | None, ModelConfig | None]:
     """The family, and the shape of each side."""
     given = run.model.model_dump(exclude={"decoder_layers"})

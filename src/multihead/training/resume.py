@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from multihead.config import RunFile, difference, pin_paths, read, write
+from multihead.config import RunConfig, difference, pin_paths, read, write
 from multihead.data import token_cache
 from multihead.io.files import remove_tree
 from multihead.training.checkpoints import Kept, opened, steps
@@ -22,7 +22,7 @@ WRITTEN = re.compile(r"\..+\.(?P<process>\d+)\.aside")
 class Origin:
     """Which run a checkpoint is of: its settings, and the keys of the token caches that it reads."""
 
-    def __init__(self, run: RunFile, keys: list[str]) -> None:
+    def __init__(self, run: RunConfig, keys: list[str]) -> None:
         self.run, self.keys = run, keys
 
     @property

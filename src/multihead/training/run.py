@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from multihead.config import RunFile, difference, pin_paths, read, write
+from multihead.config import RunConfig, difference, pin_paths, read, write
 from multihead.config.toml import toml
 from multihead.inference import Loaded
 from multihead.inference.engine import evaluate
@@ -55,7 +55,7 @@ HELD = 0.5  # of the memory that may be used: beyond it, what was freed is given
 class Training:
     """`for event in training:` trains; `finish` scores the best model and writes it."""
 
-    def __init__(self, run: RunFile, fresh: bool = False) -> None:
+    def __init__(self, run: RunConfig, fresh: bool = False) -> None:
         self.run, self.out = run, Path(run.out)
         self.notes: list[str] = []  # what is said before the first step
         self._claim(fresh)
@@ -117,7 +117,7 @@ class Training:
                 + ("; evaluate and predict take decode.* for a trained model" if written_otherwise else "")
             )
 
-    def _written(self, file: Path) -> RunFile:
+    def _written(self, file: Path) -> RunConfig:
         """The settings of the run that is here; of a damaged file, those that the newest checkpoint holds."""
         try:
             return read(file, [f"out={toml(str(self.out))}"])

@@ -13,7 +13,7 @@ from itertools import islice
 
 import torch
 
-from multihead.config import RunFile
+from multihead.config import RunConfig
 from multihead.inference import Loaded
 from multihead.inference.defaults import BODIES, borders, longest
 from multihead.machine.device import device_of
@@ -73,7 +73,7 @@ class Subject(Read):
         return found
 
 
-def set_up(run: RunFile) -> tuple[list[Subject], TaskModel]:
+def set_up(run: RunConfig) -> tuple[list[Subject], TaskModel]:
     """Read what must be known of the data, build the tasks and the model: the only task's, or one with all readouts."""
     device = device_of(run.device)
     every = read_all(run)
@@ -174,14 +174,14 @@ def refuse_unlike(subjects: Sequence[Subject]) -> None:
         raise ValueError(f"tasks are scored {told}: no mean says which model is best; set auxiliary = true for {lost}")
 
 
-def known(body: Encoder | Decoder | EncoderDecoder, run: RunFile) -> Iterator[torch.nn.Parameter]:
+def known(body: Encoder | Decoder | EncoderDecoder, run: RunConfig) -> Iterator[torch.nn.Parameter]:
     """Parameters that came with the body. Between two joined models, the cross-attention is new."""
     for name, parameter in body.named_parameters():
         if not isinstance(run.from_, dict) or ".cross" not in name:
             yield parameter
 
 
-def longest_of(loaded: Loaded, kind: type[Task], run: RunFile) -> int:
+def longest_of(loaded: Loaded, kind: type[Task], run: RunConfig) -> int:
     """The longest input of a body that must be of the kind that the task wants."""
     body = loaded.model.body
     if not isinstance(body, BODIES[kind.body]):

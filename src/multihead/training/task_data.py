@@ -8,7 +8,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
-from multihead.config import RunFile
+from multihead.config import RunConfig
 from multihead.data.overlap import glanced
 from multihead.data.readers.notation import BIO
 from multihead.data.readers.read import DataReader, has_column, records
@@ -24,7 +24,7 @@ from multihead.training.dataset import Side
 class Read:
     """What the data says of a task, before there is a model."""
 
-    run: RunFile  # of this task alone
+    run: RunConfig  # of this task alone
     sides: dict[str, Side]  # train, and, if there are such rows, valid and test
     readings: dict[str, DataReader]
     options: dict[str, Any]
@@ -51,14 +51,14 @@ def _whole(values: Values) -> bool:
     return "of" not in values
 
 
-def read_all(run: RunFile) -> list[Read]:
+def read_all(run: RunConfig) -> list[Read]:
     """Every task of a run with its data; what could not be trained on is refused."""
     if run.task:
         return [read_one(run)]
     return [read_one(run.alone(block), block.name, block.weight, block.auxiliary) for block in run.tasks]
 
 
-def read_one(run: RunFile, name: str = "", weight: float = 1.0, auxiliary: bool = False) -> Read:
+def read_one(run: RunConfig, name: str = "", weight: float = 1.0, auxiliary: bool = False) -> Read:
     refuse_useless(run)
     if not auxiliary:
         refuse_unscored(run)
@@ -137,7 +137,7 @@ def formats_of(readings: Mapping[str, DataReader]) -> Iterator[tuple[str, str]]:
         yield from ((file, found["format"]) for file, found in reading.found.items())
 
 
-def refuse_useless(run: RunFile) -> None:
+def refuse_useless(run: RunConfig) -> None:
     """Keys that would change nothing, or nothing good, beside others."""
     if run.train.lora and run.from_ is None:
         raise ValueError("train.lora changes a trained model a little; from scratch, everything has to learn: leave it")
@@ -156,7 +156,7 @@ def refuse_useless(run: RunFile) -> None:
         raise ValueError(f"train.agree is for tagging, classes and translation, and this is {why}; leave one out")
 
 
-def refuse_unscored(run: RunFile) -> None:
+def refuse_unscored(run: RunConfig) -> None:
     """With nothing held out, there must be a test file, and nothing may wait for a validation score."""
     if run.data.hold_out:
         return
@@ -168,7 +168,7 @@ def refuse_unscored(run: RunFile) -> None:
         raise ValueError("train.patience waits for a validation score, and data.hold_out = false; leave one out")
 
 
-def data_of(run: RunFile, held_out: bool = True) -> tuple[dict[str, DataReader], dict[str, Side]]:
+def data_of(run: RunConfig, held_out: bool = True) -> tuple[dict[str, DataReader], dict[str, Side]]:
     """The files of a run and their sides; without a validation file, a tenth of train is held out by hash."""
     settings = settings_of(run)
     columns = run.data.columns
@@ -192,7 +192,7 @@ def data_of(run: RunFile, held_out: bool = True) -> tuple[dict[str, DataReader],
     return readings, sides
 
 
-def beside_of(run: RunFile) -> Side | None:
+def beside_of(run: RunConfig) -> Side | None:
     """Further inputs, of which only the columns that are asked about are read."""
     if not run.data.unlabelled:
         return None
@@ -221,17 +221,17 @@ def _in_words(rows: Callable[[FileFacts], Iterator[Row]], found: FileFacts) -> I
         yield row
 
 
-def settings_of(run: RunFile) -> dict[str, Any]:
+def settings_of(run: RunConfig) -> dict[str, Any]:
     """How the files of a run are read."""
     return {"format": run.data.format, "encoding": run.data.encoding, **run.section.reader_options()}
 
 
-def _columns(run: RunFile, columns: dict[str, str]) -> dict[str, str] | None:
+def _columns(run: RunConfig, columns: dict[str, str]) -> dict[str, str] | None:
     """SQuAD files and CoNLL files know their columns."""
     return None if run.spec.self_describing and all(role == column for role, column in columns.items()) else columns
 
 
-def options_of(run: RunFile, train: Side) -> dict[str, Any]:
+def options_of(run: RunConfig, train: Side) -> dict[str, Any]:
     """The task's own options, with what the data decides; and how it writes."""
     options = TASKS[run.task].resolve_options(run.section, train)
     return options | ({"decode": run.decode.model_dump(exclude_none=True)} if run.spec.generates_text else {})
