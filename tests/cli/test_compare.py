@@ -12,7 +12,7 @@ import torch
 import multihead as mh
 from multihead.cli.compare import compare
 from multihead.cli.data_arguments import reading_of, scored
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.inference.engine import evaluate
 from multihead.models import Decoder, Encoder, LMReadout, ModelConfig, TaskModel
 from multihead.models.families import own_config
@@ -30,7 +30,7 @@ def bi(place: Path, seed: int, **options: Any) -> str:
     config = ModelConfig(vocab=len(tokenizer), dim=8, layers=1, heads=2, max_length=16, dropout=0.0)
     model = TaskModel(Encoder(config), torch.nn.Identity())
     told = {"kind": "bi", "size": 16, "overlap": 0, **options}
-    save(Loaded(model, own_config(model), tokenizer, task="match", options=told), place)
+    save(Pipeline(model, own_config(model), tokenizer, task="match", options=told), place)
     return str(place)
 
 
@@ -90,7 +90,7 @@ def foreteller(place: Path, task: str, vocab: int, size: int = 16) -> str:
     special = tokenizer.special
     told = {"start": special["bos"], "stop": [special["eos"]]} if task == "generate" else {}
     options = {"size": size, "overlap": 0, **told}
-    save(Loaded(model, own_config(model), tokenizer, task=task, options=options), place)
+    save(Pipeline(model, own_config(model), tokenizer, task=task, options=options), place)
     return str(place)
 
 

@@ -19,7 +19,7 @@ from pyarrow import parquet
 from multihead.cli.data_arguments import writing_as
 from multihead.cli.predict import Pipe, Source, inputs, of_rows, table
 from multihead.data.readers.notation import TagNotation
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.inference.engine import AHEAD
 from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
 from multihead.models.families import own_config
@@ -54,7 +54,7 @@ def made(folder: Path, task: str, labels: list[str], **options: object) -> Path:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(30 if parameter.dim() > 1 else 1)  # else all inputs would look alike
-    whole = Loaded(model, own_config(model), tokenizer, labels=labels, task=task, options={"size": 32, **options})
+    whole = Pipeline(model, own_config(model), tokenizer, labels=labels, task=task, options={"size": 32, **options})
     save(whole, folder / task)
     return folder / task
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import multihead as mh
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.models import ClassifierReadout, Encoder, LanguageModel, ModelConfig, TaskModel
 from multihead.models.families import own_config
 from multihead.pretrained import save
@@ -21,7 +21,7 @@ TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 
 
 @pytest.fixture(scope="module")
-def tagger() -> Loaded:
+def tagger() -> Pipeline:
     """A small tagger with random weights, with the layers and heads that the docs name."""
     torch.manual_seed(0)
     tokenizer = Tokenizer.train(TEXTS, "char", 60)
@@ -32,10 +32,10 @@ def tagger() -> Loaded:
     model = TaskModel(Encoder(config), ClassifierReadout(24, len(TAGS))).eval()
     for parameter in model.parameters():
         parameter.data.normal_(std=0.5)
-    return Loaded(model, own_config(model), tokenizer, labels=TAGS, task="ner", options={"size": 48, "overlap": 8})
+    return Pipeline(model, own_config(model), tokenizer, labels=TAGS, task="ner", options={"size": 48, "overlap": 8})
 
 
-def test_one_input_gives_one_prediction_a_list_a_list_an_iterator_an_iterator(tagger: Loaded) -> None:
+def test_one_input_gives_one_prediction_a_list_a_list_an_iterator_an_iterator(tagger: Pipeline) -> None:
     every = tagger.predict(TEXTS)
     assert tagger(TEXTS) == every
     assert tagger({"text": TEXTS[0]}) == tagger.predict(TEXTS[:1])[0]
@@ -45,7 +45,7 @@ def test_one_input_gives_one_prediction_a_list_a_list_an_iterator_an_iterator(ta
 
 
 @pytest.mark.parametrize("watch", [lambda nlp: nlp.watch(), mh.watch, lambda nlp: mh.watch(nlp.model)])
-def test_recordings_are_in_the_order_of_the_inputs(tagger: Loaded, watch) -> None:
+def test_recordings_are_in_the_order_of_the_inputs(tagger: Pipeline, watch) -> None:
     with watch(tagger) as recording:
         tagger(TEXTS)
     alone = []
@@ -58,7 +58,7 @@ def test_recordings_are_in_the_order_of_the_inputs(tagger: Loaded, watch) -> Non
     assert torch.equal(weights, alone[1].weights("encoder.2.self.3"))
 
 
-def test_ablation_changes_the_answer_and_ends(tagger: Loaded) -> None:
+def test_ablation_changes_the_answer_and_ends(tagger: Pipeline) -> None:
     scores = [torch.tensor([e["score"] for e in tagger(TEXTS[0])["entities"]])]
     with tagger.ablate([f"encoder.{layer}.self.{head}" for layer in range(3) for head in range(4)]):
         scores.append(torch.tensor([e["score"] for e in tagger(TEXTS[0])["entities"]]))
@@ -69,22 +69,22 @@ def test_ablation_changes_the_answer_and_ends(tagger: Loaded) -> None:
     assert not torch.equal(scores[0], scores[1])
 
 
-def test_it_prints_itself_in_one_short_line(tagger: Loaded) -> None:
+def test_it_prints_itself_in_one_short_line(tagger: Pipeline) -> None:
     assert re.fullmatch(r"<ner: 3 encoder layers, 0\.0 M parameters, 5 labels>", repr(tagger))
 
 
-def test_only_language_models_stream(tagger: Loaded) -> None:
+def test_only_language_models_stream(tagger: Pipeline) -> None:
     with pytest.raises(ValueError, match="stream is for language models"):
         tagger.stream("Rome")
     tokenizer = Tokenizer.train(TEXTS, "char", 60)
     model = LanguageModel(ModelConfig(vocab=len(tokenizer), dim=24, layers=1, heads=2, max_length=32)).eval()
-    writer = Loaded(model, own_config(model), tokenizer, options={"decode": {"max_length": 8, "sample": False}})
+    writer = Pipeline(model, own_config(model), tokenizer, options={"decode": {"max_length": 8, "sample": False}})
     assert isinstance("".join(writer.stream("Ro")), str)
 
 
 @pytest.mark.parametrize("page", ["README.md", "README.zh.md", "docs/guide.md"])
 def test_python_of_the_docs_runs_as_it_stands(
-    tagger: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
+    tagger: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
 ) -> None:
     for name in ("names", "demo"):
         save(tagger, tmp_path / "runs" / name / "model")

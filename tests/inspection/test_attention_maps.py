@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 
 from multihead import recipes
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.inspection import attention_maps as pictures
 from multihead.inspection import watch
 from multihead.inspection.attention_maps import picture
@@ -94,7 +94,7 @@ def long(tokenizer: Tokenizer) -> Any:
     model = LanguageModel(config).eval()
     for parameter in model.parameters():
         parameter.data *= 1.5
-    return Loaded(model, own_config(model), tokenizer)
+    return Pipeline(model, own_config(model), tokenizer)
 
 
 def words(count: int) -> str:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from multihead import recipes
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.inspection import watch
 from multihead.inspection.head_clusters import groups
 from multihead.inspection.head_names import named
@@ -22,7 +22,7 @@ from multihead.text.tokenizer import Tokenizer
 TEXTS = ["a b c . a", "d e , f a b c d e f .", "g", "a a b , a", "h i j k l a b c d e f g h i j ."]
 
 
-def reference(loaded: Loaded, rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+def reference(loaded: Pipeline, rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """One input at a time, no padding, every weight built in float64, every sum written out."""
     lines: dict[str, list[dict[str, float]]] = {}
     feed = ModelInputs(loaded)
@@ -60,7 +60,7 @@ def reference(loaded: Loaded, rows: list[dict[str, Any]]) -> dict[str, dict[str,
 
 
 def line(
-    row: Any, t: int, queries: list[int], keys: list[int], separators: set[int], loaded: Loaded, cross: bool
+    row: Any, t: int, queries: list[int], keys: list[int], separators: set[int], loaded: Pipeline, cross: bool
 ) -> dict[str, float]:
     assert loaded.tokenizer is not None
     S, nan = len(keys), float("nan")

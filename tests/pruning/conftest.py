@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, ModelConfig, TaskModel
 from multihead.models.families import own_config
 from multihead.text.tokenizer import Tokenizer
@@ -25,7 +25,7 @@ def tokenizer() -> Tokenizer:
 
 @dataclass
 class Planted:
-    loaded: Loaded
+    loaded: Pipeline
     rows: list[dict[str, Any]]
     address: str
     name: str
@@ -68,8 +68,8 @@ def sentences(count: int, low: int, high: int, seed: int = 0) -> list[list[str]]
     return [pick.choices(LETTERS, k=pick.randint(low, high)) for _ in range(count)]
 
 
-def wrapped(model: TaskModel, tokenizer: Tokenizer, task: str, labels: list[str]) -> Loaded:
-    return Loaded(model, own_config(model), tokenizer, labels=labels, task=task, options={"size": P, "overlap": 0})
+def wrapped(model: TaskModel, tokenizer: Tokenizer, task: str, labels: list[str]) -> Pipeline:
+    return Pipeline(model, own_config(model), tokenizer, labels=labels, task=task, options={"size": P, "overlap": 0})
 
 
 def previous(tokenizer: Tokenizer) -> Planted:
@@ -146,7 +146,7 @@ def planted_previous(tokenizer: Tokenizer) -> Planted:
 SMALL = ModelConfig(dim=24, layers=2, heads=4, max_length=64, dropout=0.0, norm_first=True)
 
 
-def body(kind: str, tokenizer: Tokenizer, **options: Any) -> Loaded:
+def body(kind: str, tokenizer: Tokenizer, **options: Any) -> Pipeline:
     """A random model without a task: encoder, decoder or both."""
     torch.manual_seed(1)
     config = replace(SMALL, **{"vocab": len(tokenizer), **options})
@@ -154,7 +154,7 @@ def body(kind: str, tokenizer: Tokenizer, **options: Any) -> Loaded:
     model = TaskModel(made, torch.nn.Identity()).eval()
     for parameter in model.parameters():  # sharp heads
         parameter.data *= 1.7
-    return Loaded(model, own_config(model), tokenizer, generation={"decoder_start_token_id": 1})
+    return Pipeline(model, own_config(model), tokenizer, generation={"decoder_start_token_id": 1})
 
 
 @pytest.fixture

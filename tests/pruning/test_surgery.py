@@ -16,7 +16,7 @@ from torch import Tensor
 import multihead as mh
 from multihead.attention import KVCache, Mask
 from multihead.attention.multihead import merge
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.inspection import ablate, attentions, numbers, watch
 from multihead.models import EncoderDecoder, LanguageModel, ModelConfig, TaskModel, TransformerBlock
 from multihead.models.families import own_config
@@ -269,7 +269,7 @@ def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     if kind not in ("rotary", "learned scale"):
         plan = replace(plan, keys={"decoder.1.self": some})
     smaller, _ = cut(model, plan)
-    mh.save(Loaded(smaller, own_config(smaller)), tmp_path / "m")
+    mh.save(Pipeline(smaller, own_config(smaller)), tmp_path / "m")
     again = mh.load(tmp_path / "m").model
     source, target = torch.randint(0, 37, (2, 6)), torch.randint(0, 37, (2, 5))
     assert torch.equal(again(source, target), smaller(source, target))

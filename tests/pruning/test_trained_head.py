@@ -13,7 +13,7 @@ import torch
 
 import multihead as mh
 from multihead.cli.data_arguments import rows_of
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.inspection import ablate, numbers
 from multihead.inspection.head_profile import stats
 from multihead.metrics import ConfidenceInterval
@@ -28,7 +28,7 @@ from multihead.text.tokenizer import Tokenizer
 LETTERS = "abcdefghijkl"
 
 
-def train(loaded: Loaded, row: Any, steps: int, enough: float) -> float:
+def train(loaded: Pipeline, row: Any, steps: int, enough: float) -> float:
     task = loaded.ready()
     optimizer = torch.optim.AdamW(loaded.model.parameters(), 3e-3)
     loss = torch.tensor(float("inf"))
@@ -58,7 +58,7 @@ def test_a_learnt_copy_head_is_named_and_ranked_first(tokenizer: Tokenizer) -> N
     config = ModelConfig(vocab=len(tokenizer), dim=48, layers=2, heads=2, max_length=16, dropout=0.0, norm_first=True)
     model = TaskModel(Encoder(config), ClassifierReadout(config.dim, 3, dropout=0.0))
     options = {"size": 16, "overlap": 0}
-    loaded = Loaded(model, own_config(model), tokenizer, labels=["O", "B-X", "I-X"], task="ner", options=options)
+    loaded = Pipeline(model, own_config(model), tokenizer, labels=["O", "B-X", "I-X"], task="ner", options=options)
     assert train(loaded, row, 1500, 0.01) < 0.05
     rows = [row() for _ in range(60)]
     found = stats(loaded, rows)
@@ -71,7 +71,7 @@ def test_a_learnt_copy_head_is_named_and_ranked_first(tokenizer: Tokenizer) -> N
 
 
 @pytest.fixture
-def repeating(tokenizer: Tokenizer) -> tuple[Loaded, list[dict[str, Any]]]:
+def repeating(tokenizer: Tokenizer) -> tuple[Pipeline, list[dict[str, Any]]]:
     """A small language model, shortly trained: eight letters, then the same again."""
     torch.manual_seed(0)
     pick = random.Random(0)
@@ -83,7 +83,7 @@ def repeating(tokenizer: Tokenizer) -> tuple[Loaded, list[dict[str, Any]]]:
     model = TaskModel(Decoder(config), LMReadout(config))
     special = tokenizer.special
     options = {"size": 17, "overlap": 0, "stop": [special["sep"]], "start": special["cls"], "decode": {}}
-    loaded = Loaded(model, own_config(model), tokenizer, task="generate", options=options)
+    loaded = Pipeline(model, own_config(model), tokenizer, task="generate", options=options)
     train(loaded, row, 150, 0.0)
     return loaded, [row() for _ in range(40)]
 
@@ -114,7 +114,7 @@ def test_a_long_document_is_read_in_windows_as_in_training(tokenizer: Tokenizer,
     model = TaskModel(Decoder(config), LMReadout(config)).eval()
     special = tokenizer.special
     options = {"size": 8, "overlap": 0, "stop": [special["sep"]], "start": special["cls"], "decode": {}}
-    loaded = Loaded(model, own_config(model), tokenizer, task="generate", options=options)
+    loaded = Pipeline(model, own_config(model), tokenizer, task="generate", options=options)
     rows = [{"text": " ".join(random.Random(n).choices(LETTERS, k=50))} for n in range(3)]
     task = loaded.ready()
     (ready, *_) = examples(task, rows)
@@ -136,7 +136,7 @@ def test_conversations_are_read_as_in_training(tmp_path: Any) -> None:
     config = ModelConfig(vocab=len(signed), dim=16, layers=1, heads=2, max_length=24, positions="learned")
     model = TaskModel(Decoder(config), LMReadout(config)).eval()
     options = {"size": 24, "overlap": 0, "stop": [special["eos"]], "start": special["bos"], "decode": {}, "chat": True}
-    loaded = Loaded(model, own_config(model), signed, task="generate", options=options)
+    loaded = Pipeline(model, own_config(model), signed, task="generate", options=options)
     said = [("user", "a b c"), ("assistant", "c b a")]
     rows = [{"conversation": [{"role": r, "content": f"{t} {LETTERS[n]}"} for r, t in said]} for n in range(12)]
     found = stats(loaded, rows)
@@ -157,7 +157,7 @@ def test_a_denoising_model_reads_plain_text(tokenizer: Tokenizer) -> None:
     model = TaskModel(EncoderDecoder(config), LMReadout(config)).eval()
     special = tokenizer.special
     options = {"size": 8, "overlap": 0, "stop": [special["sep"]], "start": special["cls"], "decode": {}}
-    loaded = Loaded(model, own_config(model), tokenizer, task="denoise", options=options)
+    loaded = Pipeline(model, own_config(model), tokenizer, task="denoise", options=options)
     rows = [{"text": "a b c d e f g h i j k l"}, {"text": "a"}]
     found = stats(loaded, rows)
     assert found.inputs == sum(len(examples(loaded.ready(), [row])[0].windows) for row in rows)

@@ -15,7 +15,7 @@ import torch
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, ModelConfig, TaskModel
 from multihead.models.families import own_config
 from multihead.serve import Limits, ModelServer, serving
@@ -55,7 +55,7 @@ def make_row(task: str, i: int) -> dict[str, Any]:
     return {"text": f"number {i}: {name} lives in {place}, and {place} likes {name}"}
 
 
-def make_input(task: str, i: int, loaded: Loaded) -> Any:
+def make_input(task: str, i: int, loaded: Pipeline) -> Any:
     """What a user asks about that row."""
     row = make_row(task, i)
     if task == "generate":
@@ -74,7 +74,7 @@ class Windows(list[Any]):
         return np.array([len(window["tokens"]) for window in self])
 
 
-def make_model(name: str, steps: int = 12, **options: Any) -> Loaded:
+def make_model(name: str, steps: int = 12, **options: Any) -> Pipeline:
     """A small model that has trained a few steps; its size differs from every other number here."""
     kind, rows = TASKS[name], [make_row(name, i) for i in range(32)]
     texts = [" ".join(v) if isinstance(v, list) else v for row in rows for v in row.values() if not _is_gold(v)]
@@ -103,7 +103,7 @@ def make_model(name: str, steps: int = 12, **options: Any) -> Loaded:
     task.adapt(model)
     _train(model, task, rows, steps)
     options = {**options, "size": 48, "overlap": 8}
-    return Loaded(model.eval(), own_config(model), tokenizer, labels=labels, task=name, options=options)
+    return Pipeline(model.eval(), own_config(model), tokenizer, labels=labels, task=name, options=options)
 
 
 def _train(model: TaskModel, task: Any, rows: list[dict[str, Any]], steps: int) -> None:
@@ -156,7 +156,7 @@ class Client:
 
 
 @pytest.fixture(scope="session")
-def models() -> dict[str, Loaded]:
+def models() -> dict[str, Pipeline]:
     torch.set_num_threads(1)
     found = {name: make_model(name) for name in TASKS}
     found["vectors"] = make_model("match", kind="bi")
@@ -173,7 +173,7 @@ def log() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def server(models: dict[str, Loaded], log: list[str]) -> Iterator[ModelServer]:
+def server(models: dict[str, Pipeline], log: list[str]) -> Iterator[ModelServer]:
     with serving(models, limits=Limits(slow=2.0), write=log.append) as running:
         yield running
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.tasks import TASKS
 
 
@@ -30,7 +30,7 @@ def assert_close(found: Any, wanted: Any) -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_same_answers_as_predict(name: str, client, models: dict[str, Loaded], input_of) -> None:
+def test_the_same_answers_as_predict(name: str, client, models: dict[str, Pipeline], input_of) -> None:
     given = [input_of(name, i, models[name]) for i in range(12)]
     wanted = json.loads(json.dumps(models[name].predict(given)))
     many = client.post(f"/v1/predict/{name}", {"inputs": given})

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.serve import serving
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
@@ -22,7 +22,7 @@ COMMANDS = [
 
 
 @pytest.fixture(scope="module")
-def port(models: dict[str, Loaded]):
+def port(models: dict[str, Pipeline]):
     names = {"mood": "classify", "names": "ner", "writer": "chat", "vectors": "vectors"}
     with serving({name: models[model] for name, model in names.items()}) as running:
         yield running.address.rpartition(":")[2]

@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.tasks import TASKS
 
 HEADS = ["encoder.2.self.3", "encoder.0.self.1"]
 
 
-def test_weights_are_those_of_watch(client, models: dict[str, Loaded]) -> None:
+def test_weights_are_those_of_watch(client, models: dict[str, Pipeline]) -> None:
     nlp, text = models["classify"], "a fine film Ada"
     with nlp.watch() as record:
         nlp(text)

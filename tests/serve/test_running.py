@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import multihead as mh
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.pretrained import save
 from multihead.serve import Access
 from multihead.serve.models import split_entry
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 
 
 @pytest.fixture(scope="module")
-def saved(models: dict[str, Loaded], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(models: dict[str, Pipeline], tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "mood" / "model"
     save(models["classify"], path)
     return path

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.serve.batching import SLACK, choose_batch
 from multihead.serve.limits import Limits, RequestError
 from multihead.serve.scheduler import Scheduler
@@ -28,7 +28,7 @@ def counter() -> Counter:
 
 
 @pytest.fixture
-def scheduler(models: dict[str, Loaded], counter: Counter) -> Iterator[Scheduler]:
+def scheduler(models: dict[str, Pipeline], counter: Counter) -> Iterator[Scheduler]:
     made = Scheduler(models["classify"].model, Limits(queue=8, inputs=8, tokens=200, seconds=30), counter)
     yield made
     made.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.pretrained import save
 from multihead.serve import Access, Limits, serving
 from multihead.serve.security import host_name, is_loopback
@@ -23,7 +23,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
-def keyed(models: dict[str, Loaded], client_of):
+def keyed(models: dict[str, Pipeline], client_of):
     access = Access("127.0.0.1", "s3cret", ("api.example.org",), ("https://page.example.org",))
     with serving({"classify": models["classify"]}, access=access) as running:
         yield client_of(running)

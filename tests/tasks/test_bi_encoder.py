@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import multihead as mh
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.inference.engine import evaluate, predictions
 from multihead.metrics import Spearman
 from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
@@ -321,14 +321,16 @@ def test_a_run_resumes_saves_and_loads(tmp_path: Path, stopped: Any, labelled: b
 
 def test_models_that_give_no_vectors_say_so(tmp_path: Path) -> None:
     model, task = make()
-    bare = Loaded(model, own_config(model), task.tokenizer)
+    bare = Pipeline(model, own_config(model), task.tokenizer)
     assert bare.embed(["Ada"]).shape == (1, 32)
     assert bare.embed([]).shape == (0, 32)
     with pytest.raises(ValueError, match="a list of texts"):
         bare.embed("Ada")
     with pytest.raises(ValueError, match="input 1"):
         bare.embed(["Ada", 3])  # type: ignore[list-item]
-    other = Loaded(TaskModel(model.body, ClassifierReadout(32, 2)), own_config(model), task.tokenizer, task="classify")
+    other = Pipeline(
+        TaskModel(model.body, ClassifierReadout(32, 2)), own_config(model), task.tokenizer, task="classify"
+    )
     with pytest.raises(ValueError, match="kind = bi"):
         other.embed(["Ada"])
     save(bare, tmp_path / "body")

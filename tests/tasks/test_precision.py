@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.inference.engine import evaluate, predictions
 from tests.half_precision import WORKS, Products
 from tests.tasks.test_contract import ROWS, asked, make, train
@@ -39,7 +39,7 @@ def test_read_in_bf16(which: str) -> None:
 @pytest.mark.parametrize("name", [name for name in ROWS if name not in READING])
 def test_what_scores_tokens_stays_in_fp32(name: str) -> None:
     model, task, _ = make(name)
-    loaded = Loaded(model, {}, task.tokenizer)
+    loaded = Pipeline(model, {}, task.tokenizer)
     with pytest.raises(ValueError, match="bf16 is for tasks that read"):
         loaded.to("cpu", "bf16")
     assert loaded.to("cpu", "auto").precision == "fp32"
@@ -48,7 +48,7 @@ def test_what_scores_tokens_stays_in_fp32(name: str) -> None:
 def test_no_such_precision() -> None:
     model, task, _ = make("classify")
     with pytest.raises(ValueError, match="no precision 'fp8' to read in; one of auto, fp32, bf16"):
-        Loaded(model, {}, task.tokenizer).to("cpu", "fp8")
+        Pipeline(model, {}, task.tokenizer).to("cpu", "fp8")
 
 
 def numbers(said: Any) -> Any:

@@ -13,7 +13,7 @@ from multihead.cli.app import DEVICE, PRECISION, verb
 from multihead.cli.data_arguments import reading_of, scored, tell_faults
 
 if TYPE_CHECKING:
-    from multihead.inference import Loaded
+    from multihead.inference import Pipeline
     from multihead.metrics import Difference
     from multihead.tasks import Prediction, Scorer, Task
 
@@ -158,7 +158,7 @@ def verdict(p_value: float) -> str:
     return "more than chance" if p_value < 0.05 else "may be chance"
 
 
-def opened(model: str, name: str | None) -> Loaded:
+def opened(model: str, name: str | None) -> Pipeline:
     """The named task of a model with several; a model with one task needs no name."""
     from multihead.pretrained import load
 

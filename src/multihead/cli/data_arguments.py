@@ -13,7 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from multihead.data.readers.read import DataReader
-    from multihead.inference import Loaded
+    from multihead.inference import Pipeline
     from multihead.tasks import Task, Values
 
 
@@ -100,7 +100,7 @@ def roles_of(
     return usual
 
 
-def rows_of(loaded: Loaded, data: Path, columns: list[str] | None, limit: int | None, gold: bool) -> Iterator[Values]:
+def rows_of(loaded: Pipeline, data: Path, columns: list[str] | None, limit: int | None, gold: bool) -> Iterator[Values]:
     """Rows of a file, as many as wanted; gold: with the answers that the model's task learns from."""
     from multihead.data.readers.read import records
     from multihead.tasks import SPECS
@@ -120,7 +120,7 @@ def rows_of(loaded: Loaded, data: Path, columns: list[str] | None, limit: int | 
 
 def by_task(
     model: str, names: Sequence[str], given: list[str], limit: int | None
-) -> dict[str, tuple[Loaded, Iterator[Values]]]:
+) -> dict[str, tuple[Pipeline, Iterator[Values]]]:
     """`sst2=dev.tsv text=sentence trec=TREC.test …`: of each task, the model opened for it, and its rows."""
     from multihead.pretrained import load
 

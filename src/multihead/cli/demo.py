@@ -12,7 +12,7 @@ from multihead.cli.app import verb
 if TYPE_CHECKING:  # torch takes two seconds to import: not for --help
     from rich.console import Console
 
-    from multihead.inference import Loaded
+    from multihead.inference import Pipeline
 
 app = verb()
 
@@ -67,14 +67,14 @@ def weights(online: bool, console: Console) -> list[str]:
     return ["train.lr=1e-3", "train.epochs=3", "model.dim=128", "model.layers=2", "tokenizer.kind=wordpiece"]
 
 
-def tag(loaded: Loaded, console: Console) -> None:
+def tag(loaded: Pipeline, console: Console) -> None:
     (prediction,) = loaded.predict([SENTENCE])
     console.print(f"\n{SENTENCE}")
     for entity in prediction["entities"]:
         console.print(f"  {entity['text']:<16}{entity['label']:<5}{entity['score']:.3f}")
 
 
-def draw(loaded: Loaded, file: Path) -> None:
+def draw(loaded: Pipeline, file: Path) -> None:
     """Every head of the last layer on the sentence."""
     import math
     from io import BytesIO

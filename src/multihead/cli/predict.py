@@ -350,7 +350,7 @@ def table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str
     from multihead.data.readers.csv import HEADER
     from multihead.data.readers.read import records
     from multihead.data.readers.record import Record, RejectedRow, RepairedRow
-    from multihead.inference.engine import Refused
+    from multihead.inference.engine import RejectedInput
     from multihead.tasks.task import EmptyInput
 
     reading = records(path, columns=roles_in(path, task, named, settings), task=task.name, gold=False, **settings)
@@ -360,11 +360,13 @@ def table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str
                 try:
                     yield {**task.checked(task.asked(row.values), f"line {row.line}"), "line": row.line}
                 except EmptyInput as error:
-                    yield Refused(EMPTY, str(error))
+                    yield RejectedInput(EMPTY, str(error))
                 except ValueError as error:
-                    yield Refused("bad_input", str(error))
+                    yield RejectedInput("bad_input", str(error))
             elif isinstance(row, RejectedRow):
-                yield Refused(EMPTY if row.code.startswith("empty") else "bad_row", f"line {row.line}: {row.reason}")
+                yield RejectedInput(
+                    EMPTY if row.code.startswith("empty") else "bad_row", f"line {row.line}: {row.reason}"
+                )
             elif isinstance(row, RepairedRow) and row.code == HEADER:
                 print(f"multihead: {row}", file=sys.stderr)  # else answers would be one row off without a word
 
@@ -390,7 +392,7 @@ def inputs(source: Source, task: Task, named: dict[str, str], settings: dict[str
     Answer n is that of line n: an empty one is answered with an error too."""
     from multihead.data.readers.columns import missing
     from multihead.data.readers.lines import LONGEST_LINE, likely, wide
-    from multihead.inference.engine import Refused
+    from multihead.inference.engine import RejectedInput
     from multihead.tasks.task import EmptyInput
 
     encoding = settings.get("encoding", "utf-8")
@@ -400,10 +402,10 @@ def inputs(source: Source, task: Task, named: dict[str, str], settings: dict[str
         bare = (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).rstrip(b"\r\n")
         where = f"line {number}"
         if not bare.strip():
-            yield Refused(EMPTY, f"{where}: an empty line")
+            yield RejectedInput(EMPTY, f"{where}: an empty line")
             continue
         if len(line) > LONGEST_LINE:
-            yield Refused("too_long", f"{where}: more than {LONGEST_LINE >> 20} MiB in one line; is this text?")
+            yield RejectedInput("too_long", f"{where}: more than {LONGEST_LINE >> 20} MiB in one line; is this text?")
             continue
         try:
             row = given(bare.decode(encoding), source.json)
@@ -415,15 +417,15 @@ def inputs(source: Source, task: Task, named: dict[str, str], settings: dict[str
             yield {**task.checked(said, where), "line": number}
         except UnicodeDecodeError as error:
             byte = f"byte {bare[error.start]:#04x} at {error.start + 1}"
-            yield Refused(
+            yield RejectedInput(
                 "bad_encoding", f"{where}: {byte} is not {encoding.upper()}; say encoding={likely(bare)}, or convert it"
             )
         except Unreadable as error:
-            yield Refused("bad_json", f"{where}: {error}")
+            yield RejectedInput("bad_json", f"{where}: {error}")
         except EmptyInput as error:
-            yield Refused(EMPTY, str(error))
+            yield RejectedInput(EMPTY, str(error))
         except ValueError as error:
-            yield Refused("bad_input", str(error))
+            yield RejectedInput("bad_input", str(error))
 
 
 class Unreadable(ValueError):

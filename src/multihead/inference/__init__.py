@@ -1,5 +1,5 @@
 """Using a model: the pipeline object, the batching engine, defaults of models without a task."""
 
-from multihead.inference.pipeline import Loaded
+from multihead.inference.pipeline import Pipeline
 
-__all__ = ["Loaded"]
+__all__ = ["Pipeline"]

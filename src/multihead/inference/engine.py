@@ -23,7 +23,7 @@ LINGER = 0.05  # seconds from a row on in which others may join it, where rows c
 WRITTEN = 64  # of a task that writes, which takes its time for each: the first answers shall not wait for a thousand
 
 
-class Refused(dict[str, Any]):
+class RejectedInput(dict[str, Any]):
     """An input that cannot be answered: a row that keeps its place among the others and is its own prediction."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -54,11 +54,11 @@ def predictions(
         ahead = WRITTEN if task.readout.over == "vocabulary" else AHEAD
     while block := list(_together(source, ahead, idle)):
         every = [_readable(model, task, values, strict) for values in block]
-        windows = [window for several in every if not isinstance(several, Refused) for window in several]
+        windows = [window for several in every if not isinstance(several, RejectedInput) for window in several]
         said = iter(read(model, task, windows, batch_tokens, precision))
         # Weights are finite when a model is opened; what it computes of them may still overflow.
         for values, several in zip(block, every, strict=True):
-            if isinstance(several, Refused):
+            if isinstance(several, RejectedInput):
                 yield values, several
             else:
                 yield values, answer_row(model, task, values, several, list(islice(said, len(several))))
@@ -148,8 +148,8 @@ def _together(source: Iterator[Values], ahead: int, idle: Callable[[float], bool
             return
 
 
-def _readable(model: TaskModel, task: Task, values: Values, strict: bool) -> list[Window] | Refused:
-    if isinstance(values, Refused):
+def _readable(model: TaskModel, task: Task, values: Values, strict: bool) -> list[Window] | RejectedInput:
+    if isinstance(values, RejectedInput):
         return values
     try:
         windows = encoded(task, values)
@@ -158,7 +158,7 @@ def _readable(model: TaskModel, task: Task, values: Values, strict: bool) -> lis
     except ValueError as error:
         if strict:
             raise
-        return Refused("bad_input", str(error))
+        return RejectedInput("bad_input", str(error))
 
 
 def check_tokens(model: TaskModel, windows: Sequence[Window]) -> None:

@@ -38,7 +38,7 @@ Json = dict[str, Any]
 
 
 @dataclass(repr=False)
-class Loaded:
+class Pipeline:
     """A model with all that its directory says about it."""
 
     model: TaskModel  # a body and a readout, in eval mode
@@ -104,7 +104,7 @@ class Loaded:
             task.pad = 0  # a token that was added to the tokenizer alone; nothing looks at what stands there
         return task
 
-    def to(self, device: str = "auto", precision: str = "fp32") -> Loaded:
+    def to(self, device: str = "auto", precision: str = "fp32") -> Pipeline:
         """This model, where it shall compute: cpu, cuda, mps, or auto (a graphics card where there is one); and in
         what, if its task reads: fp32, bf16, or auto (bf16 where the machine is right in it, and faster)."""
         self.model.to(device_of(device))

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.inspection import RecordedInput, watch
 from multihead.inspection.head_profile import ROLLED, rolled, stats
 from multihead.inspection.inputs import ModelInputs, longest, rectangle, run, target_tokens
@@ -85,7 +85,7 @@ class AttentionMaps:
 
 @torch.inference_mode()
 def picture(
-    loaded: Loaded,
+    loaded: Pipeline,
     text: str,
     second: str | None = None,
     *,
@@ -133,7 +133,7 @@ def picture(
 TokenWords = tuple[list[str], NDArray[np.int64]]  # the words, and which of them each token is part of
 
 
-def _read(loaded: Loaded, text: str, second: str | None) -> tuple[Batch, list[TokenWords]]:
+def _read(loaded: Pipeline, text: str, second: str | None) -> tuple[Batch, list[TokenWords]]:
     """The batch of one input and its words; of an encoder-decoder, both sides."""
     assert loaded.tokenizer is not None
     feed, tokenizer = ModelInputs(loaded), loaded.tokenizer
@@ -184,7 +184,7 @@ def _words(tokenizer: Tokenizer, encoding: Encoding, *texts: str | None) -> Toke
     return [word or "␣" for word in words], np.array(of, dtype=np.int64)
 
 
-def _part(loaded: Loaded, text: str, second: str | None, window: int | None) -> tuple[str, str]:
+def _part(loaded: Pipeline, text: str, second: str | None, window: int | None) -> tuple[str, str]:
     """The text, or the part of it that was asked for."""
     assert loaded.tokenizer is not None
     size = longest(loaded)
@@ -201,7 +201,7 @@ def _part(loaded: Loaded, text: str, second: str | None, window: int | None) -> 
     return text[inside[0][0] : inside[-1][1]], f"part {window} of {len(parts)}"
 
 
-def _written(loaded: Loaded, text: str) -> str:
+def _written(loaded: Pipeline, text: str) -> str:
     """What the model itself makes of the text."""
     try:
         (prediction,) = loaded.predict([text])
@@ -210,7 +210,7 @@ def _written(loaded: Loaded, text: str) -> str:
         raise ValueError(f"give the text that the decoder shall read, too: --second ({error})") from None
 
 
-def _names(loaded: Loaded, text: str, second: str | None) -> dict[str, str]:
+def _names(loaded: Pipeline, text: str, second: str | None) -> dict[str, str]:
     """What each head does in this very text."""
     if second is None:
         values = {"text": text}

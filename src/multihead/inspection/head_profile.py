@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from multihead.attention import AttentionRecord
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.inspection import watch
 from multihead.inspection.head_clusters import groups
 from multihead.inspection.head_names import named
@@ -77,7 +77,7 @@ class _StackSums:
 
 @torch.inference_mode()
 def stats(
-    loaded: Loaded,
+    loaded: Pipeline,
     rows: Iterable[Values],
     batch_tokens: int = 4096,
     told: Callable[[int], None] | None = None,

@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.pruning.evaluation import examples
 from multihead.pruning.gradient_importance import Gates
 from multihead.tasks import Values
@@ -36,7 +36,7 @@ class HeadUsage:
         return {(a, b): float(np.minimum(self.shares[a], self.shares[b]).sum()) for a, b in pairs}
 
 
-def uses(tasks: Mapping[str, tuple[Loaded, Iterable[Values]]]) -> HeadUsage:
+def uses(tasks: Mapping[str, tuple[Pipeline, Iterable[Values]]]) -> HeadUsage:
     """By name: the model, opened for one of its tasks, and rows of that task with their answers."""
     if len(tasks) < 2:
         raise ValueError(f"{', '.join(tasks) or 'nothing'}: at least two tasks are compared")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from multihead.data.batching import plan
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.models import Encoder, EncoderDecoder, LMReadout, TaskModel, TokenEmbedding
 from multihead.tasks import SPECS, TASKS, Batch, Task, Values, Window
 from multihead.tasks.classify import Classify
@@ -26,7 +26,7 @@ PAIRS = (("source", "target"), ("text_a", "text_b"), ("question", "context"))
 LONGEST = 1 << 20  # a model without a table of positions takes any length
 
 
-def longest(loaded: Loaded) -> int:
+def longest(loaded: Pipeline) -> int:
     """How many tokens the model takes at once; of one that was trained here, as many as then."""
     body = loaded.model.body
     stem = body.encoder.stem if isinstance(body, EncoderDecoder) else body.stem
@@ -71,7 +71,7 @@ def windows_of(task: Task, values: Values) -> list[Window]:
 class ModelInputs:
     """Rows of a file -> what one model reads."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Pipeline) -> None:
         self.loaded = loaded
         self.pair = isinstance(loaded.model.body, EncoderDecoder)
         # Tasks that translate, or fill masks, are fed plain text: what they train on is not what is asked about here.
@@ -137,7 +137,7 @@ class ModelInputs:
                     yield self.task.collate(mine) if known and self.task is not None else rectangle(mine, self.pad)
 
 
-def target_tokens(loaded: Loaded, text: str) -> list[int]:
+def target_tokens(loaded: Pipeline, text: str) -> list[int]:
     """A target as the decoder reads it: behind its start token."""
     assert loaded.tokenizer is not None
     writer = loaded.target_tokenizer or loaded.tokenizer.target

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from multihead.inference.pipeline import Json, Loaded
+from multihead.inference.pipeline import Json, Pipeline
 from multihead.models import Decoder, Encoder, EncoderDecoder, LMReadout, ModelConfig, TaskModel, TokenEmbedding
 from multihead.models.families import (
     FAMILIES,
@@ -36,7 +36,7 @@ def create(
     labels: Sequence[str] = (),
     tokenizer: Tokenizer | None = None,
     config: Json | None = None,
-) -> Loaded:
+) -> Pipeline:
     """A new model with random weights in a family's shape: create("bart", "ForConditionalGeneration", …).
 
     config: what config.json shall say besides (pad_token_id, …).
@@ -50,10 +50,10 @@ def create(
     if not family.fits(shape, written, family.readouts[suffix].only):
         raise ValueError(f"this shape is not {model_type}'s: {difference(family, written, shape)}")
     plan = replace(plan_of(family, written, suffix), shape=shape)
-    return Loaded(construct(plan, len(labels)).eval(), written, tokenizer, labels=list(labels))
+    return Pipeline(construct(plan, len(labels)).eval(), written, tokenizer, labels=list(labels))
 
 
-def with_readout(loaded: Loaded, suffix: str, labels: Sequence[str] = ()) -> Loaded:
+def with_readout(loaded: Pipeline, suffix: str, labels: Sequence[str] = ()) -> Pipeline:
     """The same body under a new readout of its family: with_readout(bert, "ForTokenClassification", ["O", …])."""
     model_type = loaded.config.get("model_type", "")
     family = family_of(model_type)
@@ -76,7 +76,7 @@ def with_readout(loaded: Loaded, suffix: str, labels: Sequence[str] = ()) -> Loa
     return replace(loaded, model=model.eval(), config=config, labels=list(labels), task=None, kept={}, tasks=())
 
 
-def join(encoder: Loaded, decoder: Loaded) -> Loaded:
+def join(encoder: Pipeline, decoder: Pipeline) -> Pipeline:
     """A pre-trained encoder and a pre-trained decoder as one encoder-decoder; its cross-attention is new."""
     reads, writes = encoder.model.body, decoder.model.body
     if isinstance(reads, EncoderDecoder):
@@ -92,7 +92,7 @@ def join(encoder: Loaded, decoder: Loaded) -> Loaded:
     assert not unexpected
     assert all(".cross" in name for name in missing)
     model = TaskModel(body, decoder.model.readout).eval()
-    return Loaded(
+    return Pipeline(
         model,
         own_config(model),
         tokenizer=encoder.tokenizer,
@@ -102,7 +102,7 @@ def join(encoder: Loaded, decoder: Loaded) -> Loaded:
     )
 
 
-def reading(loaded: Loaded) -> Loaded:
+def reading(loaded: Pipeline) -> Pipeline:
     """A model that writes as one that reads: a language model whose tokens see all others, not only those before them
     (BehnamGhader et al. 2024), or the encoder of two sides. Others are given back as they are."""
     body, tokenizer = loaded.model.body, loaded.tokenizer
@@ -116,10 +116,10 @@ def reading(loaded: Loaded) -> Loaded:
         reads.load_state_dict(body.state_dict(), assign=True)
         tokenizer = None if tokenizer is None else tokenizer.parting()
     model = TaskModel(reads, torch.nn.Identity()).eval()
-    return Loaded(model, own_config(model), tokenizer)
+    return Pipeline(model, own_config(model), tokenizer)
 
 
-def trunk_of(loaded: Loaded) -> Loaded:
+def trunk_of(loaded: Pipeline) -> Pipeline:
     """The same body without a readout, labels or task."""
     config = {name: value for name, value in loaded.config.items() if name not in ("id2label", "label2id")}
     model = TaskModel(loaded.model.body, torch.nn.Identity()).eval()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from multihead.inference.defaults import DECODING, UNKNOWN
-from multihead.inference.pipeline import Json, Loaded
+from multihead.inference.pipeline import Json, Pipeline
 from multihead.io import manifest
 from multihead.io.files import read_json
 from multihead.io.gguf import GGUFFile
@@ -61,7 +61,7 @@ def load(
     tokenizer: bool = True,
     dtype: torch.dtype | None = torch.float32,
     task: str | None = None,
-) -> Loaded:
+) -> Pipeline:
     """Open a model: a directory, "hub:owner/name", a .gguf file, or {encoder: …, decoder: …} to join two.
 
     architecture: instead of the one that config.json names; "BertModel" opens the body alone.
@@ -89,7 +89,7 @@ def _open(
     tokenizer: bool,
     dtype: torch.dtype | None,
     task: str | None,
-) -> Loaded:
+) -> Pipeline:
     if isinstance(where, Mapping):
         if set(where) != {"encoder", "decoder"}:
             raise ValueError(f"joining wants {{encoder = …, decoder = …}}, not {', '.join(map(str, where))}")
@@ -108,7 +108,7 @@ def _open(
     _check_sizes(plan, {name: tensor.shape for name, tensor in tensors.items()}, file, path / "config.json")
     model, kept = _poured(plan, tensors, file, dtype)
     generation = _optional(path / "generation_config.json")
-    whole = Loaded(
+    whole = Pipeline(
         model,
         config,
         tokenizer=Tokenizer.load(path) if tokenizer and _any(path, TOKENIZERS) else None,
@@ -128,7 +128,7 @@ def _open(
     return _with_task(whole, task, told, path, dtype)
 
 
-def _with_task(trunk: Loaded, name: str | None, told: Json, path: Path, dtype: torch.dtype | None) -> Loaded:
+def _with_task(trunk: Pipeline, name: str | None, told: Json, path: Path, dtype: torch.dtype | None) -> Pipeline:
     """One of several tasks; a model with one task may be asked for that one. None: as it is."""
     if name is None or (not trunk.tasks and name in (trunk.task, trunk.name)):
         return trunk
@@ -168,14 +168,14 @@ def _refuse_other(path: Path) -> None:
     raise ValueError(f"{path}: a model is a directory or a .gguf file, not this; give a directory: {here}")
 
 
-def _load_gguf(path: Path, architecture: str | None, tokenizer: bool, dtype: torch.dtype | None) -> Loaded:
+def _load_gguf(path: Path, architecture: str | None, tokenizer: bool, dtype: torch.dtype | None) -> Pipeline:
     file = GGUFFile(path)
     config = _with_architecture(file.config, architecture, path)
     plan = _plan(config, path)
     _check_sizes(plan, file.sizes, path, path)
     model, kept = _poured(plan, file.tensors, path, dtype)
     generation = _generation(config, model)
-    return Loaded(
+    return Pipeline(
         model,
         config,
         tokenizer_from(path, file.fields) if tokenizer else None,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from multihead.inference.pipeline import Json, Loaded
+from multihead.inference.pipeline import Json, Pipeline
 from multihead.io import manifest
 from multihead.io.files import make_directory, name_file_in_errors
 from multihead.io.weights import write_json, write_tensors
@@ -34,7 +34,7 @@ from multihead.pretrained.load import WEIGHTS
 
 
 def save(
-    loaded: Loaded, directory: str | Path, *, family: bool = False, tasks: Mapping[str, Loaded] | None = None
+    loaded: Pipeline, directory: str | Path, *, family: bool = False, tasks: Mapping[str, Pipeline] | None = None
 ) -> None:
     """Write a model's directory, which `load` and, if its shape is a known family's, transformers can open.
 
@@ -73,7 +73,7 @@ def save(
     manifest.finish(directory, loaded.task, loaded.options, files, loaded.pruned, told, loaded.name)
 
 
-def layout(loaded: Loaded) -> tuple[Json, dict[str, Tensor], str]:
+def layout(loaded: Pipeline) -> tuple[Json, dict[str, Tensor], str]:
     """config.json and the tensors of a model as `save` writes them, and why they are no family's ("" if they are)."""
     config, plan, reason = _described(loaded)
     tensors = drain(plan, loaded.model)
@@ -82,7 +82,7 @@ def layout(loaded: Loaded) -> tuple[Json, dict[str, Tensor], str]:
     return config, tensors, reason
 
 
-def _entry(one: Loaded, trunk: Loaded) -> Json:
+def _entry(one: Pipeline, trunk: Pipeline) -> Json:
     """What multihead.json says of one of several tasks."""
     assert one.model.body is trunk.model.body
     return {
@@ -94,7 +94,7 @@ def _entry(one: Loaded, trunk: Loaded) -> Json:
     }
 
 
-def _described(loaded: Loaded) -> tuple[Json, LoadPlan, str]:
+def _described(loaded: Pipeline) -> tuple[Json, LoadPlan, str]:
     """config.json and plan of a model, and why it is no family's ("" if it is one)."""
     config, model = loaded.config, loaded.model
     reason = _own_shape(loaded)
@@ -118,7 +118,7 @@ def _described(loaded: Loaded) -> tuple[Json, LoadPlan, str]:
     return own, own_plan(own), reason
 
 
-def _own_shape(loaded: Loaded) -> str:
+def _own_shape(loaded: Pipeline) -> str:
     """Why a model in our own layout is no family's, with the keys of a run file that would make it one's."""
     shape, keys = shape_of(loaded.model.body), []
     config = shape.decoder or shape.encoder
@@ -148,7 +148,7 @@ def _of_two_kinds(encoder: ModelConfig, decoder: ModelConfig) -> bool:
     return any(getattr(encoder, name) != getattr(decoder, name) for name in ("positions", "norm_first", "activation"))
 
 
-def _with_problem(config: Json, loaded: Loaded) -> Json:
+def _with_problem(config: Json, loaded: Pipeline) -> Json:
     """config.json says for transformers' pipeline that each label has a chance of its own; silence: one of them is
     right. What it said before was of another task, if this one was trained here."""
     if loaded.task is None:

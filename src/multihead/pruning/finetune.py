@@ -6,7 +6,7 @@ from copy import deepcopy
 from pathlib import Path
 
 from multihead.config import RunConfig, read
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.pretrained import load
 from multihead.training import Training
 
@@ -20,7 +20,7 @@ def recovery(directory: str | Path, run: str | Path | RunConfig, *changes: str) 
     return training
 
 
-def continued(training: Training, pruned: Loaded) -> None:
+def continued(training: Training, pruned: Pipeline) -> None:
     """Gives a new training the readout of a model for the same task: a run file's `from` brings the body alone."""
     if pruned.task != training.task.name or pruned.labels != training.loaded.labels:
         raise ValueError(

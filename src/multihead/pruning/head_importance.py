@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from multihead.data.batching import plan
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.inspection import ablate
 from multihead.metrics import Difference, Score, Spearman
 from multihead.models import TaskModel
@@ -54,7 +54,7 @@ class Ranking:
 
 
 def rank(
-    loaded: Loaded,
+    loaded: Pipeline,
     rows: Iterable[Values],
     by: Sequence[str] = ("ablation", "gradient"),
     *,

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from multihead.data.splits import is_valid
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.inspection import attentions, numbers
 from multihead.inspection.inputs import texts
 from multihead.io.hub import resolve
@@ -136,7 +136,7 @@ def verdict(bill: Bill, budget: Budget) -> str:
     return "likely" if points(bill.loss.value, bill.scores[0]) <= budget.points else "broken"
 
 
-def write(where: str | Path, plan: Cut, out: Path, moments: Moments | None) -> Loaded:
+def write(where: str | Path, plan: Cut, out: Path, moments: Moments | None) -> Pipeline:
     """The model without what the plan takes out, as a directory that knows its parent."""
     whole = load(where, dtype=None)  # as it is stored: undoing gives back the same bytes
     model, removed = cut(whole.model, plan, moments)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.io.files import parse_json, read_bytes, sha256, write_bytes
 from multihead.io.manifest import MANIFEST
 from multihead.io.weights import read_safetensors, write_tensors
@@ -34,7 +34,7 @@ DTYPES = {
 Json = dict[str, Any]
 
 
-def keep(parent: Path, whole: Loaded, smaller: Loaded, plan: Cut, removed: dict[str, Tensor], out: Path) -> Json:
+def keep(parent: Path, whole: Pipeline, smaller: Pipeline, plan: Cut, removed: dict[str, Tensor], out: Path) -> Json:
     """Writes `out/parent`; returns what multihead.json says of the parent. `smaller` as it will be saved there."""
     before = {stack: {name: getattr(config, name) for name in LEFT} for stack, config in configs(whole.model).items()}
     told: Json = {"config": whole.config, "before": before, "sha256": {}}
@@ -70,7 +70,7 @@ def keep(parent: Path, whole: Loaded, smaller: Loaded, plan: Cut, removed: dict[
     return told
 
 
-def undo(pruned: Loaded, directory: Path, out: Path) -> list[str]:
+def undo(pruned: Pipeline, directory: Path, out: Path) -> list[str]:
     """Writes the parent's files, byte for byte, and names them; refuses what is not the parent's."""
     told: Json = pruned.pruned.get("parent", {})
     if not told:
@@ -119,7 +119,7 @@ def undo(pruned: Loaded, directory: Path, out: Path) -> list[str]:
 
 
 def _tensors(
-    smaller: Loaded, config: Json, before: dict[str, Json], plan: Cut, slices: dict[str, Tensor]
+    smaller: Pipeline, config: Json, before: dict[str, Json], plan: Cut, slices: dict[str, Tensor]
 ) -> dict[str, Tensor]:
     """The parent's tensors by its names, as far as the model uses them."""
     now = configs(smaller.model)

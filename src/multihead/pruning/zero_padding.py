@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.inspection import attentions
 from multihead.models import TransformerBlock
 from multihead.models.families import FAMILIES, construct, label_fields, plan_of, readout_options
@@ -14,7 +14,7 @@ from multihead.pruning.surgery import Cut, configs, filled, plan_from
 from multihead.tasks import TASKS
 
 
-def padded(loaded: Loaded) -> Loaded:
+def padded(loaded: Pipeline) -> Pipeline:
     """As large as before pruning, for libraries that know no ragged models; other models are given back as they are."""
     family: dict[str, Any] = loaded.pruned.get("family", {})
     now = configs(loaded.model)
@@ -35,7 +35,7 @@ def padded(loaded: Loaded) -> Loaded:
     return replace(loaded, model=model.eval(), config=config, pruned={})
 
 
-def _architecture(loaded: Loaded, config: dict[str, Any]) -> str:
+def _architecture(loaded: Pipeline, config: dict[str, Any]) -> str:
     """The one of the family's that has this readout."""
     family = FAMILIES[config["model_type"]]
     named = (config.get("architectures") or [""])[0].removeprefix(family.title)

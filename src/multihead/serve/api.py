@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 
 from multihead import __version__
-from multihead.inference.engine import Refused
+from multihead.inference.engine import RejectedInput
 from multihead.serve.bodies import answer_error, answer_json, check_inputs, read_form, refuse_single, without_echo
 from multihead.serve.inspection import compare_without, see_heads
 from multihead.serve.limits import Limits, RequestError, too_late
@@ -162,10 +162,10 @@ async def wait_for_disconnect(request: Request) -> None:
 
 def conceal(prediction: Any, given: Any) -> Any:
     """A prediction as it is; of an error, its message without what the client sent."""
-    if not isinstance(prediction, Refused):
+    if not isinstance(prediction, RejectedInput):
         return prediction
     found = prediction["error"]
-    return Refused(found["code"], without_echo(found["message"], given, "the model cannot read this input"))
+    return RejectedInput(found["code"], without_echo(found["message"], given, "the model cannot read this input"))
 
 
 def add_post(

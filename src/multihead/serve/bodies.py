@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from multihead.data.readers.json import InvalidJson as RefusedJson
 from multihead.data.readers.json import parse
-from multihead.inference.engine import Refused
+from multihead.inference.engine import RejectedInput
 from multihead.serve.limits import Limits, RequestError
 from multihead.tasks import Task, Values
 from multihead.tasks.task import EmptyInput
@@ -103,10 +103,10 @@ def check_inputs(task: Task, given: Sequence[Any], *, single: bool) -> list[Valu
         try:
             rows.append(task.checked(task.asked(item), where))
         except EmptyInput as error:
-            rows.append(Refused("empty_input", without_echo(str(error), item, f"{where} is empty")))
+            rows.append(RejectedInput("empty_input", without_echo(str(error), item, f"{where} is empty")))
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             wanted = f"{where}: {task.name} takes {describe_inputs(task)}"
-            rows.append(Refused("bad_input", without_echo(str(error), item, wanted)))
+            rows.append(RejectedInput("bad_input", without_echo(str(error), item, wanted)))
     if single:
         refuse_single(rows[0])
     return rows
@@ -114,7 +114,7 @@ def check_inputs(task: Task, given: Sequence[Any], *, single: bool) -> list[Valu
 
 def refuse_single(answer: Any) -> None:
     """Raise if the only input of a request was refused: there is nothing else to answer."""
-    if isinstance(answer, Refused):
+    if isinstance(answer, RejectedInput):
         raise RequestError(422, answer["error"]["code"], answer["error"]["message"])
 
 

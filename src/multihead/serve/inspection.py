@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.inference.engine import answer_row, check_tokens, encoded, read
 from multihead.inspection import RecordedInput, Recording, ablate, locate, numbers, watch
 from multihead.inspection.inputs import rectangle, run
@@ -24,7 +24,7 @@ from multihead.tasks.generate import Generate
 WRITTEN = 32  # tokens of a text in a what-if: nobody else is answered meanwhile
 
 
-def see_heads(loaded: Loaded, task: Task, values: Values, form: HeadsForm, limits: Limits) -> dict[str, Any]:
+def see_heads(loaded: Pipeline, task: Task, values: Values, form: HeadsForm, limits: Limits) -> dict[str, Any]:
     """Return the tokens of an input, the weights of the chosen heads and, if wanted, what every head did."""
     check_heads(loaded.model, form.heads)
     windows = encode_windows(loaded.model, task, values, limits)
@@ -45,7 +45,7 @@ def see_heads(loaded: Loaded, task: Task, values: Values, form: HeadsForm, limit
 
 
 def compare_without(
-    loaded: Loaded, task: Task, values: Values, heads_off: Sequence[str], tokens_off: Sequence[int], limits: Limits
+    loaded: Pipeline, task: Task, values: Values, heads_off: Sequence[str], tokens_off: Sequence[int], limits: Limits
 ) -> dict[str, Any]:
     """Return the prediction as it is and as it is with heads or tokens switched off.
 
@@ -93,7 +93,7 @@ def without_chance(task: Generate) -> Generate:
     return certain
 
 
-def spell_tokens(loaded: Loaded, record: RecordedInput) -> dict[str, list[str]]:
+def spell_tokens(loaded: Pipeline, record: RecordedInput) -> dict[str, list[str]]:
     """The tokens that each stack read."""
     assert loaded.tokenizer is not None
     stacks = dict.fromkeys(name.split(".")[0] for name in record.seen.passes)
@@ -117,7 +117,7 @@ def _make_pass(model: TaskModel, task: Task, window: Window) -> Callable[[], obj
     return lambda: task.read(model, batch)
 
 
-def _predict(loaded: Loaded, task: Task, values: Values, windows: list[Window]) -> Prediction:
+def _predict(loaded: Pipeline, task: Task, values: Values, windows: list[Window]) -> Prediction:
     outputs = read(loaded.model, task, windows, precision=loaded.precision)
     return answer_row(loaded.model, task, values, windows, outputs)
 

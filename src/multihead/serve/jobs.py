@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from multihead.inference.engine import Refused
+from multihead.inference.engine import RejectedInput
 from multihead.serve.limits import RequestError
 from multihead.serve.style import Style
 from multihead.tasks import Prediction, Task, Values, Window
@@ -30,7 +30,7 @@ class Job:
     interactive: bool
     style: Style | None = None  # how a text is written, where the request says it
     future: Future[list[Prediction]] = field(default_factory=Future)
-    encodings: list[list[Window] | Refused] = field(default_factory=list)
+    encodings: list[list[Window] | RejectedInput] = field(default_factory=list)
     outputs: dict[tuple[int, int], Any] = field(default_factory=dict)  # by row and window
     missing: int = 0  # windows that were not read yet
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.inspection.address import numbers
 from multihead.models import TaskModel
 from multihead.pretrained import load
@@ -37,7 +37,7 @@ class ServedModel:
     """A model that is being served: what it can do, and the threads that do it."""
 
     name: str
-    loaded: Loaded
+    loaded: Pipeline
     task: Task | None  # what predictions are made with; None: it only makes vectors
     embedder: EmbeddingTask | None
     scheduler: Scheduler
@@ -108,7 +108,7 @@ class ModelTable:
         self.limits, self.metrics, self.workers = limits, metrics, workers
         self.models: dict[str, ServedModel] = {}
 
-    def add(self, name: str, loaded: Loaded, created: int = 0) -> ServedModel:
+    def add(self, name: str, loaded: Pipeline, created: int = 0) -> ServedModel:
         """Serve a model under a name. Raises ValueError if the name is taken, or the model can do nothing."""
         if not NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no name for a model; use letters, digits, '.', '_' and '-': NAME=PATH")
@@ -159,7 +159,7 @@ class ModelTable:
 
 
 def load_models(
-    table: ModelTable, given: Sequence[str] | Mapping[str, Loaded], device: str = "auto", precision: str = "fp32"
+    table: ModelTable, given: Sequence[str] | Mapping[str, Pipeline], device: str = "auto", precision: str = "fp32"
 ) -> None:
     """Fill a table. given: PATH or NAME=PATH each; or models that are loaded, by name. A model with several tasks is
     served once for each, as NAME.TASK."""
@@ -211,14 +211,14 @@ def example_input(task: Task, words: int) -> Any:
     return text if len(task.inputs) == 1 else dict.fromkeys(task.inputs, text)
 
 
-def _task_of(loaded: Loaded) -> Task | None:
+def _task_of(loaded: Pipeline) -> Task | None:
     try:
         return loaded.ready()
     except ValueError:
         return None
 
 
-def _embedder_of(loaded: Loaded) -> EmbeddingTask | None:
+def _embedder_of(loaded: Pipeline) -> EmbeddingTask | None:
     try:
         return loaded.embedder()
     except ValueError:

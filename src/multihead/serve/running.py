@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import uvicorn
 
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.machine.threads import processors
 from multihead.serve.api import Api, document_models, make_app
 from multihead.serve.compat import CompatRoutes
@@ -33,7 +33,7 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-Models = str | Path | Loaded | Sequence[str | Path] | Mapping[str, Loaded]
+Models = str | Path | Pipeline | Sequence[str | Path] | Mapping[str, Pipeline]
 MOST_FILES = 8192
 SPARE = 128  # files that are no connections
 SWITCH = 0.001  # seconds until a thread that computes lets another one run: requests are read by one, models by another
@@ -189,8 +189,8 @@ def _address(listening: socket.socket, host: str) -> str:
     return f"http://{shown}:{listening.getsockname()[1]}"
 
 
-def _named(models: Models) -> Sequence[str] | Mapping[str, Loaded]:
-    if isinstance(models, Loaded):
+def _named(models: Models) -> Sequence[str] | Mapping[str, Pipeline]:
+    if isinstance(models, Pipeline):
         return {models.name or models.task or "model": models}
     if isinstance(models, str | Path):
         return [str(models)]

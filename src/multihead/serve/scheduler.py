@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from multihead.generation import Hypothesis
-from multihead.inference.engine import Refused, answer_row, check_tokens, encoded
+from multihead.inference.engine import RejectedInput, answer_row, check_tokens, encoded
 from multihead.kernels.packed_linear import packed
 from multihead.models import TaskModel
 from multihead.serve.admission import check_size, too_much_text
@@ -85,7 +85,8 @@ class Scheduler:
     def submit(
         self, task: Task, rows: Sequence[Values], seconds: float | None = None, *, interactive: bool = False
     ) -> Future[list[Prediction]]:
-        """Admit the rows of a request, which `task.checked` has seen, or `Refused` ones; a prediction for each comes.
+        """Admit the rows of a request, which `task.checked` has seen, or `RejectedInput` ones; a prediction for each
+        comes.
 
         Cancel the future if the client leaves. Raises RequestError where there is no room.
         """
@@ -170,11 +171,11 @@ class Scheduler:
         parts, tokens = [], 0
         job.rows = list(job.task.prepare(job.rows))
         for row, values in enumerate(job.rows):
-            if not isinstance(values, Refused):
+            if not isinstance(values, RejectedInput):
                 check_size(job.task, values, self.limits)
-            encoding = values if isinstance(values, Refused) else self._encode_row(job.task, values)
+            encoding = values if isinstance(values, RejectedInput) else self._encode_row(job.task, values)
             job.encodings.append(encoding)
-            for place, window in enumerate(() if isinstance(encoding, Refused) else encoding):
+            for place, window in enumerate(() if isinstance(encoding, RejectedInput) else encoding):
                 parts.append(Part(job, (row, place), window))
                 tokens += len(window["tokens"])
             if tokens > self.limits.tokens:
@@ -207,13 +208,13 @@ class Scheduler:
         if not part.job.missing:
             self._finish(part.job)
 
-    def _encode_row(self, task: Task, values: Values) -> list[Window] | Refused:
+    def _encode_row(self, task: Task, values: Values) -> list[Window] | RejectedInput:
         try:
             windows = encoded(task, values)
             check_tokens(self.model, windows)
             return windows
         except ValueError as error:
-            return Refused("bad_input", str(error))
+            return RejectedInput("bad_input", str(error))
 
     @torch.inference_mode()
     def _read_batches(self) -> None:
@@ -285,7 +286,7 @@ class Scheduler:
         predictions: list[Prediction] = []
         try:
             for row, (values, windows) in enumerate(zip(job.rows, job.encodings, strict=True)):
-                if isinstance(windows, Refused):
+                if isinstance(windows, RejectedInput):
                     predictions.append(windows)
                     continue
                 outputs = [job.outputs[row, place] for place in range(len(windows))]

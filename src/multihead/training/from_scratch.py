@@ -24,7 +24,7 @@ from torch import nn
 
 from multihead.config import RunConfig
 from multihead.data.tokenizer_cache import learnt
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.inference.pipeline import Json
 from multihead.machine.memory import limit
 from multihead.models import Decoder, Encoder, EncoderDecoder, LMReadout, ModelConfig, TaskModel, TokenEmbedding
@@ -37,7 +37,7 @@ from multihead.text.tokenizer import Tokenizer
 LEARNT = 100_000_000  # characters that a tokenizer is learnt from, at most
 
 
-def scratch(run: RunConfig, kind: type[Task], train: Callable[[], Iterable[Values]], talks: bool = False) -> Loaded:
+def scratch(run: RunConfig, kind: type[Task], train: Callable[[], Iterable[Values]], talks: bool = False) -> Pipeline:
     """The model of a run file without `from`, with the vocabulary readout of a task that wants one; talks: with a chat
     template."""
     check_memory(run, kind)
@@ -176,7 +176,7 @@ def _named(family: str, kind: type[Task]) -> tuple[str, str]:
     return family, kind.readout.other if family in ("marian", "gpt2") else kind.readout.architecture
 
 
-def _own(encoder: ModelConfig | None, decoder: ModelConfig | None, shared: bool, kind: type[Task]) -> Loaded:
+def _own(encoder: ModelConfig | None, decoder: ModelConfig | None, shared: bool, kind: type[Task]) -> Pipeline:
     body: Encoder | Decoder | EncoderDecoder
     if encoder is not None and decoder is not None:
         body = EncoderDecoder(encoder, decoder, shared)
@@ -188,7 +188,7 @@ def _own(encoder: ModelConfig | None, decoder: ModelConfig | None, shared: bool,
     model = TaskModel(body, nn.Identity())
     if kind.readout.over == "vocabulary":
         model = with_vocabulary(body, transform=kind.body == "encoder")
-    return Loaded(model.eval(), own_config(model))
+    return Pipeline(model.eval(), own_config(model))
 
 
 def with_vocabulary(body: Encoder | Decoder | EncoderDecoder, transform: bool) -> TaskModel:

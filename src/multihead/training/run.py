@@ -19,7 +19,7 @@ from torch import Tensor
 
 from multihead.config import RunConfig, difference, pin_paths, read, write
 from multihead.config.toml import toml
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.inference.engine import evaluate
 from multihead.io.files import make_directory, name_file_in_errors, remove_tree, write_bytes, write_json
 from multihead.machine import memory
@@ -269,7 +269,7 @@ class Training:
         return self.subjects[0]
 
     @property
-    def loaded(self) -> Loaded:
+    def loaded(self) -> Pipeline:
         return self.only.loaded
 
     @property

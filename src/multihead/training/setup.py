@@ -14,7 +14,7 @@ from itertools import islice
 import torch
 
 from multihead.config import RunConfig
-from multihead.inference import Loaded
+from multihead.inference import Pipeline
 from multihead.inference.defaults import BODIES, borders, longest
 from multihead.machine.device import device_of
 from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, LMReadout, TaskModel
@@ -44,7 +44,7 @@ WANTED = {
 class Subject(Read):
     """One task of a run, before the first step; several have the same body."""
 
-    loaded: Loaded = field(kw_only=True)
+    loaded: Pipeline = field(kw_only=True)
     task: Task = field(kw_only=True)
     wrote: str = field(default="", kw_only=True)  # the architecture of a model that wrote, and reads now
     teachers: Teachers | None = field(default=None, kw_only=True)
@@ -119,7 +119,7 @@ def refuse_unreadable(subject: Subject) -> None:
                 raise ValueError(f"{values['file']}:{values['line']}: {error}") from None
 
 
-def placed(one: Read, loaded: Loaded, others: Sequence[TaskModel], wrote: str) -> Subject:
+def placed(one: Read, loaded: Pipeline, others: Sequence[TaskModel], wrote: str) -> Subject:
     """The task, with its readout on the body; a readout that another task has taken is copied."""
     run = one.run
     if loaded.tokenizer is None:
@@ -181,7 +181,7 @@ def known(body: Encoder | Decoder | EncoderDecoder, run: RunConfig) -> Iterator[
             yield parameter
 
 
-def longest_of(loaded: Loaded, kind: type[Task], run: RunConfig) -> int:
+def longest_of(loaded: Pipeline, kind: type[Task], run: RunConfig) -> int:
     """The longest input of a body that must be of the kind that the task wants."""
     body = loaded.model.body
     if not isinstance(body, BODIES[kind.body]):
@@ -189,7 +189,7 @@ def longest_of(loaded: Loaded, kind: type[Task], run: RunConfig) -> int:
     return longest(body)
 
 
-def fitted(loaded: Loaded, task: Task) -> Loaded:
+def fitted(loaded: Pipeline, task: Task) -> Pipeline:
     """The body with the task's readout on it: its family's, or our own."""
     names = task.labels if len(task.labels) == task.classes() else []
     family = FAMILIES.get(loaded.config.get("model_type", ""))
