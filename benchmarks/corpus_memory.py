@@ -30,7 +30,7 @@ from rich.table import Table
 from multihead import config as runs
 from multihead.machine import memory
 from multihead.recipes import recipe
-from multihead.training.run import Training
+from multihead.training.run import TrainingRun
 
 TASKS = ("generate", "mask", "denoise")
 BAR = 200 * 2**20  # bytes that the largest text may take more than the smallest
@@ -169,7 +169,7 @@ def trained(task: str, text: Path, out: Path) -> dict[str, int]:
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
-    for _ in Training(runs.read(RUN.format(task=task, **names))):
+    for _ in TrainingRun(runs.read(RUN.format(task=task, **names))):
         pass
     done.set()
     watcher.join()

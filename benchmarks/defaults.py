@@ -28,7 +28,7 @@ from multihead.config import of_task, read, write
 from multihead.metrics import spans
 from multihead.recipes import minilm
 from multihead.tasks import Prediction, Values
-from multihead.training.run import Training
+from multihead.training.run import TrainingRun
 
 PLAIN, OURS = "plain", "ours"
 REPLICATES = 2000
@@ -119,7 +119,7 @@ def train_ours(
             },
             **({"match": {"target": "score"}} if task == "match" else {}),
         )
-        training = Training(read(write(run), keys))
+        training = TrainingRun(read(write(run), keys))
         for _ in training:
             pass
         training.finish(replicates=0, told={"test": hear})

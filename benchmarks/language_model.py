@@ -25,9 +25,9 @@ from multihead import config as runs
 from multihead.models import Decoder, LanguageModel, ModelConfig, TaskModel
 from multihead.recipes import recipe
 from multihead.tasks import Task
-from multihead.training.block_sampler import Running
-from multihead.training.dataset import Text, examples_of
-from multihead.training.loop import Plan, fit
+from multihead.training.block_sampler import BlockOrder
+from multihead.training.dataset import BlockDataset, examples_of
+from multihead.training.loop import TrainSettings, fit
 from multihead.training.optimizer import adamw
 from multihead.training.setup import set_up
 
@@ -40,7 +40,7 @@ def race(data: Path, half: bool = False) -> Race:
     folder = TemporaryDirectory()  # it goes when nanoGPT's loops, which read from it, are gone
     (setup,), _ = set_up(settings(data, folder.name))
     corpus = examples_of(setup.task, setup.sides["train"], Path(folder.name), [data])
-    assert isinstance(corpus, Text)
+    assert isinstance(corpus, BlockDataset)
     tokens = np.concatenate(corpus.files).astype(np.uint16)
     tokens.tofile(Path(folder.name) / nanogpt.TOKENS)
     vocab = len(setup.task.tokenizer)
@@ -75,15 +75,15 @@ def shape(vocab: int) -> ModelConfig:
     )  # fmt: skip
 
 
-def ours(model: TaskModel, task: Task, corpus: Text, steps: int, half: bool) -> Callable[[], Ran]:
+def ours(model: TaskModel, task: Task, corpus: BlockDataset, steps: int, half: bool) -> Callable[[], Ran]:
     """Our loop, going on through the corpus from round to round. Counted are tokens that are foretold."""
     optimizer = adamw(model, nanogpt.RATE, nanogpt.DECAY, beta2=nanogpt.BETAS[1])
     rounds, each = itertools.count(), nanogpt.BATCH * nanogpt.BLOCK
-    whole = Plan(batch_tokens=each, schedule="constant", warmup=nanogpt.WARMUP, precision=computing(half))
+    whole = TrainSettings(batch_tokens=each, schedule="constant", warmup=nanogpt.WARMUP, precision=computing(half))
 
     def run() -> Ran:
         first = next(rounds) * steps
-        order = Running(corpus, replace(whole, steps=first + steps))
+        order = BlockOrder(corpus, replace(whole, steps=first + steps))
         begin = time.perf_counter()
         taken = sum(1 for _ in fit(model, task, corpus, optimizer, order.plan, start=first, order=order))
         return Ran(taken * each, taken * each, time.perf_counter() - begin)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from benchmarks.training import Ran, computing, halved
 from multihead.models import TaskModel
 from multihead.tasks import Task, Window
-from multihead.training.loop import Order, Plan, fit
+from multihead.training.loop import BatchOrder, TrainSettings, fit
 from multihead.training.optimizer import adamw
 
 Batch = dict[str, torch.Tensor]
@@ -46,8 +46,8 @@ class Some:
 
     warmup = 0
 
-    def __init__(self, rows: Rows, plan: Plan, steps: int) -> None:
-        self.steps, self.order = steps, Order(rows.lengths, plan)
+    def __init__(self, rows: Rows, plan: TrainSettings, steps: int) -> None:
+        self.steps, self.order = steps, BatchOrder(rows.lengths, plan)
         self.drawn = np.random.Generator(np.random.PCG64(plan.seed)).permutation(self.order.steps)
 
     def __getitem__(self, step: int) -> tuple[float, list[NDArray[np.int64]]]:
@@ -59,7 +59,7 @@ def ours(
 ) -> Callable[[], Ran]:
     """Our loop: batches of similar lengths, with so many tokens."""
     optimizer, seeds = adamw(model, **settings), itertools.count()
-    whole = Plan(epochs=1, batch_tokens=budget, schedule="constant", precision=computing(half))
+    whole = TrainSettings(epochs=1, batch_tokens=budget, schedule="constant", precision=computing(half))
 
     def run() -> Ran:
         plan = replace(whole, seed=next(seeds))

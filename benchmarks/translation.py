@@ -24,7 +24,7 @@ from multihead.models import EncoderDecoder
 from multihead.pretrained import save
 from multihead.recipes import recipe
 from multihead.tasks import IGNORE, Window
-from multihead.training.setup import Subject, set_up
+from multihead.training.setup import TaskSetup, set_up
 
 BATCHES = 10  # in a round, drawn from all of an epoch's
 TRAINER, TUNED = "transformers Seq2SeqTrainer", "tuned loop, transformers"
@@ -83,7 +83,7 @@ def weights(body: Any) -> float:
     return (layers + table) / 2
 
 
-def theirs(setup: Subject) -> Any:
+def theirs(setup: TaskSetup) -> Any:
     """Our model, as transformers opens it."""
     from transformers import MarianMTModel, logging
 

@@ -17,7 +17,7 @@ import pytest
 
 from multihead.cli.main import _run
 from multihead.cli.train import run_of
-from multihead.training.run import Training
+from multihead.training.run import TrainingRun
 
 SPEC = importlib.util.spec_from_file_location("broken_files", Path(__file__).parent / "broken_files.py")
 assert SPEC is not None
@@ -45,9 +45,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def set_up(folder: Path, task: str, file: Path, out: Path) -> Training:
+def set_up(folder: Path, task: str, file: Path, out: Path) -> TrainingRun:
     changes = [f"out={out}", f"data.valid={folder / f'{task}.jsonl'}", *TINY]
-    return Training(run_of(changes, task, [str(file)], None), fresh=True)
+    return TrainingRun(run_of(changes, task, [str(file)], None), fresh=True)
 
 
 def code_of(*words: str) -> Any:

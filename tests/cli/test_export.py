@@ -17,7 +17,7 @@ from multihead.models import ModelConfig
 from multihead.models.families import FAMILIES
 from multihead.pretrained import create, join, save
 from multihead.text.tokenizer import Tokenizer
-from multihead.training.run import Training
+from multihead.training.run import TrainingRun
 
 BERT = ModelConfig(
     vocab=11, dim=8, layers=1, heads=2, inner=6, max_length=5, activation="gelu", positions="learned",
@@ -81,7 +81,7 @@ def test_what_would_make_it_exportable_is_named_and_does(tmp_path: Path) -> None
 
     def trained(out: str, *keys: str) -> Path:
         text = f'task = "classify"\nout = "{tmp_path / out}"\n[train]\nprecision = "fp32"'
-        training = Training(read(text, [*given, *keys]))
+        training = TrainingRun(read(text, [*given, *keys]))
         list(training)
         training.finish(replicates=0)
         return tmp_path / out / "model"

@@ -85,13 +85,13 @@ from pathlib import Path
 from multihead.data.row_lengths import RowLengths
 from multihead.data.token_cache import TokenCache
 from multihead.machine import memory
-from multihead.training.loop import Order, Plan
+from multihead.training.loop import BatchOrder, TrainSettings
 
 kept = TokenCache(Path(sys.argv[1]), {"rows": int(sys.argv[2]), "fields": {"tokens": "<u2"}})
-list(Order(np.full(100, 7), Plan(batch_tokens=64))[0])  # what the first call brings in
+list(BatchOrder(np.full(100, 7), TrainSettings(batch_tokens=64))[0])  # what the first call brings in
 before = memory.resident()
 lengths = RowLengths([kept], ["tokens"])
-order = Order(lengths, Plan(steps=30, batch_tokens=max(4096, lengths.max())))
+order = BatchOrder(lengths, TrainSettings(steps=30, batch_tokens=max(4096, lengths.max())))
 for step in range(30):
     for batch in order[step][1]:
         assert sum(len(kept[int(row)]["tokens"]) for row in batch) > 3000

@@ -12,18 +12,18 @@ import pytest
 from multihead import config as runs
 from multihead.report.build import LISTED, Collector, facts_of
 from multihead.report.data import Facts
-from multihead.training.run import Training
+from multihead.training.run import TrainingRun
 
 MODEL = {"dim": 16, "layers": 1, "heads": 2, "max_length": 24, "dropout": 0.0}
 
 
-def reported(tmp_path: Path, task: str, rows: list[dict[str, Any]], **sections: Any) -> tuple[Training, Facts]:
+def reported(tmp_path: Path, task: str, rows: list[dict[str, Any]], **sections: Any) -> tuple[TrainingRun, Facts]:
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     train = {"steps": 6, "batch_tokens": 200, "threads": 1, "precision": "fp32", **sections.pop("train", {})}
     data = {"train": str(file), "valid": str(file)}
     run = runs.of_task(task, out=str(tmp_path / "run"), data=data, model=MODEL, train=train, **sections)
-    training = Training(run)
+    training = TrainingRun(run)
     list(training)
     seen = Collector()
     scorers = training.finish(20, {"valid": seen})

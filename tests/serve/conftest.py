@@ -22,9 +22,9 @@ from multihead.serve import Limits, ModelServer, serving
 from multihead.tasks import TASKS
 from multihead.tasks.chat import give_template
 from multihead.text.tokenizer import Tokenizer
-from multihead.training.dataset import Text
+from multihead.training.dataset import BlockDataset
 from multihead.training.from_scratch import with_vocabulary
-from multihead.training.loop import Plan, fit
+from multihead.training.loop import TrainSettings, fit
 from multihead.training.optimizer import adamw
 
 NAMES = ["Ada", "Bo", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal"]
@@ -108,9 +108,9 @@ def make_model(name: str, steps: int = 12, **options: Any) -> Pipeline:
 
 def _train(model: TaskModel, task: Any, rows: list[dict[str, Any]], steps: int) -> None:
     data = Windows(window for values in task.learnt(rows) for window in task.encode(values))
-    plan = Plan(steps=steps, batch_tokens=800, warmup=2)
+    plan = TrainSettings(steps=steps, batch_tokens=800, warmup=2)
     if task.running:
-        text = Text([np.concatenate([window["tokens"] for window in data])], task.size)
+        text = BlockDataset([np.concatenate([window["tokens"] for window in data])], task.size)
         list(fit(model, task, text, adamw(model, 1e-2), plan, order=text.order(plan)))
     else:
         list(fit(model, task, data, adamw(model, 1e-2), plan))

@@ -8,22 +8,22 @@ import pytest
 
 from multihead.config import read
 from multihead.training.events import Evaluated, Saved
-from multihead.training.run import Training
+from multihead.training.run import TrainingRun
 
 
 @pytest.fixture
-def stopped(tmp_path: Path) -> Callable[[str, Path], Training]:
+def stopped(tmp_path: Path) -> Callable[[str, Path], TrainingRun]:
     """A run file (with {out} and {data}) is trained twice, as `whole` and `stopped`: the second leaves off at step 7
     and goes on. Both have learnt the same, to the bit."""
 
-    def twice(run_file: str, data: Path) -> Training:
+    def twice(run_file: str, data: Path) -> TrainingRun:
         sums = []
         for name in ("whole", "stopped"):
             text = run_file.format(out=tmp_path / name, data=data)
-            for event in Training(read(text)) if name == "stopped" else ():
+            for event in TrainingRun(read(text)) if name == "stopped" else ():
                 if getattr(event, "step", 0) == 7 and not isinstance(event, Saved | Evaluated):
                     break
-            run = Training(read(text))
+            run = TrainingRun(read(text))
             for _ in run:
                 pass
             run.finish(replicates=10)

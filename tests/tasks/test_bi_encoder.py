@@ -20,7 +20,7 @@ from multihead.tasks import TASKS
 from multihead.tasks.bi_encoder import BiEncoder, PairScore, RetrievalScorer, positive_of, unit
 from multihead.tasks.match import Match
 from multihead.text.tokenizer import Tokenizer
-from multihead.training.loop import Plan, fit
+from multihead.training.loop import TrainSettings, fit
 from multihead.training.optimizer import adamw
 
 NAMES = ["Ada", "Bo", "Cleo", "Dan", "Eve", "Finn", "Gus", "王明"]
@@ -59,7 +59,7 @@ class Memory(list):
 
 def train(model: TaskModel, task: BiEncoder, data: list[dict], steps: int = 60) -> list[float]:
     windows = Memory(window for values in data for window in task.encode(values))
-    plan = Plan(steps=steps, batch_tokens=1000, warmup=5)
+    plan = TrainSettings(steps=steps, batch_tokens=1000, warmup=5)
     return [step.loss for step in fit(model, task, windows, adamw(model, 3e-3), plan)]
 
 

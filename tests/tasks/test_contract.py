@@ -10,9 +10,9 @@ from multihead.inference.engine import evaluate, predictions
 from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, ModelConfig, TaskModel
 from multihead.tasks import TASKS
 from multihead.text.tokenizer import Tokenizer
-from multihead.training.dataset import Text
+from multihead.training.dataset import BlockDataset
 from multihead.training.from_scratch import with_vocabulary
-from multihead.training.loop import Plan, fit
+from multihead.training.loop import TrainSettings, fit
 from multihead.training.optimizer import adamw
 
 NAMES = ["Ada", "Bo", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal"]
@@ -127,9 +127,9 @@ class Memory(list):
 
 def train(model, task, rows, steps=60, lr=3e-3, **plan):
     data = Memory(window for values in task.learnt(rows) for window in task.encode(values))
-    options = Plan(**{"steps": steps, "batch_tokens": 800, "warmup": 5, **plan})
+    options = TrainSettings(**{"steps": steps, "batch_tokens": 800, "warmup": 5, **plan})
     if task.running:
-        text = Text([np.concatenate([window["tokens"] for window in data])], task.size)
+        text = BlockDataset([np.concatenate([window["tokens"] for window in data])], task.size)
         return list(fit(model, task, text, adamw(model, lr), options, order=text.order(options)))
     return list(fit(model, task, data, adamw(model, lr), options))
 
@@ -184,7 +184,9 @@ def test_accumulation_changes_no_loss(name):
         data = Memory(w for v in rows for w in task.encode(v))
         widest = int(data.sizes.max())
         rows_each = 32 // accumulate
-        plan = Plan(steps=1, batch_tokens=max(budget, widest) if accumulate == 1 else widest * rows_each, accumulate=9)
+        plan = TrainSettings(
+            steps=1, batch_tokens=max(budget, widest) if accumulate == 1 else widest * rows_each, accumulate=9
+        )
         losses[accumulate] = next(iter(fit(model, task, data, adamw(model, 1e-3), plan))).loss
     assert losses[4] == pytest.approx(losses[1], rel=1e-6)
 

@@ -15,9 +15,9 @@ from multihead.io.seal import seal
 from multihead.io.weights import read_safetensors, write_tensors
 from multihead.training import checkpoints
 from multihead.training.events import Resumed
-from multihead.training.log import Log
-from multihead.training.loop import Step
-from multihead.training.run import Training
+from multihead.training.log import JsonlLog
+from multihead.training.loop import StepRecord
+from multihead.training.run import TrainingRun
 
 TEXT = """task = "classify"
 out = "{out}"
@@ -51,7 +51,7 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(text):
-    training = Training(read(text("good")))
+    training = TrainingRun(read(text("good")))
     list(training)
     training.finish(replicates=0)
     return training.out / "model"
@@ -95,24 +95,24 @@ def test_an_answer_that_is_no_number_names_the_model(model, tmp_path):
 @pytest.mark.parametrize("average", ["none", "ema"])
 def test_weights_that_are_no_numbers_are_never_saved(text, average):
     out = f"lost-{average}"
-    training = Training(read(text(out), [f"train.average={average}"]))
+    training = TrainingRun(read(text(out), [f"train.average={average}"]))
 
     def poison():
         for event in training:
-            if isinstance(event, Step) and event.step == 7:
+            if isinstance(event, StepRecord) and event.step == 7:
                 training.model.body.stem.embedding.weight.data.fill_(float("nan"))
 
     with pytest.raises(ValueError, match=r"at step 8 .* is not finite.*the checkpoint of step 5 stays"):
         poison()
     assert checkpoints.steps(training.out / "checkpoints") == [5]
     assert checkpoints.steps(training.out / "best") == [4]
-    again = Training(read(text(out), [f"train.average={average}"]))
+    again = TrainingRun(read(text(out), [f"train.average={average}"]))
     first = next(event for event in again if isinstance(event, Resumed))
     assert first.step == 5
 
 
 def test_a_last_step_that_breaks_the_weights_is_not_written_as_the_model(text):
-    training = Training(read(text("end"), ["data.hold_out=true"]))
+    training = TrainingRun(read(text("end"), ["data.hold_out=true"]))
     list(training)
     training.mean = {name: torch.full_like(t, float("nan")) for name, t in checkpoints.weights(training.model).items()}
     with pytest.raises(ValueError, match="not finite"):
@@ -121,6 +121,6 @@ def test_a_last_step_that_breaks_the_weights_is_not_written_as_the_model(text):
 
 
 def test_the_log_is_json_whatever_it_is_told(tmp_path):
-    Log(tmp_path / "log.jsonl").add({"step": 1, "loss": float("nan"), "norm": float("inf")})
+    JsonlLog(tmp_path / "log.jsonl").add({"step": 1, "loss": float("nan"), "norm": float("inf")})
     line = (tmp_path / "log.jsonl").read_text(encoding="utf-8")
     assert json.loads(line, parse_constant=pytest.fail) == {"step": 1, "loss": None, "norm": None}

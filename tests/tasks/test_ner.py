@@ -27,9 +27,9 @@ from multihead.tasks import Batch, Ner
 from multihead.tasks.ner import TagScorer
 from multihead.tasks.word_spans import neighbours, stretches
 from multihead.text.tokenizer import Tokenizer
-from multihead.training.loop import Plan, fit
+from multihead.training.loop import TrainSettings, fit
 from multihead.training.optimizer import adamw
-from multihead.training.run import Training
+from multihead.training.run import TrainingRun
 
 WORDS = ["Ada", "Bo", "Jones", "visited", "Rome", "Oslo", "."]
 
@@ -64,7 +64,7 @@ class Memory(list):
 def trained(steps: int = 60, **options) -> tuple[TaskModel, Ner, list[dict]]:
     model, task, rows = make(**options)
     data = Memory(window for values in rows for window in task.encode(values))
-    list(fit(model, task, data, adamw(model, 3e-3), Plan(steps=steps, batch_tokens=400, warmup=5)))
+    list(fit(model, task, data, adamw(model, 3e-3), TrainSettings(steps=steps, batch_tokens=400, warmup=5)))
     return model, task, rows
 
 
@@ -410,7 +410,7 @@ def test_answers_are_in_the_notation_of_the_inputs_tags(tmp_path: Path) -> None:
     train.write_text("\n\n".join("\n".join(map("\t".join, rows)) for rows in both) + "\n")
     run = RUN.format(out=tmp_path / "out", data=train).replace("crf = true", "")
     run = run.replace("[tokenizer]", f'valid = "{train}"\n[tokenizer]').replace("save_every = 3\n", "lr = 1e-2\n")
-    training = Training(read_run(run))
+    training = TrainingRun(read_run(run))
     for _ in training:
         pass
     training.finish(replicates=0)

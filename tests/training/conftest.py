@@ -16,7 +16,7 @@ from multihead.models import ModelConfig
 from multihead.pretrained import create, save
 from multihead.text.tokenizer import Tokenizer
 from multihead.training import partial_embedding as rows
-from multihead.training.run import Training
+from multihead.training.run import TrainingRun
 
 GOOD, BAD = ["fine", "lovely", "great", "warm", "很好"], ["dull", "cold", "poor", "slow", "很差"]
 NAMES, PLACES = ["Ada", "Bo", "Cleo", "王明", "Eve"], ["Rome", "Oslo", "Lima", "北京", "Cork"]
@@ -68,8 +68,8 @@ class Runs:
             "[train]\n" + "\n".join(lines)
         )
 
-    def make(self, out: str, *changes: str, fresh: bool = False, **train) -> Training:
-        return Training(read(self.text(out, **train), changes), fresh=fresh)
+    def make(self, out: str, *changes: str, fresh: bool = False, **train) -> TrainingRun:
+        return TrainingRun(read(self.text(out, **train), changes), fresh=fresh)
 
     def whole(self, out: str, *changes: str, **train) -> str:
         """The SHA-256 of the weights that a run ends with."""

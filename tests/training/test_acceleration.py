@@ -13,7 +13,7 @@ from multihead.tasks import Classify
 from multihead.text.tokenizer import Tokenizer
 from multihead.training import checkpoints
 from multihead.training.acceleration import kept_precision, precision_of, stepping
-from multihead.training.loop import Plan, Step, fit
+from multihead.training.loop import StepRecord, TrainSettings, fit
 from multihead.training.optimizer import adamw
 
 CPU = torch.device("cpu")
@@ -78,7 +78,7 @@ def test_a_run_by_onednn_goes_on_bit_for_bit(runs):
         pytest.skip(f"oneDNN's fp32 on this machine {finding.verdict}")
     want = runs.whole("whole", precision="onednn", steps=12)
     run = runs.make("stopped", precision="onednn", steps=12)
-    assert next(event.step for event in run if isinstance(event, Step) and event.step == 7)
+    assert next(event.step for event in run if isinstance(event, StepRecord) and event.step == 7)
     assert runs.whole("stopped", precision="onednn", steps=12) == want
     assert runs.log("stopped") == runs.log("whole")
 
@@ -100,7 +100,7 @@ def test_the_loss_is_computed_as_was_chosen(precision):
     model = TaskModel(Encoder(ModelConfig(vocab=len(tokenizer), dim=8, layers=1, heads=2)), ClassifierReadout(8, 2))
     data = Windows(task.encode({"text": "a b", "label": "x"}))
     before = MATMUL.fp32_precision
-    list(fit(model, task, data, adamw(model, 1e-3), Plan(steps=2, precision=precision)))
+    list(fit(model, task, data, adamw(model, 1e-3), TrainSettings(steps=2, precision=precision)))
     assert task.seen == [(precision == "bf16", "bf16" if precision == "onednn" else before)] * 2
     assert not torch.is_autocast_enabled("cpu")
     assert MATMUL.fp32_precision == before

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from multihead.config import read
-from multihead.training.run import Training
+from multihead.training.run import TrainingRun
 
 COLOURS = ["red", "blue", "green", "white"]
 
@@ -31,7 +31,7 @@ def test_answers_train_from_a_file_and_are_found(tmp_path: Path) -> None:
         '[tokenizer]\nkind = "wordpiece"\nvocab = 100\n[model]\ndim = 32\nlayers = 2\nheads = 2\nmax_length = 64\n'
         "[train]\nsteps = 150\nbatch_tokens = 512\nlr = 3e-3\nthreads = 1\n"
     )
-    training = Training(read(tmp_path / "run.toml"))
+    training = TrainingRun(read(tmp_path / "run.toml"))
     for _ in training:
         pass
     scores = training.finish(replicates=0)["valid"].result()
@@ -50,7 +50,7 @@ def test_a_question_without_end_is_cut_and_told(tmp_path: Path) -> None:
         "[train]\nsteps = 1\nthreads = 1\n"
     )
     (tmp_path / "valid.jsonl").write_text(json.dumps(rows[3]) + "\n")
-    training = Training(read(tmp_path / "run.toml"))
+    training = TrainingRun(read(tmp_path / "run.toml"))
     assert any(note.startswith("1 rows are longer than 48 tokens: ") for note in training.examples.notes)
     for _ in training:
         pass

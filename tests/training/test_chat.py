@@ -10,7 +10,7 @@ import pytest
 from multihead.config import read
 from multihead.pretrained import load, save
 from multihead.training.dataset import cache_key
-from multihead.training.run import Training
+from multihead.training.run import TrainingRun
 
 TALKS = {
     "How many legs has a spider?": "Eight.",
@@ -34,17 +34,17 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def training(place: Path, out: str, more: str = "", files: str = "", **train: object) -> Training:
+def training(place: Path, out: str, more: str = "", files: str = "", **train: object) -> TrainingRun:
     options = {"steps": 2, "batch_tokens": 300, "lr": 3e-3, "threads": 1, "precision": "fp32"} | train
     lines = "".join(f"{name} = {json.dumps(value)}\n" for name, value in options.items())
     files = files or 'train = "{d}/chats.jsonl"\nvalid = "{d}/chats.jsonl"'
     scratch = "" if "from =" in more else MODEL
     start, _, rest = more.partition("\n") if "from =" in more else ("", "", more)
     head = f'task = "generate"\nout = "{place / out}"\n{start}\n[data]\n{files.format(d=place)}\n'
-    return Training(read(f"{head}{scratch}[train]\n{lines}[decode]\nsample = false\nmax_length = 40\n{rest}"))
+    return TrainingRun(read(f"{head}{scratch}[train]\n{lines}[decode]\nsample = false\nmax_length = 40\n{rest}"))
 
 
-def finished(run: Training) -> Training:
+def finished(run: TrainingRun) -> TrainingRun:
     for _ in run:
         pass
     run.finish(replicates=0)
@@ -155,7 +155,7 @@ def test_both_on_one_trunk(place):
         f'valid = "{place}/chats.jsonl"\n'
     )
     head = f'out = "{place}/both"\n{MODEL}[train]\nsteps = 6\nthreads = 1\nprecision = "fp32"\n'
-    run = finished(Training(read(head + blocks)))
+    run = finished(TrainingRun(read(head + blocks)))
     opened = load(run.out / "model")
     assert opened.tokenizer.template is not None
     assert opened.options["chat"]

@@ -11,7 +11,7 @@ from multihead.inference.engine import predictions
 from multihead.pretrained import load
 from multihead.tasks.word_spans import joined, laid_out, tags_of_tokens
 from multihead.training import distillation as room
-from multihead.training.run import Training
+from multihead.training.run import TrainingRun
 
 from .conftest import runs_of
 
@@ -148,7 +148,7 @@ def test_who_cannot_teach(taught, tmp_path):
     with pytest.raises(ValueError, match="no such"):
         runs.make("run", f"data.teacher={tmp_path / 'nowhere'}")
     with pytest.raises(ValueError, match=r"data\.teacher is for .*and this is mask"):
-        Training(read(f'task = "mask"\nout = "{tmp_path}/m"\n[data]\ntrain = "{runs.data}"\nteacher = "{model}"\n'))
+        TrainingRun(read(f'task = "mask"\nout = "{tmp_path}/m"\n[data]\ntrain = "{runs.data}"\nteacher = "{model}"\n'))
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import torch
 from multihead.models import Encoder, EncoderDecoder, LanguageModel, ModelConfig, TaskModel
 from multihead.training import checkpoints
 from multihead.training.freezing import limit
-from multihead.training.run import Training
+from multihead.training.run import TrainingRun
 
 SMALL = ModelConfig(vocab=11, dim=8, layers=3, heads=2, max_length=16)
 
 
-def changed(run: Training) -> set[str]:
+def changed(run: TrainingRun) -> set[str]:
     """The parts of the model that training changed: `stem`, `blocks.0`, …, `readout`."""
     before = {name: tensor.clone() for name, tensor in checkpoints.weights(run.model).items()}
     for _ in run:

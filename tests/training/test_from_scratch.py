@@ -10,7 +10,7 @@ import torch
 import multihead as mh
 from multihead.config import read
 from multihead.models import ClassifierReadout
-from multihead.training.run import Training
+from multihead.training.run import TrainingRun
 
 from .conftest import Runs, runs_of
 
@@ -36,7 +36,7 @@ def test_tokens_are_heard(task: str, positions: str, norm_first: str, tmp_path: 
         + f'[model]\ndim = 64\nlayers = 1\nheads = 2\nmax_length = 32\npositions = "{positions}"\n'
         + f"norm_first = {norm_first}\n"
     )
-    body = Training(read(tmp_path / "run.toml")).model.eval().body
+    body = TrainingRun(read(tmp_path / "run.toml")).model.eval().body
     for side in (getattr(body, name, None) for name in ("encoder", "decoder")) if task == "translate" else (body,):
         stem = side.stem
         tokens = torch.randint(10, stem.embedding.num_embeddings, (200, 8))
@@ -53,7 +53,7 @@ def test_tokens_are_heard(task: str, positions: str, norm_first: str, tmp_path: 
 )  # fmt: skip
 def test_what_is_judged(runs: Runs, start: bool, pool: str, over: str, kind: str) -> None:
     """A new model judges the mean of all tokens; one of a family does what its family does, unless it is told."""
-    run = Training(read(runs.text("run", runs.bert() if start else None), [f"classify.pool={pool}"]))
+    run = TrainingRun(read(runs.text("run", runs.bert() if start else None), [f"classify.pool={pool}"]))
     readout = run.model.readout
     assert isinstance(readout, ClassifierReadout)
     assert readout.over == over

@@ -16,9 +16,9 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from multihead.config import read
-from multihead.training.run import Training
+from multihead.training.run import TrainingRun
 print("begun", flush=True)
-run = Training(read(Path(sys.argv[1])))
+run = TrainingRun(read(Path(sys.argv[1])))
 for event in run: print(type(event).__name__, getattr(event, "step", ""), flush=True)
 run.finish(replicates=0)
 """

@@ -14,7 +14,7 @@ from multihead.models import EncoderDecoder, ModelConfig, TaskModel
 from multihead.pretrained import load, save
 from multihead.training.freezing import limit
 from multihead.training.lora import merge_updates
-from multihead.training.run import Training
+from multihead.training.run import TrainingRun
 
 TOKENS = torch.tensor([[2, 5, 6, 7, 3], [2, 8, 9, 3, 0]])
 RANK = 2
@@ -26,7 +26,7 @@ def weights(directory) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture
-def trained(runs) -> Training:
+def trained(runs) -> TrainingRun:
     run = runs.make("run", start=runs.bert(), lora=RANK, steps=12, lr=1e-2)
     for _ in run:
         pass
@@ -70,7 +70,7 @@ def test_the_saved_model_is_an_ordinary_one(runs, trained, tmp_path):
     """The same header, byte by byte, as a run without updates writes; and transformers opens it."""
     transformers = pytest.importorskip("transformers")
     trained.finish(replicates=0)
-    full = Training(read(runs.text("full", start=runs.bert(), steps=1)))
+    full = TrainingRun(read(runs.text("full", start=runs.bert(), steps=1)))
     for _ in full:
         pass
     full.finish(replicates=0)

@@ -18,10 +18,10 @@ import multihead as mh
 from multihead.config import difference, read, write
 from multihead.inference.engine import predictions
 from multihead.training.events import Evaluated, Saved
-from multihead.training.loop import Plan, Step
-from multihead.training.multitask_schedule import Turns
+from multihead.training.loop import StepRecord, TrainSettings
+from multihead.training.multitask_schedule import MultitaskSchedule
 from multihead.training.optimizer import adamw
-from multihead.training.run import Training
+from multihead.training.run import TrainingRun
 
 from .conftest import HEADERS, MODEL, ROWS, Runs
 
@@ -58,8 +58,8 @@ class Several:
         return Runs(self.directory, "classify", self.directory / "classify.csv").bert()
 
 
-def whole(text: str) -> Training:
-    run = Training(read(text))
+def whole(text: str) -> TrainingRun:
+    run = TrainingRun(read(text))
     for _ in run:
         pass
     run.finish(replicates=0)
@@ -81,7 +81,7 @@ def sums(model: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in model.glob("*.safetensors")}
 
 
-def log(run: Training) -> list[dict]:
+def log(run: TrainingRun) -> list[dict]:
     records = [json.loads(line) for line in (run.out / "log.jsonl").read_text("utf-8").split("\n") if line]
     return [{k: v for k, v in record.items() if k != "seconds"} for record in records]
 
@@ -103,7 +103,7 @@ def test_stopped_anywhere_it_goes_on_bit_for_bit(several, way):
     assert set(want) == {"model.safetensors", "readouts.safetensors"}
     for stop_at in (1, 7, 13):
         text = several.two(f"stopped-{stop_at}", start=start, **way)
-        for event in Training(read(text)):
+        for event in TrainingRun(read(text)):
             if getattr(event, "step", 0) == stop_at and not isinstance(event, Saved | Evaluated):
                 break  # as a kill would: nothing more is written
         torch.manual_seed(stop_at)  # nothing may hang on the state of a generator
@@ -113,9 +113,9 @@ def test_stopped_anywhere_it_goes_on_bit_for_bit(several, way):
 
 
 def test_every_step_is_of_one_task_and_the_mean_decides(several):
-    run = Training(read(several.two("run")))
+    run = TrainingRun(read(several.two("run")))
     events = list(run)
-    steps = [event for event in events if isinstance(event, Step)]
+    steps = [event for event in events if isinstance(event, StepRecord)]
     assert Counter(step.task for step in steps).keys() == {"mood", "names"}
     assert [record["task"] for record in log(run) if "loss" in record] == [step.task for step in steps]
     scored = [event for event in events if isinstance(event, Evaluated)]
@@ -129,9 +129,9 @@ def test_every_step_is_of_one_task_and_the_mean_decides(several):
 
 
 def test_a_step_leaves_the_other_readout_as_it_is(several):
-    run = Training(read(several.two("run", weight_decay=0.5)))
+    run = TrainingRun(read(several.two("run", weight_decay=0.5)))
     before = {s.name: [p.clone() for p in s.loaded.model.readout.parameters()] for s in run.subjects}
-    first = next(event for event in run if isinstance(event, Step))
+    first = next(event for event in run if isinstance(event, StepRecord))
     for subject in run.subjects:
         pairs = zip(before[subject.name], subject.loaded.model.readout.parameters(), strict=True)
         assert all(torch.equal(old, new) for old, new in pairs) == (subject.name != first.task)
@@ -139,7 +139,7 @@ def test_a_step_leaves_the_other_readout_as_it_is(several):
 
 
 def test_neighbours_of_tags_learn_fast_in_one_of_several_readouts(several):
-    run = Training(read(several.two("run")))
+    run = TrainingRun(read(several.two("run")))
     rates = {id(p): g["lr"] for g in adamw(run.model, 1.0).param_groups for p in g["params"]}
     chain = run.subjects[1].loaded.model.readout
     assert rates[id(chain.step)] == 100 * rates[id(chain.scores.weight)]
@@ -158,7 +158,9 @@ class Fake:
 
 
 def test_an_epoch_goes_through_every_task_by_its_weight():
-    turns = Turns([Fake("a", 7), Fake("b", 4), Fake("c", 40)], [1.0, 2.5, 0.01], Plan(epochs=3, seed=5))
+    turns = MultitaskSchedule(
+        [Fake("a", 7), Fake("b", 4), Fake("c", 40)], [1.0, 2.5, 0.01], TrainSettings(epochs=3, seed=5)
+    )
     assert turns.steps == 3 * (7 + 10 + 1)  # at least one step of each
     shown = [turns[step][1][0] for step in range(turns.steps)]
     for number, name in enumerate("abc"):  # each task goes on where it stopped
@@ -167,9 +169,13 @@ def test_an_epoch_goes_through_every_task_by_its_weight():
         assert [turns.whose(step) == number for step in range(turns.steps)] == [task == name for task, _ in shown]
     assert all(Counter(t for t, _ in shown[18 * e : 18 * e + 18]) == {"a": 7, "b": 10, "c": 1} for e in range(3))
     assert shown[:18] != [(t, p - {"a": 7, "b": 10, "c": 1}[t]) for t, p in shown[18:36]]  # drawn anew
-    again = Turns([Fake("a", 7), Fake("b", 4), Fake("c", 40)], [1.0, 2.5, 0.01], Plan(epochs=3, seed=5))
+    again = MultitaskSchedule(
+        [Fake("a", 7), Fake("b", 4), Fake("c", 40)], [1.0, 2.5, 0.01], TrainSettings(epochs=3, seed=5)
+    )
     assert [again[step][1][0] for step in reversed(range(turns.steps))] == shown[::-1]  # a function of the step alone
-    other = Turns([Fake("a", 7), Fake("b", 4), Fake("c", 40)], [1.0, 2.5, 0.01], Plan(epochs=3, seed=6))
+    other = MultitaskSchedule(
+        [Fake("a", 7), Fake("b", 4), Fake("c", 40)], [1.0, 2.5, 0.01], TrainSettings(epochs=3, seed=6)
+    )
     assert [other[step][1][0] for step in range(other.steps)] != shown
 
 
@@ -227,9 +233,9 @@ def test_a_trunk_of_a_family_opens_in_transformers(several):
 
 def test_a_language_model_beside_a_tagger(several):
     mask = several.block("words", "mask", "auxiliary = true")
-    run = Training(read(several.text("run", several.block("names", "ner"), mask, start=several.bert())))
+    run = TrainingRun(read(several.text("run", several.block("names", "ner"), mask, start=several.bert())))
     events = list(run)
-    assert {event.task for event in events if isinstance(event, Step)} == {"names", "words"}
+    assert {event.task for event in events if isinstance(event, StepRecord)} == {"names", "words"}
     assert {event.main for event in events if isinstance(event, Evaluated)} == {"names/strict.f1"}
     assert list(run.subjects[1].sides) == ["train"]  # nothing is held out of what is not scored
     assert run.finish(replicates=0).keys() == {"names/valid"}
@@ -312,7 +318,7 @@ def test_faults(several):
         ([mood, several.block("words", "mask")], r"mood by accuracy, words by loss.*auxiliary = true for words"),
     ):
         with pytest.raises((ValueError, OSError), match=message):
-            Training(read(several.text("run", *blocks)))
+            TrainingRun(read(several.text("run", *blocks)))
 
 
 def test_run_files_of_several(several):

@@ -13,8 +13,8 @@ from torch import nn
 from multihead.config import read
 from multihead.pretrained import load
 from multihead.training import checkpoints, partial_embedding
-from multihead.training.partial_embedding import Rows
-from multihead.training.run import Training
+from multihead.training.partial_embedding import PartialEmbedding
+from multihead.training.run import TrainingRun
 
 TABLE = "bert.embeddings.word_embeddings.weight"
 
@@ -41,7 +41,7 @@ def test_rows_that_the_data_lacks_stay_and_cost_nothing(runs, wide):
     for _ in run:
         pass
     table = run.model.body.stem.embedding
-    assert isinstance(table, Rows)
+    assert isinstance(table, PartialEmbedding)
     learnt = np.unique(np.concatenate(run.examples.tokens))
     kept = checkpoints.opened(run.out / "checkpoints" / "step-24").tensors
     assert len(kept["model"]["body.stem.embedding.weight"]) == len(table.weight) < 0.8 * len(table.every)
@@ -74,7 +74,7 @@ def test_scoring_knows_every_token_and_training_only_its_own():
     torch.manual_seed(0)
     table = nn.Embedding(9, 4, padding_idx=2)
     used = torch.tensor([1, 0, 1, 0, 0, 1, 1, 0, 1], dtype=torch.bool)
-    some, tokens = Rows(table, used), torch.arange(9)[None]
+    some, tokens = PartialEmbedding(table, used), torch.arange(9)[None]
     assert torch.equal(some.eval()(tokens), table(tokens))
     some.train()
     assert torch.equal(some(tokens[:, used]), table(tokens[:, used]))
@@ -92,7 +92,11 @@ def test_scoring_knows_every_token_and_training_only_its_own():
 def test_tables_that_are_read_out_frozen_or_needed_whole_are_left(runs, wide):
     (runs.directory / "train.txt").write_text("".join(f"fine film {n}\n" for n in range(60)))
     text = runs.text("mask", start=wide).replace("classify", "mask").replace("train.csv", "train.txt")
-    for run in (Training(read(text)), runs.make("low", start=wide, lora=2), runs.make("frozen", start=wide, freeze=1)):
+    for run in (
+        TrainingRun(read(text)),
+        runs.make("low", start=wide, lora=2),
+        runs.make("frozen", start=wide, freeze=1),
+    ):
         next(iter(run))
         assert type(run.model.body.stem.embedding) is nn.Embedding
     body = load(wide).model.body

@@ -8,8 +8,8 @@ import pytest
 
 from multihead.config import difference, read
 from multihead.training.events import Resumed
-from multihead.training.loop import Step
-from multihead.training.run import Training
+from multihead.training.loop import StepRecord
+from multihead.training.run import TrainingRun
 
 
 @pytest.fixture
@@ -29,23 +29,23 @@ def elsewhere(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("elsewhere")
 
 
-def stop_at(training: Training, step: int) -> None:
+def stop_at(training: TrainingRun, step: int) -> None:
     for event in training:
-        if isinstance(event, Step) and event.step == step:
+        if isinstance(event, StepRecord) and event.step == step:
             training.stop = True
 
 
-def resumed_at(training: Training) -> list[int]:
+def resumed_at(training: TrainingRun) -> list[int]:
     events = list(training)
     training.finish(replicates=0)
     return [event.step for event in events if isinstance(event, Resumed)]
 
 
 def test_the_saved_copy_goes_on_from_another_directory(project, elsewhere, runs, monkeypatch):
-    assert resumed_at(Training(read("run.toml", ["out=runs/whole"]))) == []
-    stop_at(Training(read("run.toml")), 7)
+    assert resumed_at(TrainingRun(read("run.toml", ["out=runs/whole"]))) == []
+    stop_at(TrainingRun(read("run.toml")), 7)
     monkeypatch.chdir(elsewhere)
-    training = Training(read(project / "runs/x/run.toml"))
+    training = TrainingRun(read(project / "runs/x/run.toml"))
     assert resumed_at(training) == [7]
     assert list(elsewhere.iterdir()) == [], "nothing was begun here"
     assert runs.fingerprint("runs/x") == runs.fingerprint("runs/whole")
@@ -54,9 +54,9 @@ def test_the_saved_copy_goes_on_from_another_directory(project, elsewhere, runs,
 def test_the_same_run_file_from_two_directories_is_one_run(project, elsewhere, monkeypatch):
     """`from` was "bert-0" in one of them and an absolute path in the other: a difference that was none."""
     out = f"out={project / 'runs/x'}"
-    stop_at(Training(read("run.toml", [out])), 7)
+    stop_at(TrainingRun(read("run.toml", [out])), 7)
     monkeypatch.chdir(elsewhere)
-    assert resumed_at(Training(read(project / "run.toml", [out]))) == [7]
+    assert resumed_at(TrainingRun(read(project / "run.toml", [out]))) == [7]
     (elsewhere / "link").symlink_to(project)
     assert difference(read(project / "runs/x/run.toml"), read("link/run.toml", [out])) == []
     (elsewhere / "bert-0").mkdir()  # another model of that name is a difference
@@ -65,21 +65,21 @@ def test_the_same_run_file_from_two_directories_is_one_run(project, elsewhere, m
 
 
 def test_a_run_that_was_moved_asks_where_to_go_on(project, elsewhere, monkeypatch):
-    stop_at(Training(read("run.toml")), 7)
+    stop_at(TrainingRun(read("run.toml")), 7)
     moved = (project / "runs/x").rename(elsewhere / "moved")
     with pytest.raises(ValueError, match=r"but the checkpoints lie beside this file \(was the run moved\?\)") as caught:
         read(moved / "run.toml")
     message = str(caught.value)
     assert "\n" not in message
     assert f"to go on here, add out={moved}; to train there, add out={project / 'runs/x'}" in message
-    assert resumed_at(Training(read(moved / "run.toml", [f"out={moved}"]))) == [7]
+    assert resumed_at(TrainingRun(read(moved / "run.toml", [f"out={moved}"]))) == [7]
     assert not (project / "runs/x").exists()
     assert read(moved / "run.toml").out == str(moved), "it knows its new place from now on"
 
 
 def test_a_copy_of_an_older_version_asks_from_another_directory(project, elsewhere, monkeypatch):
     """Those have the `out` that was typed."""
-    stop_at(Training(read("run.toml")), 7)
+    stop_at(TrainingRun(read("run.toml")), 7)
     saved = project / "runs/x/run.toml"
     saved.write_text(saved.read_text("utf-8").replace(f'out = "{project / "runs/x"}"', 'out = "runs/x"'), "utf-8")
     assert read(saved).out == "runs/x", "where it was started, it is right"

@@ -16,7 +16,7 @@ import multihead as mh
 from multihead.config import read
 from multihead.io.pooling import read_pooling
 from multihead.models import ClassifierReadout
-from multihead.training.run import Training
+from multihead.training.run import TrainingRun
 
 from .conftest import Runs, runs_of
 
@@ -33,16 +33,16 @@ def write_pooling(directory: Path, config: Any) -> Path:
     return file
 
 
-def pool_of(training: Training) -> str:
+def pool_of(training: TrainingRun) -> str:
     assert isinstance(training.model.readout, ClassifierReadout)
     return training.model.readout.over
 
 
-def train_from(runs: Runs, start: Path, *keys: str) -> Training:
-    return Training(read(runs.text("run", start, steps=3), keys))
+def train_from(runs: Runs, start: Path, *keys: str) -> TrainingRun:
+    return TrainingRun(read(runs.text("run", start, steps=3), keys))
 
 
-def finish(training: Training) -> Path:
+def finish(training: TrainingRun) -> Path:
     for _ in training:
         pass
     training.finish(replicates=0)
@@ -188,7 +188,7 @@ def test_a_trunk_stays_its_family_s(tmp_path: Path, order: tuple[str, ...]) -> N
     text = f'out = "{tmp_path / "run"}"\nfrom = "{bert}"\n[train]\nsteps = 3\nthreads = 1\nprecision = "fp32"\n'
     for number, task in enumerate(order):
         text += f'[[tasks]]\nname = "{task}-{number}"\ntask = "{task}"\n[tasks.data]\ntrain = "{runs[task].data}"\n'
-    training = Training(read(text))
+    training = TrainingRun(read(text))
     model = finish(training)
     assert mh.load(model).config["model_type"] == "bert"
     for subject in training.subjects:

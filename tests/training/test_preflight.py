@@ -20,9 +20,9 @@ from multihead.data.validation import check
 from multihead.metrics import Score
 from multihead.tasks.match import SimilarityScorer
 from multihead.training import time_estimate
-from multihead.training.dataset import STRETCH, Side
+from multihead.training.dataset import STRETCH, Split
 from multihead.training.events import Evaluated, Note, Saved, lasting
-from multihead.training.run import Training, reached
+from multihead.training.run import TrainingRun, reached
 from multihead.training.task_data import read_all
 
 from .conftest import MODEL
@@ -38,8 +38,8 @@ def csv(path: Path, header: str, rows: list[str]) -> Path:
     return path
 
 
-def run(text: str, *changes: str, fresh: bool = False) -> Training:
-    training = Training(read(text, changes), fresh=fresh)
+def run(text: str, *changes: str, fresh: bool = False) -> TrainingRun:
+    training = TrainingRun(read(text, changes), fresh=fresh)
     for _ in training:
         pass
     training.finish(replicates=0)
@@ -59,7 +59,7 @@ def test_two_tasks_on_one_file_learn_their_own_columns(tmp_path: Path) -> None:
         for name in ("toxic", "spam")
     )
     text = f'out = "{tmp_path / "run"}"\n{MODEL}[train]\nsteps = 1\nthreads = 1\nprecision = "fp32"\n{blocks}'
-    toxic, spam = (part.data for part in Training(read(text)).parts)
+    toxic, spam = (part.data for part in TrainingRun(read(text)).parts)
     assert labels(toxic) == [i % 2 for i in range(40)]
     assert labels(spam) == [i // 2 % 2 for i in range(40)]
 
@@ -97,7 +97,7 @@ def test_a_label_that_only_held_out_rows_have_is_known(tmp_path: Path) -> None:
     for i in range(60):  # some text that the hash holds out
         rows[4] = f"rare text {i},rare"
         file = csv(tmp_path / "t.csv", "text,label", rows)
-        training = Training(read(made(tmp_path, 'task = "classify"', f'train = "{file}"')), fresh=True)
+        training = TrainingRun(read(made(tmp_path, 'task = "classify"', f'train = "{file}"')), fresh=True)
         side = {row["label"] for row in training.only.sides["train"]()}
         if "rare" not in side:
             break
@@ -115,27 +115,27 @@ def test_data_to_score_on_is_looked_at_before_training(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"test\.csv:3: the label 'mixed' is not in the training data, which has: a, b"
     ):
-        Training(read(text, [f"data.test={test}"]))
+        TrainingRun(read(text, [f"data.test={test}"]))
     few = csv(tmp_path / "few.csv", "text,label", ["one,a", "two,b", "three,a"])
     with pytest.raises(ValueError, match=r"held out for validation has no row; name data\.valid, or give more rows"):
-        Training(read(made(tmp_path, 'task = "classify"', f'train = "{few}"')))
+        TrainingRun(read(made(tmp_path, 'task = "classify"', f'train = "{few}"')))
 
 
 def test_weights_of_no_label_are_refused(tmp_path: Path) -> None:
     file = csv(tmp_path / "t.csv", "text,label", [f"text {i},{'ab'[i % 2]}" for i in range(40)])
     text = made(tmp_path, 'task = "classify"', f'train = "{file}"\nvalid = "{file}"')
     with pytest.raises(ValueError, match="'goood' is no label here; there are: a, b"):
-        Training(read(text, ["classify.class_weights={goood=5.0}"]))
+        TrainingRun(read(text, ["classify.class_weights={goood=5.0}"]))
     with pytest.raises(ValueError, match="leave one out"):
-        Training(read(text, ["classify.class_weights=balanced", "classify.multi_label=true"]))
+        TrainingRun(read(text, ["classify.class_weights=balanced", "classify.multi_label=true"]))
 
 
 def test_a_limit_is_of_all_files_together(tmp_path: Path) -> None:
     files = [csv(tmp_path / f"{n}.csv", "text,label", [f"{n} text {i},{'ab'[i % 2]}" for i in range(40)]) for n in "pq"]
     data = f'train = ["{files[0]}", "{files[1]}"]\nvalid = "{files[0]}"\nlimit = 20'
     text = made(tmp_path, 'task = "classify"', data)
-    assert len(Training(read(text)).examples) == 20
-    assert len(Training(read(text, ["data.weights=[1.0, 1.0]"]), fresh=True).examples) == 20
+    assert len(TrainingRun(read(text)).examples) == 20
+    assert len(TrainingRun(read(text, ["data.weights=[1.0, 1.0]"]), fresh=True).examples) == 20
 
 
 def test_with_steps_too_every_epoch_is_scored(runs) -> None:
@@ -173,7 +173,7 @@ def test_a_score_that_is_no_number_ends_no_run(tmp_path: Path, monkeypatch: pyte
         return real(self) if len(calls) < 2 else {**real(self), self.main: Score(1 / len(calls))}
 
     monkeypatch.setattr(SimilarityScorer, "result", later)
-    training = Training(read(made(tmp_path, head, data, "steps = 6\neval_every = 2")), fresh=True)
+    training = TrainingRun(read(made(tmp_path, head, data, "steps = 6\neval_every = 2")), fresh=True)
     scored = [event for event in training if isinstance(event, Evaluated)]
     assert [event.best for event in scored] == [True, True, False]
 
@@ -221,7 +221,7 @@ def test_the_script_of_the_target_decides_how_bleu_splits(tmp_path: Path) -> Non
         file = tmp_path / f"{name}.tsv"
         file.write_text("".join(f"he went {i}\t{target}{i}\n" for i in range(20)))
         text = made(tmp_path, 'task = "translate"', f'train = "{file}"\nvalid = "{file}"\nformat = "pairs"')
-        assert Training(read(text), fresh=True).task.options["language"] == language
+        assert TrainingRun(read(text), fresh=True).task.options["language"] == language
 
 
 def test_the_script_of_the_target_decides_what_rouge_counts(tmp_path: Path) -> None:
@@ -234,15 +234,15 @@ def test_the_script_of_the_target_decides_what_rouge_counts(tmp_path: Path) -> N
         file = tmp_path / f"{name}.tsv"
         file.write_text("".join(f"he went {i}\t{target}{i}\n" for i in range(20)))
         text = made(tmp_path, 'task = "summarize"', f'train = "{file}"\nvalid = "{file}"\nformat = "pairs"')
-        training = Training(read(text), fresh=True)
+        training = TrainingRun(read(text), fresh=True)
         score = training.task.scorer(0)
         score.add({"source": target, "target": target}, {"target": target}, 0)
         assert score.result()["rougeL"].value == 100.0
         assert score.result()["rougeL"].signature == f"by:{by}|stem:no|refs:best"
         if by == "characters":
             with pytest.raises(ValueError, match=r"summarize\.stem .*leave it out"):
-                Training(read(text, ["summarize.stem=true"]), fresh=True)
-        words = Training(read(text, ["summarize.by=words"]), fresh=True)
+                TrainingRun(read(text, ["summarize.stem=true"]), fresh=True)
+        words = TrainingRun(read(text, ["summarize.by=words"]), fresh=True)
         assert words.task.options["by"] == "words"
 
 
@@ -250,7 +250,7 @@ def test_documents_are_held_out_in_stretches(tmp_path: Path) -> None:
     lines = [f"w{i} O\n" for i in range(600)]
     (tmp_path / "a.conll").write_text("\n".join(lines))
     reading = records(tmp_path / "a.conll", task="ner")
-    sides = {side: list(Side(reading, side, documents=True)()) for side in ("train", "valid")}
+    sides = {side: list(Split(reading, side, documents=True)()) for side in ("train", "valid")}
     numbers = {side: [int(row["tokens"][0][1:]) for row in rows] for side, rows in sides.items()}
     assert sorted(numbers["train"] + numbers["valid"]) == list(range(600))
     for side, rows in sides.items():
@@ -322,7 +322,7 @@ def test_rows_to_score_on_are_read_before_the_first_step(tmp_path: Path) -> None
     odd = csv(tmp_path / "v.csv", "text_a,text_b,label", [*rows, "c,d,high"])
     text = made(tmp_path, 'task = "match"', f'train = "{file}"\nvalid = "{odd}"')
     with pytest.raises(ValueError, match=r"v\.csv:42: the score is 'high', which is no number"):
-        Training(read(text, ["match.target=score"]))
+        TrainingRun(read(text, ["match.target=score"]))
 
 
 def test_weights_of_parallel_files_are_one_for_each_pair(tmp_path: Path) -> None:
@@ -331,19 +331,19 @@ def test_weights_of_parallel_files_are_one_for_each_pair(tmp_path: Path) -> None
         files.append(f'"{tmp_path / name}"')
         (tmp_path / name).write_text("".join(f"{name} line {i}\n" for i in range(30)))
     text = made(tmp_path, 'task = "translate"', f"train = [{', '.join(files)}]")
-    assert len(Training(read(text, ["data.weights=[1.0, 2.0]"])).examples.parts) == 2
+    assert len(TrainingRun(read(text, ["data.weights=[1.0, 2.0]"])).examples.parts) == 2
     with pytest.raises(ValueError, match="4 numbers for 2 pairs of files"):
-        Training(read(text, ["data.weights=[1.0, 2.0, 1.0, 1.0]"]), fresh=True)
+        TrainingRun(read(text, ["data.weights=[1.0, 2.0, 1.0, 1.0]"]), fresh=True)
 
 
 def test_the_label_of_pairs_that_belong_together_can_be_named(tmp_path: Path) -> None:
     rows = [f"a {i},b {i},{'right' if i % 2 else 'wrong'}" for i in range(40)]
     file = csv(tmp_path / "p.csv", "text_a,text_b,label", rows)
     text = made(tmp_path, 'task = "match"', f'train = "{file}"\nvalid = "{file}"')
-    named = Training(read(text, ["match.positive=right"]))
+    named = TrainingRun(read(text, ["match.positive=right"]))
     assert named.task.scorer(0).one.positive == named.task.labels.index("right") == 0
     with pytest.raises(ValueError, match=r"Name it.*right, wrong"):
-        Training(read(text, ["match.positive=left"]), fresh=True)
+        TrainingRun(read(text, ["match.positive=left"]), fresh=True)
 
 
 def test_pieces_of_the_same_texts_on_both_sides_are_told(tmp_path: Path) -> None:
@@ -368,11 +368,11 @@ def test_pieces_of_the_same_texts_on_both_sides_are_told(tmp_path: Path) -> None
 def test_a_run_that_only_writes_otherwise_names_the_way(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("source\ttarget\n" + "".join(f"one {i}\teins {i}\n" for i in range(200)))
     text = made(tmp_path, 'task = "translate"', f'train = "{tmp_path / "a.tsv"}"')
-    Training(read(text))
+    TrainingRun(read(text))
     with pytest.raises(ValueError, match=r"decode\.beam: 5 -> 2.*evaluate and predict take decode\.\*"):
-        Training(read(text, ["decode.beam=2"]))
+        TrainingRun(read(text, ["decode.beam=2"]))
     with pytest.raises(ValueError, match=r"--fresh$"):
-        Training(read(text, ["decode.beam=2", "train.lr=0.5"]))
+        TrainingRun(read(text, ["decode.beam=2", "train.lr=0.5"]))
 
 
 def test_how_long_is_told_of_the_steps_that_are_left(runs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,7 +399,7 @@ def test_a_vocabulary_that_cannot_spell_the_data_is_told(runs, tmp_path: Path) -
     rows = [f"film plot {chr(0x5000 + i) * 4},{['bad', 'good'][i % 2]}" for i in range(60)]
     data = csv(tmp_path / "zh.csv", "text,label", rows)
     changes = [f"data.train={data}", f"data.test={runs.data}", "train.steps=1"]
-    training = Training(read(runs.text("zh", start=start), changes))
+    training = TrainingRun(read(runs.text("zh", start=start), changes))
     screen = StringIO()
     announce(training, Console(file=screen, width=1000))
     told = re.findall(r"(\w+): (\d+)% of the text is not in the vocabulary .* with a \[tokenizer\]", screen.getvalue())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from multihead.config import read
 from multihead.config.run_config import SECTIONS
 from multihead.config.toml import toml
-from multihead.training.run import Training
+from multihead.training.run import TrainingRun
 
 EXTREMES = [0, 1, 2, -1, 10**4, 10**6, 10**9, 10**18, 2**63, 10**40, 1e-300, 1e-45, 1e30, 1e308, -1e308, 0.5, math.inf]
 NUMBERS = st.sampled_from([*EXTREMES, -math.inf, math.nan]) | st.integers() | st.floats()
@@ -67,7 +67,7 @@ def test_there_are_keys() -> None:
 def check(text: str, key: str, number: float) -> None:
     refused = ""
     try:
-        Training(read(text, [f"{key}={toml(number)}"]), fresh=True)
+        TrainingRun(read(text, [f"{key}={toml(number)}"]), fresh=True)
     except ValueError as error:
         refused = str(error)
     assert not refused or key in refused

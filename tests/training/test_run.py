@@ -12,8 +12,8 @@ import torch
 from multihead.training import checkpoints
 from multihead.training.events import Evaluated, Resumed, Saved
 from multihead.training.lock import only_writer
-from multihead.training.loop import Step
-from multihead.training.run import Training
+from multihead.training.loop import StepRecord
+from multihead.training.run import TrainingRun
 
 WAYS = {
     "plain": {},
@@ -96,10 +96,10 @@ def test_a_run_that_had_enough_takes_no_step_more(runs):
     """Killed between its last checkpoint and the end, it used to take one."""
     settings = {"patience": 1, "eval_every": 2, "steps": 100}
     run = runs.make("run", **settings)
-    last = [event for event in run if isinstance(event, Step)][-1].step
+    last = [event for event in run if isinstance(event, StepRecord)][-1].step
     assert last < 100
     run = runs.make("run", **settings)
-    assert [event for event in run if isinstance(event, Step)] == []
+    assert [event for event in run if isinstance(event, StepRecord)] == []
     run.finish(replicates=0)
     assert runs.log("run")[-1]["step"] == last
 
@@ -116,7 +116,7 @@ def test_with_nothing_held_out_every_row_is_learnt_and_the_last_weights_are_kept
     last = checkpoints.opened(run.out / "checkpoints" / "step-24").tensors
     want = run.mean if "keep" in way else last["average" if way else "model"]
     again = runs.make("run", *data, **way)  # as after a kill between the last step and the end
-    assert not any(isinstance(event, Step) for event in again)
+    assert not any(isinstance(event, StepRecord) for event in again)
     for one in (run, again):
         one.finish(replicates=0)
         assert one.scores.keys() == {"test"}
@@ -192,12 +192,12 @@ def test_smoothing_beside_a_loss_without_classes_is_refused(tmp_path):
     file.write_text("text_a,text_b,label\n" + "a,b,1.5\nc,d,2.5\n" * 20)
     text = f'task = "match"\nout = "{tmp_path / "run"}"\n[data]\ntrain = "{file}"\n[match]\ntarget = "score"\n'
     with pytest.raises(ValueError, match=r"train\.smoothing.*match\.target = score"):
-        Training(read(text, ["train.smoothing=0.1"]))
+        TrainingRun(read(text, ["train.smoothing=0.1"]))
     with pytest.raises(ValueError, match=r"train\.agree is for .*match\.target = score"):
-        Training(read(text, ["train.agree=1"]))
+        TrainingRun(read(text, ["train.agree=1"]))
     text = f'task = "mask"\nout = "{tmp_path / "run"}"\n[data]\ntrain = "{file}"\n'
     with pytest.raises(ValueError, match=r"train\.agree is for .*task = mask"):
-        Training(read(text, ["train.agree=1"]))
+        TrainingRun(read(text, ["train.agree=1"]))
 
 
 def test_rows_that_must_agree_are_read_twice_with_other_dropout(runs):
@@ -205,7 +205,7 @@ def test_rows_that_must_agree_are_read_twice_with_other_dropout(runs):
     apart = {}
     for agree in (0.0, 20.0):
         run = runs.make(f"run-{agree}", agree=agree, steps=30, lr=3e-3)
-        steps = [event for event in run if isinstance(event, Step)]
+        steps = [event for event in run if isinstance(event, StepRecord)]
         task, model = run.task, run.loaded.model.train()
         batch = task.collate([run.examples[row] for row in range(32)] * 2)
         torch.manual_seed(0)
@@ -229,7 +229,7 @@ def test_gradients_that_are_not_finite_teach_nothing_and_stop_the_run(runs):
     def go_on() -> None:
         nonlocal before
         for event in run:
-            if isinstance(event, Step):
+            if isinstance(event, StepRecord):
                 steps.append(event)
                 if event.step == 6:
                     before = run.model.readout.scores.weight.detach().clone()

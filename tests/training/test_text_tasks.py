@@ -16,7 +16,7 @@ from multihead.config import read
 from multihead.models import Encoder
 from multihead.pretrained import load
 from multihead.training.events import Evaluated, Saved
-from multihead.training.run import Training
+from multihead.training.run import TrainingRun
 
 NAMES = ["Ada", "Bo", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal"]
 PLACES = ["Rom", "Oslo", "Lima", "Bonn", "Kiew", "Bern", "Riga", "Cork"]
@@ -64,11 +64,11 @@ FILES = {
 }
 
 
-def training(data: Path, out: str, task: str, more: str = "", files: str = "", **train: object) -> Training:
-    return Training(read(run_text(data, out, task, (files or FILES[task]).format(d=data), more, **train)))
+def training(data: Path, out: str, task: str, more: str = "", files: str = "", **train: object) -> TrainingRun:
+    return TrainingRun(read(run_text(data, out, task, (files or FILES[task]).format(d=data), more, **train)))
 
 
-def finished(run: Training) -> Training:
+def finished(run: TrainingRun) -> TrainingRun:
     for _ in run:
         pass
     run.finish(replicates=0)
@@ -116,7 +116,7 @@ def test_from_scratch_it_is_a_family(data):
         ("mask", "BertForMaskedLM", bert),
     ):
         text = run_text(data, kind, task, FILES[task].format(d=data))
-        run = finished(Training(read(text, [*shape, "train.steps=3"])))
+        run = finished(TrainingRun(read(text, [*shape, "train.steps=3"])))
         theirs = getattr(transformers, kind).from_pretrained(run.out / "model").eval()
         ours = run.loaded.model.eval()
         torch.manual_seed(0)
@@ -141,7 +141,7 @@ def test_transformers_writes_the_same_text(data):
 def test_two_vocabularies(data):
     text = run_text(data, "run", "translate", FILES["translate"].format(d=data))
     shape = ["model.positions=sinusoidal", "model.norm_first=false"]  # Marian's; mBART knows one vocabulary only
-    run = finished(Training(read(text, ["tokenizer.shared=false", "tokenizer.kind=char", *shape])))
+    run = finished(TrainingRun(read(text, ["tokenizer.shared=false", "tokenizer.kind=char", *shape])))
     reads, writes = run.task.tokenizer, run.task.tokenizer.target
     assert reads is not writes
     assert "有" not in reads.inner.get_vocab()
@@ -265,8 +265,8 @@ import sys
 from pathlib import Path
 from multihead.machine.memory import peak
 from multihead.config import read
-from multihead.training.run import Training
-run = Training(read(Path(sys.argv[1])))
+from multihead.training.run import TrainingRun
+run = TrainingRun(read(Path(sys.argv[1])))
 for _ in run:
     pass
 print(len(run.examples), peak())

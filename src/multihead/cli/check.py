@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from multihead.data.validation import DataIssue
     from multihead.tasks import Values
     from multihead.tasks.ner import Ner
-    from multihead.training.setup import Subject
+    from multihead.training.setup import TaskSetup
 
 app = verb()
 SHOWN = 3  # examples of a finding
@@ -110,7 +110,7 @@ def set_up_or_refused(run: RunConfig) -> dict[str, list[DataIssue]]:
         return {first: [DataIssue("stop", "refused", str(error))]}
 
 
-def first_rows(subject: Subject) -> list[DataIssue]:
+def first_rows(subject: TaskSetup) -> list[DataIssue]:
     """Of the first rows: what the vocabulary cannot spell, those that are read in windows, those that are left out, and
     those without an answer."""
     from multihead.data.validation import DataIssue

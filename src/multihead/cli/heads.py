@@ -349,12 +349,12 @@ def recovered(pruned: Path, run: Path, console: Console) -> Path:
     """Train on, say how good it then is, and where it is."""
     from multihead.pruning import recovery
     from multihead.report import Progress
-    from multihead.training.loop import Step
+    from multihead.training.loop import StepRecord
 
     training = recovery(pruned, run)
     with Progress(training.order.steps, console=console) as line:
         for event in training:
-            if isinstance(event, Step):
+            if isinstance(event, StepRecord):
                 line.update(event.step, loss=event.loss, tokens=event.tokens, places=event.padded)
     for side, scorer in training.finish().items():
         console.print(f"recovered, {side}: {scorer.main} {scorer.result()[scorer.main]:.4f}")

@@ -17,8 +17,8 @@ from multihead.cli.app import verb
 if TYPE_CHECKING:
     from multihead.config import RunConfig
     from multihead.tasks import Task
-    from multihead.training.dataset import Data
-    from multihead.training.run import Training
+    from multihead.training.dataset import TrainingData
+    from multihead.training.run import TrainingRun
 
 app = verb()
 
@@ -80,11 +80,11 @@ def run_training(run: RunConfig, *, fresh: bool = False, json: bool = False) -> 
     from multihead.report.console import show
     from multihead.report.html import page
     from multihead.report.progress import reading
-    from multihead.training.run import Training
+    from multihead.training.run import TrainingRun
 
     console = Console(stderr=json, highlight=False)
     with reading(console):
-        training = Training(run, fresh=fresh)
+        training = TrainingRun(run, fresh=fresh)
     announce(training, console)
     stopped = steps(training, console)
     if stopped:
@@ -115,7 +115,7 @@ def run_training(run: RunConfig, *, fresh: bool = False, json: bool = False) -> 
     return 0
 
 
-def announce(training: Training, console: object) -> None:
+def announce(training: TrainingRun, console: object) -> None:
     """What was read, and how long it will take."""
     from multihead.training import checkpoints
     from multihead.training.events import lasting
@@ -123,7 +123,7 @@ def announce(training: Training, console: object) -> None:
 
     say = partial(console.print, markup=False)  # type: ignore[attr-defined]  # the [tokenizer] of a message is no style
     for subject, part in zip(training.subjects, training.parts, strict=True):
-        train, data = subject.called("train"), cast("Data", part.data)
+        train, data = subject.called("train"), cast("TrainingData", part.data)
         say(f"{train}: {data.read or subject.readings['train']}")
         for side, reading in subject.readings.items():
             if side != "train" and subject.labels:  # of other tasks, only the first row was looked at so far
@@ -155,13 +155,13 @@ def about(task: Task) -> str:
     return f"a vocabulary of {' and '.join(f'{len(one):,}' for one in both)}"
 
 
-def steps(training: Training, console: object) -> int:
+def steps(training: TrainingRun, console: object) -> int:
     """All steps with a progress line; a signal saves and stops. Returns the signal, or 0."""
     from multihead.machine.memory import resident
     from multihead.report.data import called
     from multihead.report.progress import Progress
     from multihead.training.events import Evaluated, Note, Resumed, Saved
-    from multihead.training.loop import Step
+    from multihead.training.loop import StepRecord
 
     caught = 0
 
@@ -173,7 +173,7 @@ def steps(training: Training, console: object) -> int:
     try:
         with Progress(training.order.steps, console=console) as line:  # type: ignore[arg-type]
             for event in training:
-                if isinstance(event, Step):
+                if isinstance(event, StepRecord):
                     places = event.padded
                     line.update(
                         event.step,

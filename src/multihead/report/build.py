@@ -29,10 +29,10 @@ from multihead.tasks.classify import ClassScorer, named
 from multihead.tasks.generate import Generate
 from multihead.tasks.ner import is_bio
 from multihead.tasks.word_spans import joined
-from multihead.training.dataset import Data, Text
+from multihead.training.dataset import BlockDataset, TrainingData
 from multihead.training.log import read_record
-from multihead.training.run import MEAN, Training
-from multihead.training.setup import Subject
+from multihead.training.run import MEAN, TrainingRun
+from multihead.training.setup import TaskSetup
 
 LISTED = 200
 SAMPLED = 60
@@ -124,14 +124,14 @@ def badness(values: Values, prediction: Prediction, mistake: Mistake) -> float:
         return abs(prediction["score"] - 0.5)
 
 
-def collector_of(subject: Subject) -> Collector:
+def collector_of(subject: TaskSetup) -> Collector:
     task = subject.task
     return Collector(task.labelled) if isinstance(task, BiEncoder) and task.options.get("score") else Collector()
 
 
 def facts_of(
-    training: Training,
-    subject: Subject,
+    training: TrainingRun,
+    subject: TaskSetup,
     scorers: dict[str, Scorer],
     mistakes: dict[str, Collector],
     command: str,
@@ -171,11 +171,11 @@ def facts_of(
     )
 
 
-def subject_title(training: Training, name: str) -> str:
+def subject_title(training: TrainingRun, name: str) -> str:
     return f"{Path(training.run.out).name}{f': {name}' if name else ''}"
 
 
-def together(training: Training, every: Mapping[str, Facts]) -> Facts:
+def together(training: TrainingRun, every: Mapping[str, Facts]) -> Facts:
     """One page over several tasks: all scores, curves and heads; what belongs to one task alone is on its own page."""
     scores = {f"{name}/{key}": score for name, f in every.items() for key, score in f.scores.items()}
     mains = [f"{name}/{next(iter(f.scores))}" for name, f in every.items()]
@@ -227,7 +227,7 @@ def names(files: Any) -> str:
     return ", ".join(Path(f).name for f in ([files] if isinstance(files, str) else files))
 
 
-def curves_of(log: Path, main: str, subject: Subject) -> tuple[Curve, ...]:
+def curves_of(log: Path, main: str, subject: TaskSetup) -> tuple[Curve, ...]:
     steps, losses, rates = array("q"), array("d"), array("d")
     lost: list[tuple[int, float]] = []
     valid: list[tuple[int, float]] = []
@@ -253,7 +253,7 @@ def log_of(log: Path) -> Iterator[dict[str, Any]]:
         yield from (record for line in lines if (record := read_record(line)) is not None)
 
 
-def continued(subject: Subject, side: str) -> Iterable[Sample]:
+def continued(subject: TaskSetup, side: str) -> Iterable[Sample]:
     """A language model goes on with some beginnings of texts."""
     if not isinstance(subject.task, Generate):
         return
@@ -278,14 +278,14 @@ def _asked(values: Values) -> tuple[Values, str, str, str]:
     return {"messages": said[:last]}, before, said[last]["content"] if last else "", place
 
 
-def data_of(training: Training, subject: Subject) -> Data:
-    return cast(Data, training.parts[training.subjects.index(subject)].data)
+def data_of(training: TrainingRun, subject: TaskSetup) -> TrainingData:
+    return cast(TrainingData, training.parts[training.subjects.index(subject)].data)
 
 
-def lengths_of(training: Training, subject: Subject) -> Lengths:
+def lengths_of(training: TrainingRun, subject: TaskSetup) -> Lengths:
     """Of what was trained on; of pairs, the longer side, which the window must hold."""
     data = data_of(training, subject)
-    lengths = data.sizes if isinstance(data, Text) else data.lengths
+    lengths = data.sizes if isinstance(data, BlockDataset) else data.lengths
     sizes = lengths[:: max(1, len(lengths) // 1_000_000)]
     sizes = sizes.max(-1) if sizes.ndim > 1 else sizes
     low, high = int(sizes.min()), int(sizes.max())
@@ -295,7 +295,7 @@ def lengths_of(training: Training, subject: Subject) -> Lengths:
     for record in log_of(training.out / "log.jsonl"):
         if "padded" in record and record.get("task", "") == subject.name:
             real, padded = real + record["tokens"], padded + record["padded"]
-    inputs = None if isinstance(data, Text) else data.inputs
+    inputs = None if isinstance(data, BlockDataset) else data.inputs
     return Lengths(
         edges.tolist(),
         counts.tolist(),
@@ -307,7 +307,7 @@ def lengths_of(training: Training, subject: Subject) -> Lengths:
     )
 
 
-def heads_of(subject: Subject, side: str) -> tuple[Heads, ...]:
+def heads_of(subject: TaskSetup, side: str) -> tuple[Heads, ...]:
     """What the heads do on some rows."""
     if not isinstance(subject.loaded.model.body, Encoder) or subject.task.readout.over == "vocabulary":
         return ()
@@ -339,7 +339,7 @@ def facts_of_heads(found: HeadProfile, note: str) -> tuple[Heads, ...]:
     return tuple(every)
 
 
-def digests_of(training: Training, subject: Subject) -> Iterable[Digest]:
+def digests_of(training: TrainingRun, subject: TaskSetup) -> Iterable[Digest]:
     data = subject.run.data
     for side in ("train", "valid", "test"):
         files = getattr(data, side)

@@ -6,15 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multihead.data.token_blocks import TokenBlocks
-from multihead.training.loop import Plan
+from multihead.training.loop import TrainSettings
 
 AHEAD = 64  # steps
 
 
-class Running:
-    """As `loop.Order`, for windows of equal size; it holds nothing but numbers."""
+class BlockOrder:
+    """As `loop.BatchOrder`, for windows of equal size; it holds nothing but numbers."""
 
-    def __init__(self, corpus: TokenBlocks, plan: Plan) -> None:
+    def __init__(self, corpus: TokenBlocks, plan: TrainSettings) -> None:
         self.corpus, self.plan = corpus, plan
         self.rows = max(1, plan.batch_tokens // int(corpus.sizes[0]))
         self.each = self.rows * plan.accumulate

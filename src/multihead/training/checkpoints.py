@@ -25,7 +25,7 @@ FILES = (STATE, "model.safetensors")  # that every checkpoint has
 
 
 @dataclass(frozen=True)
-class Kept:
+class Checkpoint:
     """An opened checkpoint."""
 
     step: int
@@ -83,7 +83,7 @@ def remove(path: Path) -> None:
     remove_tree(doomed)
 
 
-def latest(directory: Path) -> tuple[Kept | None, list[str]]:
+def latest(directory: Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that is whole, and what was wrong with newer ones."""
     wrong: list[str] = []
     for step in reversed(steps(directory)):
@@ -126,13 +126,13 @@ def check_file(path: Path, digest: str) -> None:
         raise ValueError(f"{path}: its bytes have changed since it was saved")
 
 
-def opened(path: Path) -> Kept:
+def opened(path: Path) -> Checkpoint:
     """A checkpoint after its files were found to be what was written."""
     sums = read_manifest(path)
     for name, digest in sums.items():
         check_file(path / name, digest)
     tensors = {name[:-12]: read_safetensors(path / name) for name in sums if name.endswith(".safetensors")}
-    return Kept(int(path.name[5:]), tensors, read_own_json(path / STATE))
+    return Checkpoint(int(path.name[5:]), tensors, read_own_json(path / STATE))
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:

@@ -24,9 +24,9 @@ from multihead.io.files import read_own_json, write_json
 from multihead.io.seal import seal, unseal
 from multihead.tasks import Task, Values, Window
 from multihead.tasks.task import WHOLE
-from multihead.training.block_sampler import Running
-from multihead.training.distillation import Teachers
-from multihead.training.loop import Order, Plan
+from multihead.training.block_sampler import BlockOrder
+from multihead.training.distillation import TeacherEnsemble
+from multihead.training.loop import BatchOrder, TrainSettings
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ DTYPES = {
 }
 
 
-class Inputs(NamedTuple):
+class EncodeCounts(NamedTuple):
     """Rows that were encoded: all of them, those that gave several windows, those that lost tokens at their ends."""
 
     rows: int
@@ -51,14 +51,14 @@ class Inputs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Examples:
+class CachedDataset:
     """Encoded windows, memory-mapped. What `TokenCache` keeps flat gets its shape back here."""
 
     kept: token_cache.TokenCache
     shapes: dict[str, tuple[int, ...]]  # -1: as long as the window
     notes: tuple[str, ...] = ()  # rows that were left out, and why
     read: str = ""  # what was read when the cache was filled
-    inputs: Inputs | None = None  # None: the cache is older than this count
+    inputs: EncodeCounts | None = None  # None: the cache is older than this count
 
     def __len__(self) -> int:
         return len(self.kept)
@@ -90,14 +90,14 @@ class Examples:
         """Those of all windows, one after the other."""
         return [self.kept.values[name] for name in self.fields]
 
-    def order(self, plan: Plan) -> Order:
-        return Order(self.lengths, plan)
+    def order(self, plan: TrainSettings) -> BatchOrder:
+        return BatchOrder(self.lengths, plan)
 
 
-class Mixed:
+class MixtureDataset:
     """Several sets of windows, each gone through as often an epoch as its weight says."""
 
-    def __init__(self, parts: Sequence[Examples], weights: Sequence[float]) -> None:
+    def __init__(self, parts: Sequence[CachedDataset], weights: Sequence[float]) -> None:
         self.parts, self.weights = parts, weights
         self.starts = np.cumsum([0, *map(len, parts)])
         stores, fields = [part.kept for part in parts], parts[0].fields
@@ -105,7 +105,7 @@ class Mixed:
         self.notes = tuple(note for part in parts for note in part.notes)
         self.read = "\n".join(part.read for part in parts)
         known = [part.inputs for part in parts if part.inputs is not None]
-        self.inputs = Inputs(*map(sum, zip(*known, strict=True))) if len(known) == len(parts) else None
+        self.inputs = EncodeCounts(*map(sum, zip(*known, strict=True))) if len(known) == len(parts) else None
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -122,11 +122,11 @@ class Mixed:
     def tokens(self) -> list[NDArray[np.integer]]:
         return [array for part in self.parts for array in part.tokens]
 
-    def order(self, plan: Plan) -> Order:
-        return Order(self.lengths, plan, EpochSampler([len(part) for part in self.parts], self.weights, plan.seed))
+    def order(self, plan: TrainSettings) -> BatchOrder:
+        return BatchOrder(self.lengths, plan, EpochSampler([len(part) for part in self.parts], self.weights, plan.seed))
 
 
-class Text(TokenBlocks):
+class BlockDataset(TokenBlocks):
     """Running text of the token cache."""
 
     notes: tuple[str, ...] = ()
@@ -140,22 +140,22 @@ class Text(TokenBlocks):
     def tokens(self) -> list[NDArray[np.integer]]:
         return self.files
 
-    def order(self, plan: Plan) -> Running:
-        return Running(self, plan)
+    def order(self, plan: TrainSettings) -> BlockOrder:
+        return BlockOrder(self, plan)
 
 
-Data = Examples | Mixed | Text
+TrainingData = CachedDataset | MixtureDataset | BlockDataset
 
 
 def examples_of(
     task: Task,
-    train: Side,
+    train: Split,
     cache: Path,
     files: Sequence[Path],
     weights: Sequence[float] | None = None,
-    teachers: Teachers | None = None,
-    beside: Side | None = None,
-) -> Data:
+    teachers: TeacherEnsemble | None = None,
+    beside: Split | None = None,
+) -> TrainingData:
     """All that is trained on, from the cache if it has it. weights: one for each training file. beside: inputs whose
     labels the teachers give."""
     parts = [train] if weights is None else train.parts()
@@ -166,7 +166,7 @@ def examples_of(
     keys = [cache_key(files, task, side, train.reading.how, teachers) for side in sides]
     if task.running:
         stores = [running(task, part, cache, key) for part, key in zip(parts, keys, strict=True)]
-        return Text([kept.values["tokens"] for kept in stores], task.size, weights)
+        return BlockDataset([kept.values["tokens"] for kept in stores], task.size, weights)
     counted = "" if task.labels else "train"  # with labels, all rows were read and counted before
     found = [encoded(task, part, cache, key, teachers, counted) for part, key in zip(parts, keys, strict=True)]
     if beside is not None:
@@ -176,10 +176,10 @@ def examples_of(
         further = encoded(task, beside, cache, key, teachers.alone, "unlabelled")
         found.append(replace(further, read=f"unlabelled: {further.read}"))
         weights = [*(weights or [1.0]), 1.0]
-    return found[0] if weights is None else Mixed(found, weights)
+    return found[0] if weights is None else MixtureDataset(found, weights)
 
 
-def running(task: Task, rows: Side, cache: Path, key: str) -> token_cache.TokenCache:
+def running(task: Task, rows: Split, cache: Path, key: str) -> token_cache.TokenCache:
     """Documents as tokens, one after the other; small vocabularies take two bytes a token."""
     dtype = np.uint16 if len(task.tokenizer) <= 1 << 16 else np.int32
 
@@ -193,12 +193,12 @@ def running(task: Task, rows: Side, cache: Path, key: str) -> token_cache.TokenC
 
 def encoded(
     task: Task,
-    rows: Side,
+    rows: Split,
     cache: Path,
     key: str,
     teachers: Callable[[Callable[[], Iterable[Values]], Path], Iterator[Values]] | None = None,
     counted: str = "",
-) -> Examples:
+) -> CachedDataset:
     """The windows of all rows, from the cache if it has them. Rows of no use to training are left out, and told.
 
     counted: the name of the side whose rejected rows are counted here, where too many stop the run as `check` does.
@@ -231,7 +231,7 @@ def encoded(
                 yield {name: array.reshape(-1) for name, array in window.items()}
         if counted:  # before the cache is complete: the next start would not see it
             raise_rejected(counted, rows.reading)
-        told.update(left=left, cut=cut, read=str(rows.reading), inputs=Inputs(used, windowed, cut["rows"]))
+        told.update(left=left, cut=cut, read=str(rows.reading), inputs=EncodeCounts(used, windowed, cut["rows"]))
         write_json(beside, seal(told))
 
     dtypes = {name: np.dtype(dtype) for name, dtype in told["fields"].items()}
@@ -241,7 +241,9 @@ def encoded(
         rows_, tokens = told["cut"]["rows"], told["cut"]["tokens"]
         notes.append(f"{rows_:,} rows are longer than {task.size} tokens: {tokens:,} tokens at their ends are cut off")
     shapes = {name: tuple(shape) for name, shape in told["shapes"].items()}
-    return Examples(kept, shapes, tuple(notes), told["read"], Inputs(*told["inputs"]) if "inputs" in told else None)
+    return CachedDataset(
+        kept, shapes, tuple(notes), told["read"], EncodeCounts(*told["inputs"]) if "inputs" in told else None
+    )
 
 
 def _read_beside(file: Path) -> dict[str, Any] | None:
@@ -284,7 +286,7 @@ def _stored(name: str, array: NDArray[Any]) -> str:
 
 
 def cache_key(
-    files: Iterable[Path], task: Task, side: str, how: Mapping[str, Any], teachers: Teachers | None = None
+    files: Iterable[Path], task: Task, side: str, how: Mapping[str, Any], teachers: TeacherEnsemble | None = None
 ) -> str:
     """Everything that the windows depend on: the files' bytes and how they are read, the tokenizer, the task and its
     options, and who teaches."""
@@ -304,7 +306,7 @@ def cache_key(
     )
 
 
-class Side:
+class Split:
     """The rows of a file that lie on one side of the split; a new loop reads anew.
 
     limit: no more than so many, drawn by a hash of their text, so that a smaller limit takes a part of a larger one's
@@ -335,10 +337,10 @@ class Side:
         document = f"{values['file']}\n{values.get('document')}"
         return drawn(document if self.documents else kept_together(values), number)
 
-    def parts(self) -> list[Side]:
+    def parts(self) -> list[Split]:
         """One for each file of the reading (or pair of files)."""
         readings = [DataReader([source], self.reading.options) for source in self.reading.sources]
-        parts = [Side(reading, self.side, documents=self.documents) for reading in readings]
+        parts = [Split(reading, self.side, documents=self.documents) for reading in readings]
         if self.limit is not None:  # of all files together
             self()
             for part in parts:

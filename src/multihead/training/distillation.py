@@ -87,7 +87,7 @@ class Teacher:
         return [{"belief": belief.astype(np.float32).reshape(-1), "shape": belief.shape} for belief in beliefs]
 
 
-class Teachers:
+class TeacherEnsemble:
     def __init__(self, where: str | Sequence[str], student: Task) -> None:
         self.student = student
         self.each = [Teacher(one, student) for one in ([where] if isinstance(where, str) else where)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from multihead.metrics import Score
-from multihead.training.loop import Step
+from multihead.training.loop import StepRecord
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Note:
     text: str
 
 
-Event = Step | Resumed | Evaluated | Saved | Note
+Event = StepRecord | Resumed | Evaluated | Saved | Note
 
 
 def lasting(seconds: float) -> str:

@@ -11,7 +11,7 @@ from multihead.io.files import add_path, name_file_in_errors, open_own, write_by
 from multihead.metrics import plain
 
 
-class Log:
+class JsonlLog:
     def __init__(self, path: Path) -> None:
         self.path = path
 

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 PATIENCE = 20  # steps in a row whose gradients are not finite, before the run is given up
 
 
-class Windows(Protocol):
+class Dataset(Protocol):
     """Encoded data: windows by number, and their lengths."""
 
     def __len__(self) -> int: ...
@@ -40,7 +40,7 @@ class Windows(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainSettings:
     """How to train, in plain numbers."""
 
     epochs: float = 3.0
@@ -56,7 +56,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepRecord:
     """One step of the optimiser."""
 
     step: int  # counted from 1
@@ -72,16 +72,16 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Part:
+class TaskStream:
     """One of the tasks that a run learns: what a step of it calls, and what it learns from."""
 
     model: TaskModel
     task: Task
-    data: Windows
+    data: Dataset
     name: str = ""
 
 
-class Schedule(Protocol):
+class StepSchedule(Protocol):
     """What a step is made of: the epoch it lies in, as a fraction, and its micro-batches."""
 
     steps: int
@@ -91,13 +91,15 @@ class Schedule(Protocol):
     def __getitem__(self, step: int, /) -> tuple[float, list[NDArray[np.int64]]]: ...
 
 
-class Order:
+class BatchOrder:
     """Which windows make which step, without a state: epoch after epoch, batches of similar lengths.
 
     sizes: [N], or [N, 2] for pairs; epochs: which windows an epoch shows, else each of them once.
     """
 
-    def __init__(self, sizes: NDArray[np.int64] | RowLengths, plan_: Plan, epochs: EpochSampler | None = None) -> None:
+    def __init__(
+        self, sizes: NDArray[np.int64] | RowLengths, plan_: TrainSettings, epochs: EpochSampler | None = None
+    ) -> None:
         if not len(sizes):
             raise ValueError("there is nothing to train on: no row was usable")
         self.sizes, self.plan = sizes, plan_
@@ -156,24 +158,24 @@ class Order:
 def fit(
     model: TaskModel,
     task: Task,
-    data: Windows,
+    data: Dataset,
     optimizer: torch.optim.Optimizer,
-    plan_: Plan,
+    plan_: TrainSettings,
     start: int = 0,
-    order: Schedule | None = None,
-) -> Iterator[Step]:
+    order: StepSchedule | None = None,
+) -> Iterator[StepRecord]:
     """Train on one task from step `start` to the end, yielding a record after each step."""
-    return learn([Part(model, task, data)], optimizer, plan_, order or Order(data.sizes, plan_), start)
+    return learn([TaskStream(model, task, data)], optimizer, plan_, order or BatchOrder(data.sizes, plan_), start)
 
 
 def learn(
-    parts: Sequence[Part],
+    parts: Sequence[TaskStream],
     optimizer: torch.optim.Optimizer,
-    plan_: Plan,
-    order: Schedule,
+    plan_: TrainSettings,
+    order: StepSchedule,
     start: int = 0,
     whose: Callable[[int], int] = lambda step: 0,
-) -> Iterator[Step]:
+) -> Iterator[StepRecord]:
     """As `fit`, for one task or several that share weights; whose: the number of the part that a step is of.
 
     What belongs to other parts only has no gradient in a step, and is left as it is: no decay, no momentum.
@@ -204,11 +206,13 @@ def learn(
             )
         seconds = time.perf_counter() - began
         lr = max(group["lr"] / group.get("factor", 1.0) for group in optimizer.param_groups)
-        yield Step(step + 1, epoch, loss / max(count, 1.0), lr, norm, real, padded, seconds, not finite, part.name)
+        yield StepRecord(
+            step + 1, epoch, loss / max(count, 1.0), lr, norm, real, padded, seconds, not finite, part.name
+        )
 
 
 def accumulated(
-    model: TaskModel, task: Task, data: Windows, batches: Sequence[NDArray[np.int64]], precision: str = "fp32"
+    model: TaskModel, task: Task, data: Dataset, batches: Sequence[NDArray[np.int64]], precision: str = "fp32"
 ) -> tuple[float, float, int, int]:
     """Gradients of the summed loss over all micro-batches; the sum, the count, and tokens real and padded."""
     loss, count, real, padded = 0.0, 0.0, 0, 0

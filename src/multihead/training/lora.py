@@ -19,7 +19,7 @@ from multihead.attention import MultiHeadAttention
 SCALE = 2.0  # the paper's alpha / rank, at any rank: the learning rate need not be found anew for each
 
 
-class LowRank(nn.Module):
+class LoRAWeight(nn.Module):
     """The weight [out, in] plus up [out, rank] · down [rank, in]; at first nothing, since up is zero."""
 
     def __init__(self, weight: Tensor, rank: int) -> None:
@@ -39,7 +39,7 @@ def add_updates(body: nn.Module, rank: int, old: AbstractSet[int]) -> None:
             continue
         if rank > min(linear.weight.shape):
             raise ValueError(f"train.lora is {rank}; a weight of {list(linear.weight.shape)} has no higher rank")
-        parametrize.register_parametrization(linear, "weight", LowRank(linear.weight, rank))
+        parametrize.register_parametrization(linear, "weight", LoRAWeight(linear.weight, rank))
 
 
 def merge_updates(body: nn.Module) -> None:

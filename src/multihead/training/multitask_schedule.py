@@ -9,27 +9,27 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.training.dataset import Data
-from multihead.training.loop import Plan, Schedule
+from multihead.training.dataset import TrainingData
+from multihead.training.loop import StepSchedule, TrainSettings
 
-STREAM = 2  # of the seed: other draws than those of `loop.Order`
+STREAM = 2  # of the seed: other draws than those of `loop.BatchOrder`
 
 
-class Endless(Schedule, Protocol):
+class InfiniteSchedule(StepSchedule, Protocol):
     """An order of the whole data, which goes on for ever."""
 
     @property
     def epoch_steps(self) -> int: ...
 
 
-class Turns:
+class MultitaskSchedule:
     """A step is of one task. An epoch has each task's own number of steps times its weight, in an order drawn anew.
 
     So with weights of 1, an epoch goes through the data of every task once. Each task goes on in its own order where
     it stopped, whatever the weights; how far it has come follows from the step alone.
     """
 
-    def __init__(self, orders: Sequence[Endless], weights: Sequence[float], plan: Plan) -> None:
+    def __init__(self, orders: Sequence[InfiniteSchedule], weights: Sequence[float], plan: TrainSettings) -> None:
         self.orders, self.plan = orders, plan
         self.counts = [max(1, round(w * order.epoch_steps)) for order, w in zip(orders, weights, strict=True)]
         self.each = sum(self.counts)
@@ -70,12 +70,12 @@ class Turns:
 
 
 def ordered(
-    data: Sequence[Data], weights: Sequence[float], plan: Plan, batch_tokens: int
-) -> tuple[Endless, Callable[[int], int]]:
+    data: Sequence[TrainingData], weights: Sequence[float], plan: TrainSettings, batch_tokens: int
+) -> tuple[InfiniteSchedule, Callable[[int], int]]:
     """What every step is made of, and the number of the task whose it is."""
     if len(data) == 1:
         return data[0].order(plan), lambda step: 0
     # Batches of each task are as large as wanted, or as its own longest window.
     plans = [replace(plan, steps=1, batch_tokens=max(batch_tokens, int(windows.sizes.max()))) for windows in data]
-    turns = Turns([windows.order(own) for windows, own in zip(data, plans, strict=True)], weights, plan)
+    turns = MultitaskSchedule([windows.order(own) for windows, own in zip(data, plans, strict=True)], weights, plan)
     return turns, turns.whose

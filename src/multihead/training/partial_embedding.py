@@ -22,7 +22,7 @@ WORTH = 0.9  # the share of rows up to which it pays
 CHUNK = 1 << 22  # tokens that are looked at together
 
 
-class Rows(nn.Embedding):
+class PartialEmbedding(nn.Embedding):
     """The rows that learn lie first, in one storage with the others: training looks up those alone, scoring all."""
 
     def __init__(self, table: nn.Embedding, used: Tensor) -> None:
@@ -47,7 +47,7 @@ def learn_rows(body: nn.Module, tokens: Iterable[NDArray[np.integer]], also: Ite
     if not isinstance(body, Encoder) or not isinstance(body.stem, TokenEmbedding):
         return
     table = body.stem.embedding
-    if isinstance(table, Rows) or not table.weight.requires_grad:
+    if isinstance(table, PartialEmbedding) or not table.weight.requires_grad:
         return
     used = np.zeros(len(table.weight), dtype=np.bool_)
     used[list(also)] = True
@@ -56,11 +56,11 @@ def learn_rows(body: nn.Module, tokens: Iterable[NDArray[np.integer]], also: Ite
             used[array[start : start + CHUNK]] = True
             give_back(array)
     if used.mean() <= WORTH:
-        body.stem.embedding = Rows(table, torch.from_numpy(used).to(table.weight.device))
+        body.stem.embedding = PartialEmbedding(table, torch.from_numpy(used).to(table.weight.device))
 
 
 def whole_tables(body: nn.Module) -> None:
     """Every table with all its rows, as it was but for what was learnt."""
     for module in body.modules():
-        if isinstance(module, TokenEmbedding) and isinstance(module.embedding, Rows):
+        if isinstance(module, TokenEmbedding) and isinstance(module.embedding, PartialEmbedding):
             module.embedding = module.embedding.whole()

@@ -11,7 +11,7 @@ from typing import Any
 from multihead.config import RunConfig, difference, pin_paths, read, write
 from multihead.data import token_cache
 from multihead.io.files import remove_tree
-from multihead.training.checkpoints import Kept, opened, steps
+from multihead.training.checkpoints import Checkpoint, opened, steps
 
 OWN = r"\.(run\.toml|log\.jsonl|metrics\.json|report[\w-]*\.html)\.\d+\.aside"
 CHECKPOINT = r"\.step-\d+(\.removed)?\.partial"
@@ -30,7 +30,7 @@ class Origin:
         """What checkpoints hold of it."""
         return {"run": write(pin_paths(self.run)), "data": self.keys}
 
-    def check(self, kept: Kept, path: Path) -> None:
+    def check(self, kept: Checkpoint, path: Path) -> None:
         """Raise ValueError if a checkpoint is of another run; those from before hold no settings, or no keys."""
         end = "start over with --fresh, or choose another out"
         changed = difference(read(kept.state["run"]), self.run) if "run" in kept.state else []
@@ -44,7 +44,7 @@ class Origin:
 
 def open_best(
     directory: Path, best: Mapping[str, Any], origin: Origin
-) -> tuple[dict[str, Any], Kept | None, list[str]]:
+) -> tuple[dict[str, Any], Checkpoint | None, list[str]]:
     """Return the best evaluation whose weights are whole and of this run, these, and what is wrong with better ones.
 
     best: {step, score, loss, stale}, as the newest checkpoint has it, or {}. Earlier best models stay as long as a

@@ -31,19 +31,19 @@ from multihead.pretrained import save, trunk_of
 from multihead.tasks import Prediction, Scorer, Task, Values
 from multihead.training import checkpoints
 from multihead.training.acceleration import kept_precision, precision_of, stepping
-from multihead.training.dataset import Data, examples_of
+from multihead.training.dataset import TrainingData, examples_of
 from multihead.training.events import Evaluated, Event, Note, Resumed, Saved
 from multihead.training.lock import only_writer
-from multihead.training.log import Log
-from multihead.training.loop import Part, Plan, learn
+from multihead.training.log import JsonlLog
+from multihead.training.loop import TaskStream, TrainSettings, learn
 from multihead.training.lora import merge_updates
 from multihead.training.model_selection import above, known, loss_of, mean_score, preferred
 from multihead.training.multitask_schedule import ordered
 from multihead.training.optimizer import adamw
 from multihead.training.partial_embedding import learn_rows, whole_tables
 from multihead.training.resume import Origin, open_best, sweep_litter
-from multihead.training.setup import Subject, set_up
-from multihead.training.tensorboard import Curves, points
+from multihead.training.setup import TaskSetup, set_up
+from multihead.training.tensorboard import TensorBoardWriter, points
 from multihead.training.weight_averaging import averaged, blend, copied, mean, wearing
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ MEAN = "mean"  # of the main scores of several tasks
 HELD = 0.5  # of the memory that may be used: beyond it, what was freed is given back
 
 
-class Training:
+class TrainingRun:
     """`for event in training:` trains; `finish` scores the best model and writes it."""
 
     def __init__(self, run: RunConfig, fresh: bool = False) -> None:
@@ -64,13 +64,13 @@ class Training:
         self.room = int(HELD * memory.limit())
         torch.set_num_threads(processors() if run.train.threads == "auto" else int(run.train.threads))
         share_cpus()
-        self.subjects: list[Subject]
+        self.subjects: list[TaskSetup]
         self.subjects, self.model = set_up(run)  # of several tasks, the model holds the readouts of all
         options = run.train
         device = self.subjects[0].task.device
         precision, self.note = precision_of(began or options.precision, device)
         data = [examples_of_subject(subject, self.out / "cache", precision) for subject in self.subjects]
-        self.plan = Plan(
+        self.plan = TrainSettings(
             epochs=options.epochs or 1,
             steps=options.steps,
             batch_tokens=max(options.batch_tokens, int(data[0].sizes.max())),
@@ -83,7 +83,7 @@ class Training:
             precision=precision,
         )
         self.parts = [
-            Part(stepping(subject.loaded.model, options.compile), subject.task, windows, subject.name)
+            TaskStream(stepping(subject.loaded.model, options.compile), subject.task, windows, subject.name)
             for subject, windows in zip(self.subjects, data, strict=True)
         ]
         self.order, self.whose = ordered(data, [s.weight for s in self.subjects], self.plan, options.batch_tokens)
@@ -93,8 +93,8 @@ class Training:
         self.average: dict[str, Tensor] | None = None  # of the steps so far (ema)
         self.mean: dict[str, Tensor] = {}  # of the last checkpoints, once it is found to be best
         self.mean_of: list[int] = []
-        self.curves = Curves(self.out / "tensorboard")
-        self.log = Log(self.out / "log.jsonl")
+        self.curves = TensorBoardWriter(self.out / "tensorboard")
+        self.log = JsonlLog(self.out / "log.jsonl")
         self.scores: dict[str, Any] = {}  # of the best model, by side; of several tasks, by name and side
         self.stop = False  # set from outside: save at the next step, and leave
         # Only now, when nothing is wrong with it: a run file with a fault must not hold its directory, or empty it.
@@ -141,7 +141,9 @@ class Training:
         options = self.run.train
         if all(subject.task.readout.over != "vocabulary" for subject in self.subjects):  # which may hold the same table
             also = {token for s in self.subjects for token in (s.task.pad, *s.task.tokenizer.special.values())}
-            learn_rows(self.model.body, (array for part in self.parts for array in cast(Data, part.data).tokens), also)
+            learn_rows(
+                self.model.body, (array for part in self.parts for array in cast(TrainingData, part.data).tokens), also
+            )
         optimizer = adamw(self.model, options.lr, options.weight_decay, options.layer_decay, options.beta2)
         kept, wrong = checkpoints.latest(self.out / "checkpoints")
         start = 0
@@ -193,7 +195,7 @@ class Training:
         epochs = self.run.train.epochs
         return max(1.0, self.order.steps / epochs) if epochs else self.order.epoch_steps
 
-    def _open_best(self) -> tuple[checkpoints.Kept | None, list[str]]:
+    def _open_best(self) -> tuple[checkpoints.Checkpoint | None, list[str]]:
         """The best model, or the best one before it that is whole; lines about those that are not."""
         self.best, kept, faults = open_best(self.out / "best", self.best, self.origin)
         instead = (
@@ -211,7 +213,7 @@ class Training:
     ) -> dict[str, Scorer]:
         """The best weights, scored on validation and test data, and written as a model directory.
 
-        told: listeners, by side; of several tasks, by `Subject.called`: sst2/test. The scorers have the same names.
+        told: listeners, by side; of several tasks, by `TaskSetup.called`: sst2/test. The scorers have the same names.
         """
         with only_writer(self.out):
             return self._finish(replicates, told or {})
@@ -261,7 +263,7 @@ class Training:
             save(trunk_of(first), directory, tasks=kept)
 
     @property
-    def only(self) -> Subject:
+    def only(self) -> TaskSetup:
         """The task of a run that has one."""
         if len(self.subjects) > 1:
             names = ", ".join(subject.name for subject in self.subjects)
@@ -277,8 +279,8 @@ class Training:
         return self.only.task
 
     @property
-    def examples(self) -> Data:
-        return cast(Data, self.parts[self.subjects.index(self.only)].data)
+    def examples(self) -> TrainingData:
+        return cast(TrainingData, self.parts[self.subjects.index(self.only)].data)
 
     def _score(self) -> tuple[dict[str, Score], tuple[str, ...], str]:
         """What is scored while training (the rows, the ways and the numbers of the end, or the first rows of them), the
@@ -377,7 +379,7 @@ def reached(step: int, each: float) -> bool:
     return step // each > (step - 1) // each
 
 
-def examples_of_subject(subject: Subject, cache: Path, precision: str) -> Data:
+def examples_of_subject(subject: TaskSetup, cache: Path, precision: str) -> TrainingData:
     given = subject.run.data
     if subject.teachers is not None:
         subject.teachers.precision = precision

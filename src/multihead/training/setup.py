@@ -25,10 +25,10 @@ from multihead.tasks.chat import give_template
 from multihead.tasks.pair_scores import number
 from multihead.text.coverage import unspelt
 from multihead.text.training import NoText
-from multihead.training.distillation import Teachers
+from multihead.training.distillation import TeacherEnsemble
 from multihead.training.freezing import limit
 from multihead.training.from_scratch import scratch, texts_of, with_vocabulary
-from multihead.training.task_data import Read, read_all
+from multihead.training.task_data import TaskData, read_all
 
 UNSPELT = 0.05  # of the characters, for a warning; BERT's Chinese vocabulary has no curly quotes, which are 2 %
 WANTED = {
@@ -41,13 +41,13 @@ WANTED = {
 
 
 @dataclass(frozen=True, eq=False)
-class Subject(Read):
+class TaskSetup(TaskData):
     """One task of a run, before the first step; several have the same body."""
 
     loaded: Pipeline = field(kw_only=True)
     task: Task = field(kw_only=True)
     wrote: str = field(default="", kw_only=True)  # the architecture of a model that wrote, and reads now
-    teachers: Teachers | None = field(default=None, kw_only=True)
+    teachers: TeacherEnsemble | None = field(default=None, kw_only=True)
 
     def called(self, what: str) -> str:
         """What is one of several tasks', by its name: sst2/valid."""
@@ -73,7 +73,7 @@ class Subject(Read):
         return found
 
 
-def set_up(run: RunConfig) -> tuple[list[Subject], TaskModel]:
+def set_up(run: RunConfig) -> tuple[list[TaskSetup], TaskModel]:
     """Read what must be known of the data, build the tasks and the model: the only task's, or one with all readouts."""
     device = device_of(run.device)
     every = read_all(run)
@@ -88,7 +88,7 @@ def set_up(run: RunConfig) -> tuple[list[Subject], TaskModel]:
         raise ValueError(told) from None
     loaded = reading(given) if kind.body == "encoder" else given
     wrote = given.architecture if loaded is not given else ""
-    subjects: list[Subject] = []
+    subjects: list[TaskSetup] = []
     for one in every:
         subjects.append(placed(one, loaded, [other.loaded.model for other in subjects], wrote))
     refuse_unlike(subjects)
@@ -104,7 +104,7 @@ def set_up(run: RunConfig) -> tuple[list[Subject], TaskModel]:
     return subjects, model
 
 
-def refuse_unreadable(subject: Subject) -> None:
+def refuse_unreadable(subject: TaskSetup) -> None:
     """Before training too: rows to score on that could not be scored. Where there are labels, all were looked at."""
     scored = "score" in subject.options
     if (subject.labels and not scored) or subject.task.readout.over == "vocabulary":
@@ -119,7 +119,7 @@ def refuse_unreadable(subject: Subject) -> None:
                 raise ValueError(f"{values['file']}:{values['line']}: {error}") from None
 
 
-def placed(one: Read, loaded: Pipeline, others: Sequence[TaskModel], wrote: str) -> Subject:
+def placed(one: TaskData, loaded: Pipeline, others: Sequence[TaskModel], wrote: str) -> TaskSetup:
     """The task, with its readout on the body; a readout that another task has taken is copied."""
     run = one.run
     if loaded.tokenizer is None:
@@ -141,12 +141,14 @@ def placed(one: Read, loaded: Pipeline, others: Sequence[TaskModel], wrote: str)
     if any(mine.model.readout is other.readout for other in others):
         tied = {id(parameter): parameter for parameter in mine.model.body.parameters()}
         mine.model = TaskModel(mine.model.body, deepcopy(mine.model.readout, tied))
-    teachers, task.trust = (Teachers(run.data.teacher, task), run.data.trust) if run.data.teacher else (None, 0.0)
-    mine_too = {f.name: getattr(one, f.name) for f in fields(Read)}
-    return Subject(**mine_too, loaded=mine, task=task, wrote=wrote, teachers=teachers)
+    teachers, task.trust = (
+        (TeacherEnsemble(run.data.teacher, task), run.data.trust) if run.data.teacher else (None, 0.0)
+    )
+    mine_too = {f.name: getattr(one, f.name) for f in fields(TaskData)}
+    return TaskSetup(**mine_too, loaded=mine, task=task, wrote=wrote, teachers=teachers)
 
 
-def whole(subjects: Sequence[Subject]) -> TaskModel:
+def whole(subjects: Sequence[TaskSetup]) -> TaskModel:
     """All that learns, as one model: of several tasks, the body and every readout, called task-NAME."""
     models = [subject.loaded.model for subject in subjects]
     if len(models) == 1:
@@ -165,7 +167,7 @@ def by_turns(several: Sequence[Iterator[Values]]) -> Iterator[Values]:
             waiting.append(rows)
 
 
-def refuse_unlike(subjects: Sequence[Subject]) -> None:
+def refuse_unlike(subjects: Sequence[TaskSetup]) -> None:
     """The best model is the one with the best mean; a loss, of which less is better, has no mean with other scores."""
     mains = {subject.name: subject.task.scorer(0).main for subject in subjects if not subject.auxiliary}
     if len({main == "loss" for main in mains.values()}) > 1:

@@ -17,20 +17,20 @@ from multihead.data.split_statistics import text_of
 from multihead.data.validation import raise_rejected
 from multihead.tasks import TASKS, Task, Values
 from multihead.tasks.word_spans import readable_words
-from multihead.training.dataset import Side
+from multihead.training.dataset import Split
 
 
 @dataclass(frozen=True, eq=False)
-class Read:
+class TaskData:
     """What the data says of a task, before there is a model."""
 
     run: RunConfig  # of this task alone
-    sides: dict[str, Side]  # train, and, if there are such rows, valid and test
+    sides: dict[str, Split]  # train, and, if there are such rows, valid and test
     readings: dict[str, DataReader]
     options: dict[str, Any]
     kind: type[Task]
     labels: list[str]
-    beside: Side | None = None  # inputs without labels, which a teacher gives
+    beside: Split | None = None  # inputs without labels, which a teacher gives
     name: str = ""  # of several tasks; "" for the only one
     weight: float = 1.0
     auxiliary: bool = False
@@ -51,14 +51,14 @@ def _whole(values: Values) -> bool:
     return "of" not in values
 
 
-def read_all(run: RunConfig) -> list[Read]:
+def read_all(run: RunConfig) -> list[TaskData]:
     """Every task of a run with its data; what could not be trained on is refused."""
     if run.task:
         return [read_one(run)]
     return [read_one(run.alone(block), block.name, block.weight, block.auxiliary) for block in run.tasks]
 
 
-def read_one(run: RunConfig, name: str = "", weight: float = 1.0, auxiliary: bool = False) -> Read:
+def read_one(run: RunConfig, name: str = "", weight: float = 1.0, auxiliary: bool = False) -> TaskData:
     refuse_useless(run)
     if not auxiliary:
         refuse_unscored(run)
@@ -69,7 +69,7 @@ def read_one(run: RunConfig, name: str = "", weight: float = 1.0, auxiliary: boo
     if options.get("multi_label"):
         refuse_cells(readings["train"])
     kind = TASKS[run.task].variant(options)
-    labels = kind.learn(Side(readings["train"])(), **options)  # of all rows: those held out have labels too
+    labels = kind.learn(Split(readings["train"])(), **options)  # of all rows: those held out have labels too
     if not labels and next(iter(sides["train"]()), None) is None:
         raise ValueError(f"{run.data.train}: no row is left to train on\n{readings['train']}")
     if labels:  # without them, the rows are read when the token cache is filled, and counted there
@@ -90,7 +90,7 @@ def read_one(run: RunConfig, name: str = "", weight: float = 1.0, auxiliary: boo
             if not labels:  # else all rows have been read just now
                 count_rows(readings[side])
             raise_rejected(side, readings[side])
-    return Read(run, sides, readings, options, kind, labels, beside_of(run), name, weight, auxiliary)
+    return TaskData(run, sides, readings, options, kind, labels, beside_of(run), name, weight, auxiliary)
 
 
 def count_rows(reading: DataReader) -> None:
@@ -107,7 +107,7 @@ def refuse_cells(train: DataReader) -> None:
         raise ValueError(f"{cells}: classify.multi_label reads lists of labels, cells of tables are none; {wanted}")
 
 
-def refuse_unusable(side: Side, kind: type[Task], labels: Sequence[str], options: dict[str, Any]) -> None:
+def refuse_unusable(side: Split, kind: type[Task], labels: Sequence[str], options: dict[str, Any]) -> None:
     """Before training, not after: data to score on that has no row, or a label that nothing could say."""
     known, rows = set(labels), 0
     for values in side():
@@ -168,7 +168,7 @@ def refuse_unscored(run: RunConfig) -> None:
         raise ValueError("train.patience waits for a validation score, and data.hold_out = false; leave one out")
 
 
-def data_of(run: RunConfig, held_out: bool = True) -> tuple[dict[str, DataReader], dict[str, Side]]:
+def data_of(run: RunConfig, held_out: bool = True) -> tuple[dict[str, DataReader], dict[str, Split]]:
     """The files of a run and their sides; without a validation file, a tenth of train is held out by hash."""
     settings = settings_of(run)
     columns = run.data.columns
@@ -183,16 +183,16 @@ def data_of(run: RunConfig, held_out: bool = True) -> tuple[dict[str, DataReader
         side: records(names[side], columns=_columns(run, mine), task=run.task, **settings)
         for side, mine in of_side.items()
     }
-    sides = {side: Side(reading, "all") for side, reading in readings.items()}
+    sides = {side: Split(reading, "all") for side, reading in readings.items()}
     whole = run.section.whole_documents
     if "valid" not in sides and held_out and run.data.hold_out:
-        sides |= {side: Side(readings["train"], side, documents=whole) for side in ("train", "valid")}
+        sides |= {side: Split(readings["train"], side, documents=whole) for side in ("train", "valid")}
     if run.data.limit is not None:
-        sides["train"] = Side(readings["train"], sides["train"].side, run.data.limit, documents=whole)
+        sides["train"] = Split(readings["train"], sides["train"].side, run.data.limit, documents=whole)
     return readings, sides
 
 
-def beside_of(run: RunConfig) -> Side | None:
+def beside_of(run: RunConfig) -> Split | None:
     """Further inputs, of which only the columns that are asked about are read."""
     if not run.data.unlabelled:
         return None
@@ -210,7 +210,7 @@ def beside_of(run: RunConfig) -> Side | None:
     if next(iter(reading), None) is None:
         files = ", ".join(file for file, _, _ in reading.sources)
         raise ValueError(f"{files}: not one row can be used\n{reading}")
-    return Side(reading)
+    return Split(reading)
 
 
 def _in_words(rows: Callable[[FileFacts], Iterator[Row]], found: FileFacts) -> Iterator[Row]:
@@ -231,7 +231,7 @@ def _columns(run: RunConfig, columns: dict[str, str]) -> dict[str, str] | None:
     return None if run.spec.self_describing and all(role == column for role, column in columns.items()) else columns
 
 
-def options_of(run: RunConfig, train: Side) -> dict[str, Any]:
+def options_of(run: RunConfig, train: Split) -> dict[str, Any]:
     """The task's own options, with what the data decides; and how it writes."""
     options = TASKS[run.task].resolve_options(run.section, train)
     return options | ({"decode": run.decode.model_dump(exclude_none=True)} if run.spec.generates_text else {})

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from multihead.io.files import make_directory, name_file_in_errors
-from multihead.training.loop import Step
+from multihead.training.loop import StepRecord
 
 
-def points(step: Step) -> dict[str, float]:
+def points(step: StepRecord) -> dict[str, float]:
     pace = step.tokens / max(step.seconds, 1e-9)
     return {"loss": step.loss, "lr": step.lr, "norm": step.norm, "tokens per second": pace}
 
 
-class Curves:
+class TensorBoardWriter:
     """Points by name and step."""
 
     def __init__(self, directory: Path) -> None:

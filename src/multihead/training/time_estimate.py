@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 
 from multihead.training.loop import accumulated
-from multihead.training.run import Training
+from multihead.training.run import TrainingRun
 
 TRIED = 3  # the first try also warms up
 LOOKED = 200  # steps that tell how the tasks of a run share them
 
 
-def seconds_per_step(training: Training) -> float:
+def seconds_per_step(training: TrainingRun) -> float:
     """Evaluations come on top."""
     steps, middle = training.order.steps, training.order.steps // 2
     total = 0.0

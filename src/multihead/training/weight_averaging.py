@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from multihead.training.checkpoints import Kept, opened, restore, weights
+from multihead.training.checkpoints import Checkpoint, opened, restore, weights
 
 
 def copied(model: nn.Module) -> dict[str, Tensor]:
@@ -32,7 +32,7 @@ def averaged(steps: Sequence[int], keep: int, every: int) -> list[int]:
 
 
 def mean(
-    directory: Path, steps: Sequence[int], check: Callable[[Kept, Path], None] = lambda kept, path: None
+    directory: Path, steps: Sequence[int], check: Callable[[Checkpoint, Path], None] = lambda kept, path: None
 ) -> tuple[dict[str, Tensor], list[int], list[str]]:
     """The mean of checkpoints, opened one after the other; which were whole, and what is wrong with the others.
     check: raises ValueError of one that is whole, but of another run.

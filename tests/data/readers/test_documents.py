@@ -10,11 +10,11 @@ import pytest
 from multihead.data.readers import documents
 from multihead.data.readers.read import records
 from multihead.recipes import recipe
-from multihead.training.dataset import Side
+from multihead.training.dataset import Split
 
 
 def texts(path: Path, side: str = "all", **options: str) -> list[str]:
-    return [values["text"] for values in Side(records(path, task="generate", **options), side)()]
+    return [values["text"] for values in Split(records(path, task="generate", **options), side)()]
 
 
 @pytest.mark.parametrize("piece", [5, 64, 1 << 16])
