@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from multihead.pruning.candidates import Worth
+from multihead.pruning.candidates import Importance
 
 
 def test_of_twins_one_is_worth_nothing_but_both_are() -> None:
     torch.manual_seed(0)
     x = torch.randn(4000, 6, dtype=torch.double)
     x[:, 5] = 2 * x[:, 1]
-    worth = Worth(torch.ones(10, 6), torch.cov(x.T))
+    worth = Importance(torch.ones(10, 6), torch.cov(x.T))
     alone = worth.each()
     assert alone[5] < 0.15  # the ridge keeps it from 0
     assert alone[1] < 0.3
@@ -23,7 +23,7 @@ def test_of_twins_one_is_worth_nothing_but_both_are() -> None:
 
 def test_together_is_the_gradient_of_one_gate() -> None:
     gradients = torch.tensor([[1.0, -1.0, 0.5], [2.0, -2.0, 0.5]])
-    worth = Worth(gradients, None)
+    worth = Importance(gradients, None)
     assert worth.of(np.array([0, 1])) == 0.0  # what one adds the other takes away
     assert worth.of(np.array([0, 2])) == 2.0
     np.testing.assert_allclose(worth.each(), [1.5, 1.5, 0.5])

@@ -13,8 +13,8 @@ from multihead.metrics import ConfidenceInterval, Difference, Pearson, Perplexit
 from multihead.models import ClassifierReadout, Encoder, EncoderDecoder, ModelConfig, TaskModel
 from multihead.pruning import rank
 from multihead.pruning.evaluation import at_stake, evaluated, examples, loss_of, named_score, wary, work
-from multihead.pruning.gradient_importance import Gates, no_weights
-from multihead.pruning.partial_forward import Passes
+from multihead.pruning.gradient_importance import HeadGates, no_weights
+from multihead.pruning.partial_forward import PartialForward
 from multihead.tasks import TASKS
 from multihead.text.tokenizer import Tokenizer
 
@@ -124,7 +124,7 @@ def test_taken_up_again_it_says_what_ablate_says(off: list[str], norm_first: boo
     config = replace(SMALL, norm_first=norm_first)
     model = TaskModel(EncoderDecoder(config), torch.nn.Identity()).eval()
     source, target = torch.randint(0, 37, (2, 7)), torch.randint(0, 37, (2, 5))
-    passes = Passes(model)
+    passes = PartialForward(model)
 
     def call() -> torch.Tensor:
         return model(source, target)
@@ -143,7 +143,7 @@ def test_a_task_that_runs_the_body_twice_is_run_as_a_whole() -> None:
     torch.manual_seed(0)
     model = TaskModel(Encoder(SMALL), torch.nn.Identity()).eval()
     first, second = torch.randint(0, 37, (2, 7)), torch.randint(0, 37, (2, 5))
-    passes = Passes(model)
+    passes = PartialForward(model)
 
     def call() -> torch.Tensor:
         return model(first).mean(1) - model(second).mean(1)
@@ -162,7 +162,7 @@ def test_gradient_is_that_of_the_gate(planted: Any) -> None:
     """Against a difference of two losses, one input at a time."""
     loaded, task = planted.loaded, planted.loaded.ready()
     rows = examples(task, planted.rows[:3])
-    gates = Gates(loaded.model, units=True)
+    gates = HeadGates(loaded.model, units=True)
     gates.measure(task, rows)
     name, _, head = planted.address.rpartition(".")
     block = next(b for b in loaded.model.body.stack.blocks if name.startswith(b.address))

@@ -20,12 +20,12 @@ from multihead.inspection import numbers
 from multihead.metrics import ConfidenceInterval, Difference, Score
 from multihead.models import ModelConfig
 from multihead.pretrained import create
-from multihead.pruning import Budget, padded, prune, recovery, undo
+from multihead.pruning import PruningBudget, padded, prune, recovery, undo
 from multihead.pruning.activation_stats import moments
-from multihead.pruning.evaluation import Example, Work, examples
+from multihead.pruning.evaluation import EncodedBatches, EncodedRow, examples
 from multihead.pruning.prune import halves
-from multihead.pruning.search import Point, Search, caution, chosen
-from multihead.pruning.surgery import Cut
+from multihead.pruning.search import PruningSearch, PruningStep, caution, chosen
+from multihead.pruning.surgery import PruningPlan
 from multihead.text.tokenizer import Tokenizer
 
 
@@ -42,7 +42,7 @@ def parent(planted: Any, tmp_path: Path) -> Path:
 
 def test_prune_and_undo(planted: Any, parent: Path, tmp_path: Path) -> None:
     out, seen = tmp_path / "small", []
-    done = prune(parent, planted.rows, out, Budget.read(None, "50%"), told=seen.append)
+    done = prune(parent, planted.rows, out, PruningBudget.read(None, "50%"), told=seen.append)
     assert len(done.off) == 3
     assert planted.address not in done.off
     assert done.held == ""
@@ -77,16 +77,16 @@ def test_a_budget_that_holds_and_one_that_cannot(planted: Any, parent: Path, tmp
     for number, row in enumerate(rows):  # the text decides which half it is in
         rows[number] = dict(row)
     judge = [dict(row) for row in rows]
-    done = prune(parent, rows, tmp_path / "a", Budget.read("-1", None), check=judge)
+    done = prune(parent, rows, tmp_path / "a", PruningBudget.read("-1", None), check=judge)
     assert done.held == "held"
     assert done.off
     assert planted.address not in done.off
     assert done.bill.loss.value <= 0.01
     assert done.bill.rows == len(judge)
     with pytest.raises(ValueError, match=r"nothing can go within 0\.1 points for certain"):
-        prune(parent, planted.rows, tmp_path / "b", Budget.read("-0.1", None), check=planted.rows)
+        prune(parent, planted.rows, tmp_path / "b", PruningBudget.read("-0.1", None), check=planted.rows)
     with pytest.raises(ValueError, match="no row to read"):
-        prune(parent, planted.rows, tmp_path / "b", Budget.read("-0.1", None), check=[])
+        prune(parent, planted.rows, tmp_path / "b", PruningBudget.read("-0.1", None), check=[])
     assert not (tmp_path / "b").exists()
 
 
@@ -94,7 +94,7 @@ def test_a_budget_that_holds_and_one_that_cannot(planted: Any, parent: Path, tmp
 def test_a_half_is_scored_with_what_the_other_half_says(planted: Any, fold: bool) -> None:
     loaded, task = planted.loaded, planted.loaded.ready()
     rows = examples(task, planted.rows)
-    search = Search(loaded.model, task, rows, "strict.f1", fold=fold)
+    search = PruningSearch(loaded.model, task, rows, "strict.f1", fold=fold)
     sides = [[row.index for row in done.rows] for done in search.sides]
     assert sorted(sides[0] + sides[1]) == list(range(len(rows)))
     assert abs(len(sides[0]) - len(sides[1])) <= len(rows) // 20
@@ -115,25 +115,25 @@ def test_a_half_is_scored_with_what_the_other_half_says(planted: Any, fold: bool
 def test_the_choice_is_wary_of_other_rows() -> None:
     """The first step that other rows may find too dear ends it."""
 
-    def point(flops: float, value: float, high: float) -> Point:
+    def point(flops: float, value: float, high: float) -> PruningStep:
         loss = Difference(value, ConfidenceInterval(2 * value - high, high, 0.95), 0.5)
-        return Point((), Cut(units={"encoder.0": (int(100 * flops),)}), 1.0, flops, Score(0.9), loss)
+        return PruningStep((), PruningPlan(units={"encoder.0": (int(100 * flops),)}), 1.0, flops, Score(0.9), loss)
 
     curve = [point(1, 0, 0.003), point(0.9, 0.001, 0.003), point(0.8, 0.001, 0.004), point(0.7, 0.0005, 0.001)]
     assert [p.feared(2.0) for p in curve] == pytest.approx([0.3, 0.5, 0.7, 0.15])
 
     class Steps:
         by_flops = True
-        sides = (Work([Example({}, [], 0)] * 100, [], []),)
+        sides = (EncodedBatches([EncodedRow({}, [], 0)] * 100, [], []),)
 
-        def points(self, keep: float) -> Iterator[Point]:
+        def points(self, keep: float) -> Iterator[PruningStep]:
             return iter(curve)
 
-    best, seen = chosen(cast("Search", Steps()), Budget(points=0.5), judging=100)
+    best, seen = chosen(cast("PruningSearch", Steps()), PruningBudget(points=0.5), judging=100)
     assert best.flops == 0.9
     assert len(seen) == len(curve)
-    assert chosen(cast("Search", Steps()), Budget(points=0.5), judging=20)[0].flops == 1.0
-    assert chosen(cast("Search", Steps()), Budget(keep=0.7), judging=100)[0].flops == 0.7
+    assert chosen(cast("PruningSearch", Steps()), PruningBudget(points=0.5), judging=20)[0].flops == 1.0
+    assert chosen(cast("PruningSearch", Steps()), PruningBudget(keep=0.7), judging=100)[0].flops == 0.7
 
 
 @pytest.mark.parametrize(("choosing", "judging"), [(500, 500), (2000, 500), (500, 3000)])
@@ -163,7 +163,7 @@ def test_a_broken_budget_writes_nothing(planted_previous: Any, tmp_path: Path) -
     last = [{"tokens": [*w, "a"], "tags": [*["O"] * (len(w) - 1), "B-X", "O"]} for w in words]
     first = [{"tokens": ["a", *w], "tags": ["O", "B-X", *["O"] * (len(w) - 1)]} for w in words]
     assert loaded.evaluate(last + first)["strict.f1"].value == 1.0
-    done = prune(tmp_path / "parent", last, tmp_path / "a", Budget.read("f1 -1", None), check=first)
+    done = prune(tmp_path / "parent", last, tmp_path / "a", PruningBudget.read("f1 -1", None), check=first)
     assert "encoder.1.self.2" in done.off
     assert "encoder.1.self.0" not in done.off
     assert done.curve[-1].loss.value == 0.0  # on the rows that choose
@@ -190,7 +190,7 @@ def test_units_and_heads_of_a_family(tokenizer: Tokenizer, tmp_path: Path, colum
     rows = [{"tokens": list("abcdefgh"[i % 5 :]), "tags": ["B-X", "O"] * 4} for i in range(12)]
     rows = [{"tokens": row["tokens"], "tags": row["tags"][: len(row["tokens"])], "id": i} for i, row in enumerate(rows)]
     out = tmp_path / "small"
-    done = prune(tmp_path / "bert", rows, out, Budget.read(None, "60%"), check=rows, ffn=True, columns=columns)
+    done = prune(tmp_path / "bert", rows, out, PruningBudget.read(None, "60%"), check=rows, ffn=True, columns=columns)
     assert done.bill.after.flops / done.bill.before.flops == pytest.approx(0.6, abs=0.05)
     assert done.units > 0
     assert (done.columns > 0) == columns
@@ -214,7 +214,7 @@ def test_units_and_heads_of_a_family(tokenizer: Tokenizer, tmp_path: Path, colum
     undo(out, tmp_path / "again")
     assert files(tmp_path / "again") == before
     # and once more, from what was pruned already
-    prune(out, rows, tmp_path / "smaller", Budget.read(None, "70%"), check=rows, ffn=True)
+    prune(out, rows, tmp_path / "smaller", PruningBudget.read(None, "70%"), check=rows, ffn=True)
     less = mh.load(tmp_path / "smaller")
     assert padded(less).architecture == "BertForTokenClassification"
     undo(tmp_path / "smaller", tmp_path / "small again")
@@ -225,7 +225,7 @@ def test_half_precision_comes_back_as_it_was(planted: Any, tmp_path: Path) -> No
     half = replace(planted.loaded, model=planted.loaded.model.half())
     mh.save(half, tmp_path / "parent")
     planted.loaded.model.float()
-    prune(tmp_path / "parent", planted.rows, tmp_path / "small", Budget.read(None, "50%"))
+    prune(tmp_path / "parent", planted.rows, tmp_path / "small", PruningBudget.read(None, "50%"))
     stored = mh.load(tmp_path / "small", dtype=None).model
     assert next(stored.parameters()).dtype == torch.float16
     undo(tmp_path / "small", tmp_path / "again")
@@ -234,7 +234,7 @@ def test_half_precision_comes_back_as_it_was(planted: Any, tmp_path: Path) -> No
 
 def test_trained_it_cannot_be_undone(planted: Any, parent: Path, tmp_path: Path) -> None:
     out = tmp_path / "small"
-    prune(parent, planted.rows, out, Budget.read(None, "50%"))
+    prune(parent, planted.rows, out, PruningBudget.read(None, "50%"))
     task = planted.loaded.task
     lines = [
         json.dumps({k: v for k, v in row.items() if k in ("tokens", "tags", "text", "label")}) for row in planted.rows
@@ -280,24 +280,24 @@ def test_trained_it_cannot_be_undone(planted: Any, parent: Path, tmp_path: Path)
 )
 def test_what_cannot_be_read_is_said(budget: str | None, keep: str | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Budget.read(budget, keep)
+        PruningBudget.read(budget, keep)
 
 
 def test_budgets_as_they_are_typed() -> None:
-    assert Budget.read("f1 -0.5", None) == Budget("f1", 0.5)
-    assert Budget.read("-0.5", None) == Budget(None, 0.5)
-    assert Budget.read("accuracy 1%", None) == Budget("accuracy", 1.0)
-    assert Budget.read(None, "60%") == Budget(keep=0.6)
-    assert Budget.read(None, "0.6") == Budget(keep=0.6)
+    assert PruningBudget.read("f1 -0.5", None) == PruningBudget("f1", 0.5)
+    assert PruningBudget.read("-0.5", None) == PruningBudget(None, 0.5)
+    assert PruningBudget.read("accuracy 1%", None) == PruningBudget("accuracy", 1.0)
+    assert PruningBudget.read(None, "60%") == PruningBudget(keep=0.6)
+    assert PruningBudget.read(None, "0.6") == PruningBudget(keep=0.6)
 
 
 def test_too_little_cannot_stay(planted: Any, parent: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no less than 33% can stay: every attention keeps a head"):
-        prune(parent, planted.rows, tmp_path / "small", Budget.read(None, "10%"))
+        prune(parent, planted.rows, tmp_path / "small", PruningBudget.read(None, "10%"))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
     with pytest.raises(ValueError, match="not an empty directory"):
-        prune(parent, planted.rows, tmp_path / "full", Budget.read(None, "50%"))
+        prune(parent, planted.rows, tmp_path / "full", PruningBudget.read(None, "50%"))
 
 
 def test_halves_are_chosen_by_text() -> None:
@@ -347,17 +347,17 @@ def test_moments_are_those_of_the_real_tokens(planted_previous: Any) -> None:
 def test_the_whole_model_is_within_every_budget() -> None:
     """Of few rows, three may always have been missed; that was held against the model itself, and nothing could go."""
 
-    def point(heads: float, value: float, high: float) -> Point:
-        plan = Cut() if heads == 1 else Cut(heads={"encoder.0.self": (0,)})
-        return Point(
+    def point(heads: float, value: float, high: float) -> PruningStep:
+        plan = PruningPlan() if heads == 1 else PruningPlan(heads={"encoder.0.self": (0,)})
+        return PruningStep(
             (), plan, heads, heads, Score(3.0, "number", "lower"), Difference(value, ConfidenceInterval(0, high), 0.5)
         )
 
     class Steps:
         by_flops = False
-        sides = (Work([Example({}, [], 0)] * 20, [], []),)
+        sides = (EncodedBatches([EncodedRow({}, [], 0)] * 20, [], []),)
 
-        def points(self, keep: float) -> Iterator[Point]:
+        def points(self, keep: float) -> Iterator[PruningStep]:
             return iter([point(1, 0, 0.15), point(0.5, -0.01, 0.0)])
 
-    assert chosen(cast("Search", Steps()), Budget(points=0.1), judging=20)[0].heads == 0.5
+    assert chosen(cast("PruningSearch", Steps()), PruningBudget(points=0.1), judging=20)[0].heads == 0.5

@@ -20,8 +20,8 @@ from multihead.inference import Pipeline
 from multihead.inspection import ablate, attentions, numbers, watch
 from multihead.models import EncoderDecoder, LanguageModel, ModelConfig, TaskModel, TransformerBlock
 from multihead.models.families import own_config
-from multihead.pruning.compensation import Moment
-from multihead.pruning.surgery import Cut, configs, cut, cut_of, filled, plan_from
+from multihead.pruning.compensation import Moments
+from multihead.pruning.surgery import PruningPlan, configs, cut, cut_of, filled, plan_from
 
 SMALL = ModelConfig(vocab=37, dim=24, layers=2, heads=4, max_length=64, dropout=0.0, inner=20)
 KINDS = {
@@ -57,7 +57,7 @@ def without(model: TaskModel, off: list[str], units: dict[str, tuple[int, ...]],
     return result
 
 
-def narrowed(model: TaskModel, data: st.DataObject, kind: str, plan: Cut) -> Cut:
+def narrowed(model: TaskModel, data: st.DataObject, kind: str, plan: PruningPlan) -> PruningPlan:
     """The same cut, with some columns of the heads gone as well."""
     group, keys, values = 2 if kind == "grouped" else 1, {}, {}
     for name, a in attentions(model).items():
@@ -73,7 +73,7 @@ def narrowed(model: TaskModel, data: st.DataObject, kind: str, plan: Cut) -> Cut
     return replace(plan, keys=keys, values=values)
 
 
-def silent(model: TaskModel, plan: Cut) -> TaskModel:
+def silent(model: TaskModel, plan: PruningPlan) -> TaskModel:
     """The whole model with zeros in the columns that the plan takes out; heads and units stay."""
     blank = copy.deepcopy(model)
     for name, a in attentions(blank).items():
@@ -125,7 +125,7 @@ def test_pruned_is_ablated(data: st.DataObject, kind: str, columns: bool) -> Non
     assert plan_from(configs(model), smaller).heads == plan.heads
     fewer = sum(p.numel() for p in model.parameters()) - sum(p.numel() for p in smaller.parameters())
     assert fewer == sum(slice_.numel() for slice_ in removed.values())
-    assert (fewer > 0) == (plan != Cut())
+    assert (fewer > 0) == (plan != PruningPlan())
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
@@ -137,7 +137,7 @@ def test_what_goes_leaves_its_mean_behind(kind: str) -> None:
     means = {name: torch.randn(4, a.value_dims[0]) for name, a in attentions(model).items()}
     blocks = {m.address: m for m in model.modules() if isinstance(m, TransformerBlock)}
     means |= {name: torch.randn(20) for name in blocks}
-    moments = {name: Moment(mean.flatten()) for name, mean in means.items()}
+    moments = {name: Moments(mean.flatten()) for name, mean in means.items()}
     source, target = torch.randint(0, 37, (2, 7)), torch.randint(0, 37, (2, 5))
     taps, hooks = {}, []
     for name, attention in attentions(model).items():
@@ -202,7 +202,7 @@ def test_what_is_left_takes_over(kind: str) -> None:
     attention.taps.remove(tap)
     hook.remove()
     rows = {"encoder.0.self": torch.cat(heads).double(), "encoder.0": torch.cat(units).double()}
-    moments = {name: Moment(x.mean(0), torch.cov(x.T, correction=0)) for name, x in rows.items()}
+    moments = {name: Moments(x.mean(0), torch.cov(x.T, correction=0)) for name, x in rows.items()}
     plan = cut_of(model, ["encoder.0.self.2"], {"encoder.0": tuple(range(10))})
     with torch.no_grad():
         off = (cut(model, plan)[0](source, target) - want).abs().mean()
@@ -225,10 +225,10 @@ def test_queries_ask_the_columns_that_are_left(kind: str) -> None:
         want = model(source, target)
     hook.remove()
     rows = torch.cat(keys).double()
-    blank = Moment(torch.zeros(24))
-    moments = {"encoder.1.self": blank, "encoder.1.self.k": Moment(rows.mean(0), torch.cov(rows.T, correction=0))}
+    blank = Moments(torch.zeros(24))
+    moments = {"encoder.1.self": blank, "encoder.1.self.k": Moments(rows.mean(0), torch.cov(rows.T, correction=0))}
     left = tuple(n for n in range(K) if n != 2)
-    plan = Cut(keys={"encoder.1.self": (left,) * attention.kv_heads})
+    plan = PruningPlan(keys={"encoder.1.self": (left,) * attention.kv_heads})
     with torch.no_grad():
         off = (cut(model, plan)[0](source, target) - want).abs().mean()
         asked = (cut(model, plan, moments)[0](source, target) - want).abs().mean()
@@ -324,7 +324,7 @@ def test_what_cannot_be_cut_is_refused() -> None:
     with pytest.raises(ValueError, match=r"no head 'encoder.7.self.1'"):
         cut_of(model, ["encoder.7.self.1"])
     with watch(model), pytest.raises(ValueError, match="being watched"):
-        cut(model, Cut())
+        cut(model, PruningPlan())
     with pytest.raises(ValueError, match="kept heads"):
         replace(SMALL, kept=((0, 9), (1,)))
     with pytest.raises(ValueError, match="speaks of 1 layers, there are 2"):

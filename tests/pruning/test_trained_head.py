@@ -19,7 +19,7 @@ from multihead.inspection.head_profile import stats
 from multihead.metrics import ConfidenceInterval
 from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, LMReadout, ModelConfig, TaskModel
 from multihead.models.families import own_config
-from multihead.pruning import Budget, prune, rank
+from multihead.pruning import PruningBudget, prune, rank
 from multihead.pruning.evaluation import evaluated, examples, work
 from multihead.pruning.prune import halves
 from multihead.tasks.chat import give_template, with_signs
@@ -122,7 +122,7 @@ def test_a_long_document_is_read_in_windows_as_in_training(tokenizer: Tokenizer,
     assert [len(window["tokens"]) - 1 for window in ready.windows] == judged
     assert len(rank(loaded, rows, ["gradient"]).effects) == 2
     mh.save(loaded, tmp_path / "whole")
-    done = prune(tmp_path / "whole", rows, tmp_path / "small", Budget.read(None, "50%"), check=rows)
+    done = prune(tmp_path / "whole", rows, tmp_path / "small", PruningBudget.read(None, "50%"), check=rows)
     assert done.bill.after.heads == 1
     rotary = TaskModel(Decoder(replace(config, positions="rotary")), LMReadout(config)).eval()
     found = stats(replace(loaded, model=rotary, config=own_config(rotary)), rows)
@@ -149,7 +149,7 @@ def test_conversations_are_read_as_in_training(tmp_path: Any) -> None:
     choosing, judging = halves(rows)
     assert len(choosing) + len(judging) == len(rows)
     mh.save(loaded, tmp_path / "whole")
-    assert prune(tmp_path / "whole", rows, tmp_path / "small", Budget.read(None, "50%")).bill.after.heads == 1
+    assert prune(tmp_path / "whole", rows, tmp_path / "small", PruningBudget.read(None, "50%")).bill.after.heads == 1
 
 
 def test_a_denoising_model_reads_plain_text(tokenizer: Tokenizer) -> None:
@@ -167,7 +167,7 @@ def test_a_denoising_model_reads_plain_text(tokenizer: Tokenizer) -> None:
 def test_a_language_model_is_pruned_within_a_budget(repeating: Any, tmp_path: Any) -> None:
     loaded, rows = repeating
     mh.save(loaded, tmp_path / "whole")
-    done = prune(tmp_path / "whole", rows, tmp_path / "small", Budget.read("loss 0.3", None))
+    done = prune(tmp_path / "whole", rows, tmp_path / "small", PruningBudget.read("loss 0.3", None))
     assert done.off
     assert done.curve[0].loss.interval == ConfidenceInterval(
         0.0, 0.0

@@ -14,7 +14,7 @@ from multihead.cli.data_arguments import by_task, rows_of
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from multihead.pruning.search import Point
+    from multihead.pruning.search import PruningStep
 
 app = verb()
 
@@ -243,13 +243,13 @@ def prune(
 
     from multihead.metrics import plain
     from multihead.pretrained import load
-    from multihead.pruning import Budget
+    from multihead.pruning import PruningBudget
     from multihead.pruning import prune as pruned
     from multihead.pruning.prune import halves, judged, verdict
     from multihead.report.head_tables import print_bill, spread
     from multihead.report.pruning_curve import draw_curve
 
-    allowed = Budget.read(budget, keep)
+    allowed = PruningBudget.read(budget, keep)
     if out is None:
         raise typer.BadParameter("say where to write: --out runs/ner/small")
     console = Console(highlight=False, stderr=json)
@@ -262,7 +262,7 @@ def prune(
     loaded.ready()
     with console.status("choosing what goes"):
 
-        def told(point: Point) -> None:
+        def told(point: PruningStep) -> None:
             console.print(
                 f"{point.heads:4.0%} of the heads, {point.flops:4.0%} of the arithmetic: "
                 f"{point.score.value:.4f}, lost {spread(point.loss, point.score)}"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from multihead.inference import Pipeline
 from multihead.pruning.evaluation import examples
-from multihead.pruning.gradient_importance import Gates
+from multihead.pruning.gradient_importance import HeadGates
 from multihead.tasks import Values
 
 OWN = 2.0  # times as much as any other task: then a head is this task's
@@ -42,7 +42,7 @@ def uses(tasks: Mapping[str, tuple[Pipeline, Iterable[Values]]]) -> HeadUsage:
         raise ValueError(f"{', '.join(tasks) or 'nothing'}: at least two tasks are compared")
     found: dict[str, dict[str, float]] = {}
     for name, (loaded, rows) in tasks.items():
-        task, gates = loaded.ready(), Gates(loaded.model)
+        task, gates = loaded.ready(), HeadGates(loaded.model)
         gates.measure(task, examples(task, rows))
         found[name] = gates.heads()
     addresses = list(next(iter(found.values())))

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from multihead.pretrained import load
-from multihead.pruning.cost import Bill
+from multihead.pruning.cost import CostReport
 from multihead.pruning.finetune import recovery
-from multihead.pruning.head_importance import Effect, Ranking, rank
-from multihead.pruning.prune import Pruned, prune
+from multihead.pruning.head_importance import HeadEffect, HeadRanking, rank
+from multihead.pruning.prune import PruningResult, prune
 from multihead.pruning.restore import undo as _undo
-from multihead.pruning.search import Budget, Point
+from multihead.pruning.search import PruningBudget, PruningStep
 from multihead.pruning.zero_padding import padded
 
 
@@ -21,12 +21,12 @@ def undo(directory: str | Path, out: str | Path) -> list[str]:
 
 
 __all__ = [
-    "Bill",
-    "Budget",
-    "Effect",
-    "Point",
-    "Pruned",
-    "Ranking",
+    "CostReport",
+    "HeadEffect",
+    "HeadRanking",
+    "PruningBudget",
+    "PruningResult",
+    "PruningStep",
     "padded",
     "prune",
     "rank",

@@ -14,14 +14,14 @@ from multihead.attention import AttentionRecord
 from multihead.attention.multihead import merge
 from multihead.inspection import attentions
 from multihead.models import TaskModel, TransformerBlock
-from multihead.pruning.compensation import KEYS, Moment
-from multihead.pruning.evaluation import Example, work
+from multihead.pruning.compensation import KEYS, Moments
+from multihead.pruning.evaluation import EncodedRow, work
 from multihead.tasks import Batch, Task
 
 WIDEST = 4096  # of a wider layer the mean alone is kept: its table would take more memory than the model
 
 
-class Moments:
+class ActivationStats:
     """Of one model: what goes into each attention's output projection, and into each block's second layer; with
     `keys`, what every attention compares."""
 
@@ -34,7 +34,7 @@ class Moments:
         self.batch: Batch = {}
 
     @torch.no_grad()
-    def measure(self, task: Task, rows: Sequence[Example]) -> dict[str, Moment]:
+    def measure(self, task: Task, rows: Sequence[EncodedRow]) -> dict[str, Moments]:
         """One pass over the rows, as in training."""
         taps = {name: self._tap(name) for name in self.attentions}
         for name, attention in self.attentions.items():
@@ -53,10 +53,10 @@ class Moments:
                 hook.remove()
         return {name: self._moment(name) for name in self.sums}
 
-    def _moment(self, name: str) -> Moment:
+    def _moment(self, name: str) -> Moments:
         count = self.counts[name]
         mean, square = self.sums[name] / count, self.squares.get(name)
-        return Moment(mean, None if square is None else square / count - torch.outer(mean, mean), count)
+        return Moments(mean, None if square is None else square / count - torch.outer(mean, mean), count)
 
     def _add(self, name: str, given: Tensor) -> None:
         """given: [B, T, F]; padding does not count."""
@@ -94,5 +94,5 @@ class Moments:
         return take
 
 
-def moments(model: TaskModel, task: Task, rows: Sequence[Example], keys: bool = False) -> dict[str, Moment]:
-    return Moments(model, keys).measure(task, rows)
+def moments(model: TaskModel, task: Task, rows: Sequence[EncodedRow], keys: bool = False) -> dict[str, Moments]:
+    return ActivationStats(model, keys).measure(task, rows)

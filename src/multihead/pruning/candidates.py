@@ -16,21 +16,21 @@ from torch import Tensor
 
 from multihead.inspection import attentions, numbers
 from multihead.models import TaskModel, TransformerBlock
-from multihead.pruning.compensation import KEYS, RIDGE, Moment, Moments, Numbers
-from multihead.pruning.gradient_importance import Gates
-from multihead.pruning.surgery import ByGroup, Cut, configs, cut_of
+from multihead.pruning.compensation import KEYS, RIDGE, Moments, MomentsByName, Numbers
+from multihead.pruning.gradient_importance import HeadGates
+from multihead.pruning.surgery import ColumnsByGroup, PruningPlan, configs, cut_of
 
 ROUND = 16  # units: widths stay multiples of it, which the machine's kernels like
-Places = NDArray[np.int64]
+ColumnNumbers = NDArray[np.int64]
 
 
-class Offer(NamedTuple):
+class Candidate(NamedTuple):
     worth: float  # by cost
     cost: float
     take: Callable[[], bool]  # False: it has to stay
 
 
-class Parts:
+class RemainingParts:
     """Of one model: numbers of heads, columns by group of heads that share keys, units; all of them at first."""
 
     def __init__(self, model: TaskModel, length: float, ffn: bool, columns: bool) -> None:
@@ -40,8 +40,8 @@ class Parts:
         self.blocks = {m.address: m for m in model.modules() if isinstance(m, TransformerBlock)}
         self.sharing = {}  # heads per group, by attention
         self.heads = {name: list(mine) for name, mine in self.every.items()}
-        self.keys: dict[str, dict[int, Places]] = {}
-        self.values: dict[str, dict[int, Places]] = {}
+        self.keys: dict[str, dict[int, ColumnNumbers]] = {}
+        self.values: dict[str, dict[int, ColumnNumbers]] = {}
         self.units = {name: np.arange(b.feed_forward.up.out_features) for name, b in self.blocks.items() if ffn}
         # Arithmetic of one column of one head, and of one unit.
         self.key_cost, self.value_cost = {}, {}
@@ -73,16 +73,16 @@ class Parts:
     def off(self) -> list[str]:
         return [f"{name}.{n}" for name, mine in self.every.items() for n in mine if n not in self.heads[name]]
 
-    def plan(self) -> Cut:
+    def plan(self) -> PruningPlan:
         whole = cut_of(self.model, self.off())
         units = {
             name: tuple(mine.tolist())
             for name, mine in self.units.items()
             if len(mine) < self.blocks[name].feed_forward.up.out_features
         }
-        return Cut(whole.heads, units, self._narrowed(self.keys), self._narrowed(self.values))
+        return PruningPlan(whole.heads, units, self._narrowed(self.keys), self._narrowed(self.values))
 
-    def means(self, moments: Moments) -> dict[str, Tensor]:
+    def means(self, moments: MomentsByName) -> dict[str, Tensor]:
         """What the parts that are left give on average."""
         found = {name: moments[name].mean.float()[torch.from_numpy(mine)] for name, mine in self.units.items()}
         for name, mine in self.heads.items():
@@ -92,7 +92,7 @@ class Parts:
                 found[name + KEYS] = moments[name + KEYS].mean.float()[torch.from_numpy(lines)]
         return found
 
-    def offers(self, gates: Gates, moments: Moments | None) -> list[Offer]:
+    def offers(self, gates: HeadGates, moments: MomentsByName | None) -> list[Candidate]:
         """The least worth first. gates: measured on the model as it is left, as finely as parts may go."""
         found, known = [], moments or {}
         for name in self.heads:
@@ -107,14 +107,14 @@ class Parts:
             found += self._chunks(name, _worth(gates.rows(name), known.get(name), mine))
         return sorted(found, key=lambda offer: offer.worth)
 
-    def _lines(self, name: str) -> Places:
+    def _lines(self, name: str) -> ColumnNumbers:
         """Places of what its heads that are left carry, among the outputs of all heads."""
         width = self.attentions[name].value_dims[0]
         return np.concatenate(
             [self.every[name].index(n) * width + self.values[name][n // self.sharing[name]] for n in self.heads[name]]
         )
 
-    def _key_lines(self, name: str) -> list[Places]:
+    def _key_lines(self, name: str) -> list[ColumnNumbers]:
         """Places of the key columns that are left, by group."""
         width = self.attentions[name].key_dims[0]
         before = sorted({n // self.sharing[name] for n in self.every[name]})
@@ -123,7 +123,7 @@ class Parts:
     def _groups(self, name: str) -> list[int]:
         return sorted({n // self.sharing[name] for n in self.heads[name]})
 
-    def _narrowed(self, kind: Mapping[str, Mapping[int, Places]]) -> dict[str, ByGroup]:
+    def _narrowed(self, kind: Mapping[str, Mapping[int, ColumnNumbers]]) -> dict[str, ColumnsByGroup]:
         found = {}
         for name, a in self.attentions.items():
             whole = a.key_dims[0] if kind is self.keys else a.value_dims[0]
@@ -132,7 +132,7 @@ class Parts:
                 found[name] = tuple(left)
         return found
 
-    def _heads(self, name: str, worth: Worth) -> list[Offer]:
+    def _heads(self, name: str, worth: Importance) -> list[Candidate]:
         """Groups of heads that share keys; mostly a group is one head."""
         found, mine = [], self.heads[name]
         width = worth.lines // len(mine)
@@ -141,7 +141,7 @@ class Parts:
             first = mine.index(together[0])
             lines = np.arange(first * width, (first + len(together)) * width)
             cost = self.head_cost(name) * len(together)
-            found.append(Offer(worth.of(lines) / cost, cost, self._without(name, together)))
+            found.append(Candidate(worth.of(lines) / cost, cost, self._without(name, together)))
         return found
 
     def _without(self, name: str, together: list[int]) -> Callable[[], bool]:
@@ -153,7 +153,9 @@ class Parts:
 
         return take
 
-    def _columns(self, kind: dict[str, dict[int, Places]], name: str, worth: Worth, cost: float) -> list[Offer]:
+    def _columns(
+        self, kind: dict[str, dict[int, ColumnNumbers]], name: str, worth: Importance, cost: float
+    ) -> list[Candidate]:
         """A quarter of the width of an attention's heads, of each the least worth."""
         config, attention = configs(self.model)[name.split(".")[0]], self.attentions[name]
         if kind is self.keys and config.whole_keys:
@@ -168,16 +170,18 @@ class Parts:
         gone = np.take_along_axis(places, order[:, None, :size], 2)
         price = cost * size * len(self.heads[name])
         stay = {group: np.sort(kind[name][group][order[i, size:]]) for i, group in enumerate(groups)}
-        return [Offer(worth.of(gone.ravel()) / price, price, self._narrower(kind, name, stay))]
+        return [Candidate(worth.of(gone.ravel()) / price, price, self._narrower(kind, name, stay))]
 
-    def _narrower(self, kind: dict[str, dict[int, Places]], name: str, stay: dict[int, Places]) -> Callable[[], bool]:
+    def _narrower(
+        self, kind: dict[str, dict[int, ColumnNumbers]], name: str, stay: dict[int, ColumnNumbers]
+    ) -> Callable[[], bool]:
         def take() -> bool:
             kind[name] = stay
             return True
 
         return take
 
-    def _chunks(self, name: str, worth: Worth) -> list[Offer]:
+    def _chunks(self, name: str, worth: Importance) -> list[Candidate]:
         """Units by the sixteen, the least worth of a layer together."""
         found, mine = [], self.units[name]
         order = np.argsort(worth.each(), kind="stable")
@@ -186,11 +190,11 @@ class Parts:
         for size in [spare] * bool(spare) + [ROUND] * (len(mine) // ROUND):
             chunk = order[start : start + size]
             cost = self.unit_cost[name] * size
-            found.append(Offer(worth.of(chunk) / cost, cost, self._thinner(name, mine[chunk])))
+            found.append(Candidate(worth.of(chunk) / cost, cost, self._thinner(name, mine[chunk])))
             start += size
         return found
 
-    def _thinner(self, name: str, chunk: Places) -> Callable[[], bool]:
+    def _thinner(self, name: str, chunk: ColumnNumbers) -> Callable[[], bool]:
         def take() -> bool:
             if len(self.units[name]) <= max(len(chunk), ROUND):
                 return False
@@ -200,7 +204,7 @@ class Parts:
         return take
 
 
-class Worth:
+class Importance:
     """What lines of a projection's input are worth, also several together: mean |d loss / d gate| of a gate on all of
     them, times how much of what they give is their own (the square root of the share of their variance that the other
     lines do not foretell), because the others take over the rest."""
@@ -213,7 +217,7 @@ class Worth:
             self.ridge = RIDGE * self.variance.mean() + 1e-12
             self.inverse = torch.linalg.inv(spread + self.ridge * torch.eye(self.lines, dtype=spread.dtype))
 
-    def of(self, lines: Places) -> float:
+    def of(self, lines: ColumnNumbers) -> float:
         mine = torch.from_numpy(lines)
         found = self.gradients[:, mine].sum(1).abs().mean()
         if self.inverse is not None:
@@ -233,9 +237,9 @@ def _root(part: Tensor, whole: Tensor) -> Tensor:
     return (part / whole.clamp(min=1e-12)).clamp(0, 1).sqrt()
 
 
-def _worth(gradients: Tensor, moment: Moment | None, *places: Places) -> Worth:
+def _worth(gradients: Tensor, moment: Moments | None, *places: ColumnNumbers) -> Importance:
     """places: lines of the moment that are left; those of one array take over from each other."""
     if moment is None or moment.spread is None:
-        return Worth(gradients, None)
+        return Importance(gradients, None)
     blocks = [moment.spread[torch.from_numpy(mine)][:, torch.from_numpy(mine)].double() for mine in places]
-    return Worth(gradients, torch.block_diag(*blocks))
+    return Importance(gradients, torch.block_diag(*blocks))

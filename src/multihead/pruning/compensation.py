@@ -15,31 +15,31 @@ RIDGE = 1e-2  # of the mean variance: what few data seem to say is not believed 
 
 
 @dataclass(frozen=True)
-class Moment:
+class Moments:
     """Of the columns of something: mean [F], and covariance [F, F] where it is known; from how many lines."""
 
     mean: Tensor
     spread: Tensor | None = None
     count: int = 1
 
-    def __add__(self, other: Moment) -> Moment:
+    def __add__(self, other: Moments) -> Moments:
         """Of the lines of both."""
         count = self.count + other.count
         mine, theirs = self.count / count, other.count / count
         mean = mine * self.mean + theirs * other.mean
         if self.spread is None or other.spread is None:
-            return Moment(mean, None, count)
+            return Moments(mean, None, count)
         apart = self.mean - other.mean
         spread = mine * self.spread + theirs * other.spread + mine * theirs * torch.outer(apart, apart)
-        return Moment(mean, spread, count)
+        return Moments(mean, spread, count)
 
 
 # By attention (its heads' outputs side by side; with KEYS behind, its keys), by block (its units).
-Moments = Mapping[str, Moment]
+MomentsByName = Mapping[str, Moments]
 KEYS = ".k"
 
 
-def take_over(projection: nn.Linear, gone: Tensor, mine: Tensor, moment: Moment) -> None:
+def take_over(projection: nn.Linear, gone: Tensor, mine: Tensor, moment: Moments) -> None:
     """The inputs at `mine` stand for what the columns that are gone would have added: as far as they foretell it, and
     its mean. A projection without a bias cannot hold a mean; there, products about zero are foretold."""
     rest = rest_of(len(moment.mean), mine)
@@ -54,7 +54,7 @@ def take_over(projection: nn.Linear, gone: Tensor, mine: Tensor, moment: Moment)
 
 
 def take_over_keys(
-    old: MultiHeadAttention, new: MultiHeadAttention, stay: list[int], keys: tuple[Numbers, ...], moment: Moment
+    old: MultiHeadAttention, new: MultiHeadAttention, stay: list[int], keys: tuple[Numbers, ...], moment: Moments
 ) -> None:
     """Queries ask the columns that are left for what those that are gone would have answered. What all keys have in
     common says nothing: it raises all scores of a row alike."""

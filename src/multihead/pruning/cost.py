@@ -18,7 +18,7 @@ ROUNDS = 7
 
 
 @dataclass(frozen=True)
-class Size:
+class ModelSize:
     heads: int
     keys: int  # columns that all heads together compare
     values: int  # columns that they carry
@@ -28,11 +28,11 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Bill:
+class CostReport:
     """Before and after. latency: time of the smaller model / time of the whole one, measured in turns."""
 
-    before: Size
-    after: Size
+    before: ModelSize
+    after: ModelSize
     latency: float
     metric: str
     scores: tuple[Score, Score]
@@ -44,7 +44,7 @@ class Bill:
         return 1 - self.after.flops / self.before.flops
 
 
-def size_of(model: TaskModel, length: float) -> Size:
+def size_of(model: TaskModel, length: float) -> ModelSize:
     """length: tokens of a typical input."""
     flops = 0.0
     for module in model.modules():
@@ -60,7 +60,7 @@ def size_of(model: TaskModel, length: float) -> Size:
         each = sum(2 * linear.weight.numel() for linear in readout.modules() if isinstance(linear, nn.Linear))
         flops += each if readout.over == "tokens" else each / max(length, 1)
     blocks = [module for module in model.modules() if isinstance(module, TransformerBlock)]
-    return Size(
+    return ModelSize(
         heads=sum(len(mine) for mine in numbers(model).values()),
         keys=sum(sum(attention.key_dims) for attention in found),
         values=sum(sum(attention.value_dims) for attention in found),

@@ -20,11 +20,11 @@ from multihead.tasks import Batch, Scorer, Task, Values, Window
 from multihead.tasks.task import distinct
 
 REPLICATES = 500  # a line per head: intervals may be a little rougher than a final score's
-Said = dict[int, NDArray[Any]]  # of every window in the batches
+WindowOutputs = dict[int, NDArray[Any]]  # of every window in the batches
 
 
 @dataclass(frozen=True)
-class Example:
+class EncodedRow:
     """One row, encoded once for all the models that will read it."""
 
     values: Values
@@ -32,18 +32,18 @@ class Example:
     index: int
 
 
-def examples(task: Task, rows: Iterable[Values]) -> list[Example]:
-    found = [Example(values, windows_of(task, values), index) for index, values in enumerate(task.prepare(rows))]
+def examples(task: Task, rows: Iterable[Values]) -> list[EncodedRow]:
+    found = [EncodedRow(values, windows_of(task, values), index) for index, values in enumerate(task.prepare(rows))]
     if not any(example.windows for example in found):
         raise ValueError("the data has no row to read")
     return found
 
 
 @dataclass(frozen=True)
-class Work:
+class EncodedBatches:
     """Some examples as batches. `answers` puts what was said of every window back into its row."""
 
-    rows: Sequence[Example]
+    rows: Sequence[EncodedRow]
     batches: list[tuple[list[int], Batch]]
     which: list[int]  # of the windows in the batches, those of the rows one after the other
 
@@ -51,15 +51,15 @@ class Work:
         return sum(batch["tokens"].numel() for _, batch in self.batches)
 
 
-def work(task: Task, rows: Sequence[Example], batch_tokens: int = 4096) -> Work:
+def work(task: Task, rows: Sequence[EncodedRow], batch_tokens: int = 4096) -> EncodedBatches:
     windows, which = distinct(window for row in rows for window in row.windows)
     sizes = np.array([len(window["tokens"]) for window in windows])
     order = plan(sizes, max(batch_tokens, int(sizes.max())), 0, 0)
     batches = [(numbers.tolist(), task.collate([windows[i] for i in numbers])) for numbers in order]
-    return Work(rows, batches, which)
+    return EncodedBatches(rows, batches, which)
 
 
-def score(task: Task, done: Work, said: Said, scorer: Scorer) -> None:
+def score(task: Task, done: EncodedBatches, said: WindowOutputs, scorer: Scorer) -> None:
     """What was said -> answers -> the scorer."""
     which = iter(done.which)
     for row in done.rows:
@@ -67,7 +67,7 @@ def score(task: Task, done: Work, said: Said, scorer: Scorer) -> None:
         scorer.add(row.values, task.answer(row.values, row.windows, mine), row.index)
 
 
-def spoken(done: Work, read: Callable[[Batch], Sequence[NDArray[Any]]]) -> Said:
+def spoken(done: EncodedBatches, read: Callable[[Batch], Sequence[NDArray[Any]]]) -> WindowOutputs:
     """`read` of every batch."""
     return {i: one for numbers, batch in done.batches for i, one in zip(numbers, read(batch), strict=True)}
 
@@ -130,14 +130,14 @@ def named_score(scorer: Scorer, name: str | None) -> str:
     return found[0]
 
 
-def evaluated(model: TaskModel, task: Task, done: Work, replicates: int = REPLICATES) -> Scorer:
+def evaluated(model: TaskModel, task: Task, done: EncodedBatches, replicates: int = REPLICATES) -> Scorer:
     scorer = task.scorer(replicates)
     judge(model, task, done, scorer)
     return scorer
 
 
 @torch.inference_mode()
-def judge(model: TaskModel, task: Task, done: Work, scorer: Scorer, first: int = 0) -> int:
+def judge(model: TaskModel, task: Task, done: EncodedBatches, scorer: Scorer, first: int = 0) -> int:
     """Adds a model's answers to a score. first: number of the first one, for tasks that are judged by how well they
     foretell a text; returns the number after the last."""
     model.eval()

@@ -15,11 +15,11 @@ from multihead.attention import AttentionRecord
 from multihead.inspection import attentions, numbers
 from multihead.models import TaskModel, TransformerBlock
 from multihead.pruning.compensation import KEYS
-from multihead.pruning.evaluation import Example, work
+from multihead.pruning.evaluation import EncodedRow, work
 from multihead.tasks import Task
 
 
-class Gates:
+class HeadGates:
     """Gates on one model; `measure` as often as wanted."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Gates:
         self.gates: dict[str, Tensor] = {}
         self.found: dict[str, list[Tensor]] = {}
 
-    def measure(self, task: Task, rows: Sequence[Example], batch_tokens: int = 4096) -> None:
+    def measure(self, task: Task, rows: Sequence[EncodedRow], batch_tokens: int = 4096) -> None:
         self.model.eval()
         with self._gated(), no_weights(self.model), torch.enable_grad():
             for _, batch in work(task, rows, batch_tokens).batches:

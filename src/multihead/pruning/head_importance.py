@@ -13,9 +13,19 @@ from multihead.inference import Pipeline
 from multihead.inspection import ablate
 from multihead.metrics import Difference, Score, Spearman
 from multihead.models import TaskModel
-from multihead.pruning.evaluation import REPLICATES, Example, Said, drawn, examples, loss_of, named_score, score, work
-from multihead.pruning.gradient_importance import Gates
-from multihead.pruning.partial_forward import Passes
+from multihead.pruning.evaluation import (
+    REPLICATES,
+    EncodedRow,
+    WindowOutputs,
+    drawn,
+    examples,
+    loss_of,
+    named_score,
+    score,
+    work,
+)
+from multihead.pruning.gradient_importance import HeadGates
+from multihead.pruning.partial_forward import PartialForward
 from multihead.tasks import Batch, Scorer, Task, Values
 
 BLOCK = 1024  # rows whose answers are held at once
@@ -23,11 +33,11 @@ PORTIONS = 10  # early stopping looks at the heads after each of them
 CLEAR = 10  # rows: a head on which no more than so many of all of them can hang is clear
 GRADIENT = 3.0  # evaluations: a pass forward and one backward, which costs about two
 MOST = 0.45  # of what measuring every head on every row costs: early stopping spends no more, clear or not
-Told = Callable[[float], None] | None
+ProgressCallback = Callable[[float], None] | None
 
 
 @dataclass(frozen=True)
-class Effect:
+class HeadEffect:
     """One head: what the score loses without it (positive: the head is needed), on how many rows."""
 
     address: str
@@ -38,12 +48,12 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class HeadRanking:
     """The most needed head first. cost: in evaluations of the whole model, counted in layers, not in seconds."""
 
     metric: str
     whole: Score | None
-    effects: list[Effect]
+    effects: list[HeadEffect]
     agreement: float | None  # Spearman's correlation of the two ways
     cost: dict[str, float]
     clear: float | None = None  # early: how close about 0 an interval has to lie
@@ -61,8 +71,8 @@ def rank(
     metric: str | None = None,
     early: bool = False,
     batch_tokens: int = 4096,
-    told: Told = None,
-) -> Ranking:
+    told: ProgressCallback = None,
+) -> HeadRanking:
     """by: "ablation", "gradient" or both. told: hears the share done.
 
     early: stop measuring a head once its interval, wide enough for every look, lies on one side of 0 or so close about
@@ -75,34 +85,40 @@ def rank(
     cost: dict[str, float] = {}
     gradients: dict[str, float] = {}
     if "gradient" in by:
-        gates = Gates(model)
+        gates = HeadGates(model)
         gates.measure(task, ready, batch_tokens)
         gradients, cost["gradient"] = gates.heads(), GRADIENT
     if "ablation" not in by:
-        effects = [Effect(address, None, value, len(ready)) for address, value in gradients.items()]
+        effects = [HeadEffect(address, None, value, len(ready)) for address, value in gradients.items()]
         effects.sort(key=lambda effect: -(effect.gradient or 0.0))
-        return Ranking(named_score(task.scorer(1), metric), None, effects, None, cost)
-    search = Ablation(model, task, ready, metric, batch_tokens, told)
+        return HeadRanking(named_score(task.scorer(1), metric), None, effects, None, cost)
+    search = AblationStudy(model, task, ready, metric, batch_tokens, told)
     effects = search.early() if early else search.exact()
     cost["ablation"] = search.cost
     effects = [replace(effect, gradient=gradients.get(effect.address)) for effect in effects]
     effects.sort(key=lambda effect: (-_value(effect), -(effect.gradient or 0.0)))
     whole = search.whole.result()[search.metric]
     agreement = _agreement(effects) if gradients else None
-    return Ranking(search.metric, whole, effects, agreement, cost, search.clear if early else None)
+    return HeadRanking(search.metric, whole, effects, agreement, cost, search.clear if early else None)
 
 
-class Ablation:
+class AblationStudy:
     """Every head off in turn, on the same batches: the layers before it are run once for all of them."""
 
     def __init__(
-        self, model: TaskModel, task: Task, ready: list[Example], metric: str | None, batch_tokens: int, told: Told
+        self,
+        model: TaskModel,
+        task: Task,
+        ready: list[EncodedRow],
+        metric: str | None,
+        batch_tokens: int,
+        told: ProgressCallback,
     ) -> None:
         self.task, self.model, self.batch_tokens, self.told = task, model, batch_tokens, told
         # In this order, any stretch of rows is a fair sample of all of them.
         order = np.random.Generator(np.random.PCG64(0)).permutation(len(ready))
         self.rows = [ready[i] for i in order]
-        self.passes = Passes(model)
+        self.passes = PartialForward(model)
         self.addresses = [f"{name}.{n}" for name, mine in self.passes.numbers.items() for n in mine]
         self.metric = named_score(task.scorer(1), metric)
         self.evaluation = len(self.passes.blocks) * area(ready, batch_tokens)
@@ -115,13 +131,13 @@ class Ablation:
     def cost(self) -> float:
         return self.passes.ran / self.evaluation
 
-    def exact(self) -> list[Effect]:
+    def exact(self) -> list[HeadEffect]:
         """Every head on every row."""
         scorers = {address: self.task.scorer(REPLICATES) for address in self.addresses}
         self._measure(self.addresses, self.rows, [self.whole], scorers, 1 + self._price(self.addresses))
         return [self._effect(address, self.whole, scorers[address], 0.95) for address in self.addresses]
 
-    def early(self) -> list[Effect]:
+    def early(self) -> list[HeadEffect]:
         """Portion by portion; heads whose interval leaves no doubt are not measured on. Should `MOST` not suffice for
         the others, it is spent on those that may be needed most."""
         portions = [list(part) for part in np.array_split(np.array(self.rows, dtype=object), PORTIONS) if len(part)]
@@ -129,7 +145,7 @@ class Ablation:
         scorers = {address: self.task.scorer(REPLICATES) for address in self.addresses}
         level = 1 - 0.05 / len(portions)  # every look is a chance to be wrong
         most = MOST * (1 + self._price(self.addresses))
-        effects: dict[str, Effect] = {}
+        effects: dict[str, HeadEffect] = {}
         left = list(self.addresses)
         self.batch_tokens //= len(portions)  # fewer rows at a time are less alike: smaller batches waste no more on it
         shares = [len(self.passes.blocks) * area(rows, self.batch_tokens) / self.evaluation for rows in portions]
@@ -153,7 +169,7 @@ class Ablation:
     def _measure(
         self,
         heads: Sequence[str],
-        rows: Sequence[Example],
+        rows: Sequence[EncodedRow],
         wholes: Sequence[Scorer],
         scorers: dict[str, Scorer],
         expected: float,
@@ -164,7 +180,7 @@ class Ablation:
             return
         for start in range(0, len(rows), BLOCK):
             done = work(self.task, rows[start : start + BLOCK], self.batch_tokens)
-            said: dict[str, Said] = {address: {} for address in every}
+            said: dict[str, WindowOutputs] = {address: {} for address in every}
             for numbers, batch in done.batches:
 
                 def read(batch: Batch = batch) -> Any:
@@ -179,7 +195,7 @@ class Ablation:
                 for scorer in mine:
                     score(self.task, done, said[address], scorer)
 
-    def _foretold(self, every: dict[str, Sequence[Scorer]], rows: Sequence[Example], expected: float) -> None:
+    def _foretold(self, every: dict[str, Sequence[Scorer]], rows: Sequence[EncodedRow], expected: float) -> None:
         """A task that is judged by how well it foretells a text runs over all of it, whichever head is off."""
         values, count = [row.values for row in rows], 0
         for address, mine in every.items():
@@ -200,14 +216,14 @@ class Ablation:
         blocks = len(self.passes.blocks)
         return sum(blocks - self.passes.first[head.rpartition(".")[0]] for head in heads) / blocks
 
-    def _effect(self, address: str, whole: Scorer, without: Scorer, level: float) -> Effect:
+    def _effect(self, address: str, whole: Scorer, without: Scorer, level: float) -> HeadEffect:
         loss = loss_of(whole, without, self.metric, level)
         low, high = loss.interval.low, loss.interval.high
         settled = low > 0 or high < 0 or (low >= -self.clear and high <= self.clear)
-        return Effect(address, loss, None, drawn(whole), settled)
+        return HeadEffect(address, loss, None, drawn(whole), settled)
 
 
-def area(rows: Sequence[Example], batch_tokens: int) -> int:
+def area(rows: Sequence[EncodedRow], batch_tokens: int) -> int:
     """Places of all batches, padding counted: what one pass of one block reads."""
     total = 0
     for start in range(0, len(rows), BLOCK):
@@ -216,15 +232,15 @@ def area(rows: Sequence[Example], batch_tokens: int) -> int:
     return total
 
 
-def _value(effect: Effect) -> float:
+def _value(effect: HeadEffect) -> float:
     return 0.0 if effect.loss is None else effect.loss.value
 
 
-def _high(effect: Effect) -> float:
+def _high(effect: HeadEffect) -> float:
     return 0.0 if effect.loss is None else effect.loss.interval.high
 
 
-def _agreement(effects: Sequence[Effect]) -> float:
+def _agreement(effects: Sequence[HeadEffect]) -> float:
     metric = Spearman(replicates=0)
     metric.add([_value(effect) for effect in effects], [effect.gradient or 0.0 for effect in effects])
     return metric.result()["spearman"].value

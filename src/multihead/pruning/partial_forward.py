@@ -19,7 +19,7 @@ from multihead.inspection import ablate, attentions, locate, numbers
 from multihead.models import EncoderDecoder, TaskModel, TransformerBlock
 
 
-class Passes:
+class PartialForward:
     """Blocks of a model in the order they run, and what they were given."""
 
     def __init__(self, model: TaskModel) -> None:

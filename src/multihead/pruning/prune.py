@@ -15,27 +15,27 @@ from multihead.inspection.inputs import texts
 from multihead.io.hub import resolve
 from multihead.models import TaskModel
 from multihead.pretrained import load, save
-from multihead.pruning.compensation import Moments
-from multihead.pruning.cost import Bill, ratio, size_of
-from multihead.pruning.evaluation import Example, evaluated, examples, loss_of, named_score, points, work
+from multihead.pruning.compensation import MomentsByName
+from multihead.pruning.cost import CostReport, ratio, size_of
+from multihead.pruning.evaluation import EncodedRow, evaluated, examples, loss_of, named_score, points, work
 from multihead.pruning.restore import keep
-from multihead.pruning.search import Budget, Point, Search, chosen
-from multihead.pruning.surgery import Cut, cut, widths_of
+from multihead.pruning.search import PruningBudget, PruningSearch, PruningStep, chosen
+from multihead.pruning.surgery import PruningPlan, cut, widths_of
 from multihead.tasks import Task, Values
 
 TIMED = 4  # batches, spread over the lengths, that the latency is measured on
 
 
 @dataclass(frozen=True)
-class Pruned:
+class PruningResult:
     """What came of it. held: the budget was kept on rows that chose nothing, by the whole interval ("held"), by the
     estimate alone ("likely"), or not ("broken"); with a share to keep there is no budget: ""."""
 
     off: tuple[str, ...]
     units: int  # that were cut out, beside those of heads
     columns: int  # of keys and values, likewise
-    bill: Bill
-    curve: list[Point]
+    bill: CostReport
+    curve: list[PruningStep]
     held: str
 
     def __repr__(self) -> str:
@@ -58,14 +58,14 @@ def prune(
     where: str | Path,
     rows: Iterable[Values],
     out: str | Path,
-    budget: Budget,
+    budget: PruningBudget,
     *,
     check: Iterable[Values] | None = None,
     ffn: bool = False,
     columns: bool = False,
     fold: bool = True,
-    told: Callable[[Point], None] | None = None,
-) -> Pruned:
+    told: Callable[[PruningStep], None] | None = None,
+) -> PruningResult:
     """Prune the model in a directory into a new one. Without rows to `check` on, half of the rows judge.
 
     ffn, columns: feed-forward units, and columns of the heads' keys and values, may go too.
@@ -80,7 +80,7 @@ def prune(
     choosing, judging = halves(rows) if check is None else (list(rows), list(check))
     ready, others = examples(task, choosing), examples(task, judging)
     metric = named_score(task.scorer(1), budget.metric)
-    search = Search(model, task, ready, metric, ffn=ffn, columns=columns, fold=fold)
+    search = PruningSearch(model, task, ready, metric, ffn=ffn, columns=columns, fold=fold)
     point, curve = chosen(search, budget, len(others), told)
     smaller, _ = cut(model, point.plan, search.moments)
     bill = billed(model, smaller, task, others, metric)
@@ -88,20 +88,20 @@ def prune(
     wide = {name: sum(widths_of(a)) for name, a in attentions(model).items()}
     narrow = {name: (a.heads, sum(widths_of(a))) for name, a in attentions(smaller).items()}
     gone = sum(heads * (wide[name] - left) for name, (heads, left) in narrow.items())
-    done = Pruned(point.off, bill.before.units - bill.after.units, gone, bill, curve, held)
+    done = PruningResult(point.off, bill.before.units - bill.after.units, gone, bill, curve, held)
     if held != "broken":
         write(where, point.plan, out, search.moments)
     return done
 
 
-def judged(where: str | Path, smaller: str | Path, rows: Iterable[Values], metric: str | None = None) -> Bill:
+def judged(where: str | Path, smaller: str | Path, rows: Iterable[Values], metric: str | None = None) -> CostReport:
     """A model beside one that was made from it (pruned, and perhaps trained on), on rows that chose nothing."""
     whole, left = load(where), load(smaller)
     task = whole.ready()
     return billed(whole.model, left.model, task, examples(task, rows), named_score(task.scorer(1), metric))
 
 
-def billed(model: TaskModel, smaller: TaskModel, task: Task, rows: Sequence[Example], metric: str) -> Bill:
+def billed(model: TaskModel, smaller: TaskModel, task: Task, rows: Sequence[EncodedRow], metric: str) -> CostReport:
     """Both models on the same rows."""
     done = work(task, rows)
     length = float(np.mean([len(window["tokens"]) for row in rows for window in row.windows]))
@@ -117,7 +117,7 @@ def billed(model: TaskModel, smaller: TaskModel, task: Task, rows: Sequence[Exam
         for _, batch in some.batches:
             task.read(one, batch)
 
-    return Bill(
+    return CostReport(
         size_of(model, length),
         size_of(smaller, length),
         ratio(lambda: read(model), lambda: read(smaller)),
@@ -128,7 +128,7 @@ def billed(model: TaskModel, smaller: TaskModel, task: Task, rows: Sequence[Exam
     )
 
 
-def verdict(bill: Bill, budget: Budget) -> str:
+def verdict(bill: CostReport, budget: PruningBudget) -> str:
     if budget.points is None:
         return ""
     if points(bill.loss.interval.high, bill.scores[0]) <= budget.points:
@@ -136,7 +136,7 @@ def verdict(bill: Bill, budget: Budget) -> str:
     return "likely" if points(bill.loss.value, bill.scores[0]) <= budget.points else "broken"
 
 
-def write(where: str | Path, plan: Cut, out: Path, moments: Moments | None) -> Pipeline:
+def write(where: str | Path, plan: PruningPlan, out: Path, moments: MomentsByName | None) -> Pipeline:
     """The model without what the plan takes out, as a directory that knows its parent."""
     whole = load(where, dtype=None)  # as it is stored: undoing gives back the same bytes
     model, removed = cut(whole.model, plan, moments)

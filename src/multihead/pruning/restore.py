@@ -20,7 +20,7 @@ from multihead.io.manifest import MANIFEST
 from multihead.io.weights import read_safetensors, write_tensors
 from multihead.models.config import LEFT
 from multihead.pretrained import layout
-from multihead.pruning.surgery import Cut, configs, filled, plan_from
+from multihead.pruning.surgery import PruningPlan, configs, filled, plan_from
 
 FOLDER = "parent"
 WEIGHTS, HEADER, SLICES = "model.safetensors", "header", "removed.safetensors"
@@ -34,7 +34,9 @@ DTYPES = {
 Json = dict[str, Any]
 
 
-def keep(parent: Path, whole: Pipeline, smaller: Pipeline, plan: Cut, removed: dict[str, Tensor], out: Path) -> Json:
+def keep(
+    parent: Path, whole: Pipeline, smaller: Pipeline, plan: PruningPlan, removed: dict[str, Tensor], out: Path
+) -> Json:
     """Writes `out/parent`; returns what multihead.json says of the parent. `smaller` as it will be saved there."""
     before = {stack: {name: getattr(config, name) for name in LEFT} for stack, config in configs(whole.model).items()}
     told: Json = {"config": whole.config, "before": before, "sha256": {}}
@@ -93,7 +95,7 @@ def undo(pruned: Pipeline, directory: Path, out: Path) -> list[str]:
         stack: {name: _tuples(value) for name, value in fields.items()} for stack, fields in told["before"].items()
     }
     header = read_bytes(folder / HEADER, 100_000_000)
-    tensors = _tensors(pruned, told["config"], before, Cut({}, **parts), slices)
+    tensors = _tensors(pruned, told["config"], before, PruningPlan({}, **parts), slices)
     digest = hashlib.sha256()
     for part in _bytes(header, tensors, slices):
         digest.update(part)
@@ -119,7 +121,7 @@ def undo(pruned: Pipeline, directory: Path, out: Path) -> list[str]:
 
 
 def _tensors(
-    smaller: Pipeline, config: Json, before: dict[str, Json], plan: Cut, slices: dict[str, Tensor]
+    smaller: Pipeline, config: Json, before: dict[str, Json], plan: PruningPlan, slices: dict[str, Tensor]
 ) -> dict[str, Tensor]:
     """The parent's tensors by its names, as far as the model uses them."""
     now = configs(smaller.model)

@@ -15,12 +15,12 @@ import numpy as np
 from multihead.metrics import Difference, Score
 from multihead.models import TaskModel
 from multihead.pruning.activation_stats import moments
-from multihead.pruning.candidates import ROUND, Parts
-from multihead.pruning.compensation import Moments
+from multihead.pruning.candidates import ROUND, RemainingParts
+from multihead.pruning.compensation import MomentsByName
 from multihead.pruning.cost import size_of
-from multihead.pruning.evaluation import REPLICATES, Example, judge, loss_of, points, work
-from multihead.pruning.gradient_importance import Gates
-from multihead.pruning.surgery import Cut, cut
+from multihead.pruning.evaluation import REPLICATES, EncodedRow, judge, loss_of, points, work
+from multihead.pruning.gradient_importance import HeadGates
+from multihead.pruning.surgery import PruningPlan, cut
 from multihead.tasks import Scorer, Task
 
 ASKED = 512  # rows, evenly spread, that gradients are taken on
@@ -30,11 +30,11 @@ FAR = 4.0  # budgets: where a step loses more than this many, the search ends
 
 
 @dataclass(frozen=True)
-class Point:
+class PruningStep:
     """One step of the search: what is off, what stays, and how it scores on the rows that choose."""
 
     off: tuple[str, ...]
-    plan: Cut
+    plan: PruningPlan
     heads: float  # share that is left
     flops: float  # share of the whole model's that is left
     score: Score
@@ -49,14 +49,14 @@ class Point:
         return points(value + times * (interval.high - value), self.score)
 
 
-class Search:
+class PruningSearch:
     """From the whole model down; `points` yields one step after another."""
 
     def __init__(
         self,
         model: TaskModel,
         task: Task,
-        rows: Sequence[Example],
+        rows: Sequence[EncodedRow],
         metric: str,
         *,
         ffn: bool = False,
@@ -69,8 +69,8 @@ class Search:
         self.asked = rows[:: max(1, len(rows) // ASKED)]
         sides = _sides(rows)
         self.sides = [work(task, side) for side in sides]
-        self.moments: Moments | None = None
-        self.others: list[Moments | None] = [None] * len(sides)
+        self.moments: MomentsByName | None = None
+        self.others: list[MomentsByName | None] = [None] * len(sides)
         if fold:
             said = [moments(model, task, side[:: max(1, len(rows) // SEEN)], columns) for side in sides]
             self.moments = {name: reduce(add, (one[name] for one in said)) for name in said[0]}
@@ -78,9 +78,9 @@ class Search:
         self.length = float(np.mean([len(window["tokens"]) for row in rows for window in row.windows]))
         self.size = size_of(model, self.length)
         self.whole = self._scored([model] * len(sides))
-        self.parts = Parts(model, self.length, ffn, columns)
+        self.parts = RemainingParts(model, self.length, ffn, columns)
 
-    def points(self, keep: float = 0.0, step: float = STEP) -> Iterator[Point]:
+    def points(self, keep: float = 0.0, step: float = STEP) -> Iterator[PruningStep]:
         """The whole model, then always a little less of it, until this share is kept, or nothing more can go."""
         model, point = self.model, self._point(self.model, self.whole)
         yield point
@@ -91,7 +91,7 @@ class Search:
             point = self._point(model, self._scored([cut(self.model, plan, other)[0] for other in self.others]))
             yield point
 
-    def _room(self, point: Point, keep: float) -> float:
+    def _room(self, point: PruningStep, keep: float) -> float:
         """Arithmetic that may still go: of all of it, or of the heads by their number."""
         if self.by_flops:
             return (point.flops - keep) * self.size.flops
@@ -105,9 +105,9 @@ class Search:
             number = judge(model, self.task, done, scorer, number)
         return scorer
 
-    def _point(self, model: TaskModel, scorer: Scorer) -> Point:
+    def _point(self, model: TaskModel, scorer: Scorer) -> PruningStep:
         now = size_of(model, self.length)
-        return Point(
+        return PruningStep(
             tuple(self.parts.off()),
             self.parts.plan(),
             now.heads / self.size.heads,
@@ -119,7 +119,7 @@ class Search:
     def _remove(self, model: TaskModel, cost: float) -> bool:
         """Takes out what is worth least for its cost, until `cost` is reached; False: nothing was left to take."""
         means = None if self.moments is None else self.parts.means(self.moments)
-        gates = Gates(model, fine=True, keys=self.parts.columns, units=self.parts.ffn, means=means)
+        gates = HeadGates(model, fine=True, keys=self.parts.columns, units=self.parts.ffn, means=means)
         gates.measure(self.task, self.asked)
         taken = 0.0
         for offer in self.parts.offers(gates, self.moments):
@@ -129,7 +129,7 @@ class Search:
         return taken > 0
 
 
-def _sides(rows: Sequence[Example]) -> list[Sequence[Example]]:
+def _sides(rows: Sequence[EncodedRow]) -> list[Sequence[EncodedRow]]:
     """Two halves, each to be scored with what the other says of taking over: with its own it would flatter. They are
     made of twenty stretches in turns, because neighbours (of one document, say) are alike."""
     stretch = max(1, len(rows) // 20)
@@ -138,7 +138,7 @@ def _sides(rows: Sequence[Example]) -> list[Sequence[Example]]:
 
 
 @dataclass(frozen=True)
-class Budget:
+class PruningBudget:
     """What may be lost, or how much shall stay."""
 
     metric: str | None = None
@@ -146,7 +146,7 @@ class Budget:
     keep: float | None = None  # share
 
     @staticmethod
-    def read(budget: str | None, keep: str | None) -> Budget:
+    def read(budget: str | None, keep: str | None) -> PruningBudget:
         """ "f1 -0.5" and "60%", as they are typed."""
         if (budget is None) == (keep is None):
             raise ValueError('give --budget "f1 -0.5" or --keep 60%, one of them')
@@ -156,7 +156,7 @@ class Budget:
                 points = abs(float(number.removesuffix("%")))
             except ValueError:
                 raise ValueError(f'budget {budget!r} is not of the form "f1 -0.5": a score and points of 100') from None
-            return Budget(name.strip() or None, points)
+            return PruningBudget(name.strip() or None, points)
         assert keep is not None
         try:
             share = float(keep.removesuffix("%")) / (100 if keep.endswith("%") else 1)
@@ -164,7 +164,7 @@ class Budget:
             raise ValueError(f"keep {keep!r} is no share; write 60%") from None
         if not 0 < share <= 1:
             raise ValueError(f"keep {keep!r} lies outside 0 to 100 %")
-        return Budget(keep=share)
+        return PruningBudget(keep=share)
 
 
 def caution(choosing: int, judging: int) -> float:
@@ -176,16 +176,16 @@ def caution(choosing: int, judging: int) -> float:
 
 
 def chosen(
-    search: Search, budget: Budget, judging: int, told: Callable[[Point], None] | None = None
-) -> tuple[Point, list[Point]]:
+    search: PruningSearch, budget: PruningBudget, judging: int, told: Callable[[PruningStep], None] | None = None
+) -> tuple[PruningStep, list[PruningStep]]:
     """The point of the curve that the budget allows, and the curve as far as it was followed. judging: how many other
     rows will judge it.
 
     The choice ends with the first step that those may find too dear; the curve goes on a little.
     """
     times = caution(sum(len(side.rows) for side in search.sides), judging)
-    curve: list[Point] = []
-    best: Point | None = None
+    curve: list[PruningStep] = []
+    best: PruningStep | None = None
     dear = False
     for point in search.points(budget.keep or 0.0):
         curve.append(point)
@@ -193,7 +193,7 @@ def chosen(
             told(point)
         allowed = budget.points or 0.0
         # The whole model loses nothing, however few the rows.
-        dear = dear or (budget.keep is None and point.plan != Cut() and point.feared(times) > allowed)
+        dear = dear or (budget.keep is None and point.plan != PruningPlan() and point.feared(times) > allowed)
         if not dear:
             best = point
         elif points(point.loss.value, point.score) > FAR * allowed:
@@ -204,7 +204,7 @@ def chosen(
             f"no less than {left:.0%} can stay: every attention keeps a head, "
             f"every head a quarter of its columns, every feed-forward layer {ROUND} units"
         )
-    if best is None or best.plan == Cut():
+    if best is None or best.plan == PruningPlan():
         first = curve[min(1, len(curve) - 1)]
         raise ValueError(
             f"nothing can go within {budget.points or 0:g} points for certain: the first step may lose "

@@ -20,27 +20,27 @@ from multihead.attention import MultiHeadAttention
 from multihead.inspection import locate, numbers
 from multihead.models import Decoder, Encoder, EncoderDecoder, ModelConfig, TaskModel, TransformerBlock
 from multihead.models.block import attention_of
-from multihead.pruning.compensation import KEYS, Moments, Numbers, put, rest_of, take_over, take_over_keys
+from multihead.pruning.compensation import KEYS, MomentsByName, Numbers, put, rest_of, take_over, take_over_keys
 
-ByGroup = tuple[Numbers, ...]  # columns, for every group of heads that share keys and stay
+ColumnsByGroup = tuple[Numbers, ...]  # columns, for every group of heads that share keys and stay
 
 
 @dataclass(frozen=True)
-class Cut:
+class PruningPlan:
     """What stays: numbers of heads by attention (`encoder.2.self`), places of units by block (`encoder.2`), and by
     attention the columns of keys (and queries) and of values, equally many for every head. What is not named stays
     whole."""
 
     heads: dict[str, Numbers] = field(default_factory=dict)
     units: dict[str, Numbers] = field(default_factory=dict)
-    keys: dict[str, ByGroup] = field(default_factory=dict)
-    values: dict[str, ByGroup] = field(default_factory=dict)
+    keys: dict[str, ColumnsByGroup] = field(default_factory=dict)
+    values: dict[str, ColumnsByGroup] = field(default_factory=dict)
 
     def touches(self, attention: str) -> bool:
         return any(attention in part for part in (self.heads, self.keys, self.values))
 
 
-def cut_of(model: TaskModel, off: Iterable[str], units: Mapping[str, Numbers] | None = None) -> Cut:
+def cut_of(model: TaskModel, off: Iterable[str], units: Mapping[str, Numbers] | None = None) -> PruningPlan:
     """A cut that takes these heads, and all but these units, out; of heads that share keys, all or none."""
     left = {name: list(mine) for name, mine in numbers(model).items()}
     for address in off:
@@ -57,10 +57,12 @@ def cut_of(model: TaskModel, off: Iterable[str], units: Mapping[str, Numbers] | 
                 f"{name}.{torn} shares its keys with {group - 1} more heads; they are cut out together, or not"
             )
     heads = {name: tuple(mine) for name, mine in left.items() if tuple(mine) != before[name]}
-    return Cut(heads, dict(units or {}))
+    return PruningPlan(heads, dict(units or {}))
 
 
-def cut(model: TaskModel, plan: Cut, moments: Moments | None = None) -> tuple[TaskModel, dict[str, Tensor]]:
+def cut(
+    model: TaskModel, plan: PruningPlan, moments: MomentsByName | None = None
+) -> tuple[TaskModel, dict[str, Tensor]]:
     """The smaller model, and the slices that were taken out, by the names of the parameters they belong to.
 
     moments: how the heads and units go together: what is left then takes over, by least squares, what it can of what
@@ -101,7 +103,7 @@ def cut(model: TaskModel, plan: Cut, moments: Moments | None = None) -> tuple[Ta
 
 
 def filled(
-    model: TaskModel, whole: Mapping[str, ModelConfig], plan: Cut, removed: Mapping[str, Tensor] | None
+    model: TaskModel, whole: Mapping[str, ModelConfig], plan: PruningPlan, removed: Mapping[str, Tensor] | None
 ) -> TaskModel:
     """A pruned model with its heads and units back in place: the slices that were removed, or (None) zeros, which give
     the same answers in a shape that families have. whole: the configs before the cut, by stack."""
@@ -132,7 +134,7 @@ def filled(
     return larger
 
 
-def plan_from(whole: Mapping[str, ModelConfig], model: TaskModel) -> Cut:
+def plan_from(whole: Mapping[str, ModelConfig], model: TaskModel) -> PruningPlan:
     """The heads that stayed, as the pruned model itself says; its units must be known from elsewhere."""
     known = numbers(model)
     heads = {}
@@ -142,7 +144,7 @@ def plan_from(whole: Mapping[str, ModelConfig], model: TaskModel) -> Cut:
         before = tuple(range(whole[stack].heads)) if kept is None else kept[int(layer)]
         if before != mine:
             heads[name] = mine
-    return Cut(heads)
+    return PruningPlan(heads)
 
 
 def configs(model: TaskModel) -> dict[str, ModelConfig]:
@@ -151,7 +153,7 @@ def configs(model: TaskModel) -> dict[str, ModelConfig]:
 
 
 def _lines(
-    attention: MultiHeadAttention, stay: list[int], keys: ByGroup | None, values: ByGroup | None
+    attention: MultiHeadAttention, stay: list[int], keys: ColumnsByGroup | None, values: ColumnsByGroup | None
 ) -> dict[str, tuple[int, Tensor]]:
     """parameter -> its axis that heads stand on, and which of its lines belong to the heads at these places"""
     K, W = widths_of(attention)

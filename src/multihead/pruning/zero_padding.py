@@ -10,7 +10,7 @@ from multihead.inspection import attentions
 from multihead.models import TransformerBlock
 from multihead.models.families import FAMILIES, construct, label_fields, plan_of, readout_options
 from multihead.models.meta_init import MetaInit
-from multihead.pruning.surgery import Cut, configs, filled, plan_from
+from multihead.pruning.surgery import PruningPlan, configs, filled, plan_from
 from multihead.tasks import TASKS
 
 
@@ -30,7 +30,7 @@ def padded(loaded: Pipeline) -> Pipeline:
     keys = {name: (tuple(range(a.key_dims[0])),) * a.kv_heads for name, a in found}
     values = {name: (tuple(range(a.value_dims[0])),) * a.kv_heads for name, a in found}
     heads = plan_from(whole, loaded.model).heads
-    model = filled(loaded.model, whole, Cut(heads, units, keys, values), None)
+    model = filled(loaded.model, whole, PruningPlan(heads, units, keys, values), None)
     config = {**family, **label_fields(loaded.labels), "architectures": [_architecture(loaded, family)]}
     return replace(loaded, model=model.eval(), config=config, pruned={})
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from multihead.inspection.head_profile import HeadProfile
 from multihead.inspection.head_usage import HeadUsage
 from multihead.metrics import Difference, Score
-from multihead.pruning import Pruned, Ranking
+from multihead.pruning import HeadRanking, PruningResult
 from multihead.pruning.evaluation import points
 from multihead.report.data import called
 
@@ -80,7 +80,7 @@ def cell(name: str, value: float) -> Text:
     return Text(f"{100 * value:.0f}", "bold" if value >= 0.5 else "" if value >= 0.3 else "dim")
 
 
-def print_ranking(found: Ranking, console: Console) -> None:
+def print_ranking(found: HeadRanking, console: Console) -> None:
     """The most needed head first; losses in points, of a loss in nats."""
     table = grid()
     table.add_column("head", no_wrap=True, min_width=max(len(effect.address) for effect in found.effects))
@@ -126,7 +126,7 @@ def spread(loss: Difference, score: Score) -> str:
     return f"{low:+.2f} to {high:+.2f} ({100 * loss.interval.level:g} %)"
 
 
-def print_bill(done: Pruned, console: Console) -> None:
+def print_bill(done: PruningResult, console: Console) -> None:
     """What went, and what it cost."""
     bill, table = done.bill, grid()
     for heading in ("", "before", "after", "saved"):

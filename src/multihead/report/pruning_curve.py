@@ -8,7 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from multihead.metrics import Difference
-from multihead.pruning import Pruned
+from multihead.pruning import PruningResult
 from multihead.pruning.evaluation import points
 from multihead.report.data import called
 
@@ -20,7 +20,7 @@ def limits(loss: Difference) -> tuple[float, float]:
     return loss.interval.high, loss.interval.low
 
 
-def draw_curve(done: Pruned, path: Path, budget: float | None = None) -> None:
+def draw_curve(done: PruningResult, path: Path, budget: float | None = None) -> None:
     """Write a PNG. budget: points that may be lost."""
     curve, whole = done.curve, done.curve[0].score
     by_flops = bool(done.units or done.columns)
