@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from multihead.report import Facts
+from multihead.report import ReportData
 
 
 def neighbour(name: str) -> ModuleType:
@@ -27,17 +27,17 @@ fixtures, chromium = neighbour("fixtures"), neighbour("chromium")
 
 
 @pytest.fixture(scope="session")
-def english() -> Facts:
+def english() -> ReportData:
     return fixtures.english()
 
 
 @pytest.fixture(scope="session")
-def chinese() -> Facts:
+def chinese() -> ReportData:
     return fixtures.chinese()
 
 
 @pytest.fixture(scope="session")
-def intents() -> Facts:
+def intents() -> ReportData:
     return fixtures.intents()
 
 

@@ -7,7 +7,18 @@ from pathlib import Path
 import numpy as np
 
 from multihead.metrics import ClassificationMetric, EntityMetric, TokenTagMetric
-from multihead.report import Confusion, Curve, Digest, Facts, Heads, Lengths, Mistake, Mistakes, Span, page
+from multihead.report import (
+    ConfusionMatrix,
+    FileDigest,
+    HeadTable,
+    LengthHistogram,
+    Mistake,
+    Mistakes,
+    ReportData,
+    Span,
+    TrainingCurve,
+    page,
+)
 
 KINDS = ("LOC", "MISC", "ORG", "PER")
 WORDS = (
@@ -48,7 +59,7 @@ seed = 1
 """
 
 
-def curves(steps: int, best: float, seed: int) -> tuple[Curve, ...]:
+def curves(steps: int, best: float, seed: int) -> tuple[TrainingCurve, ...]:
     """Loss falls with noise, the score rises, the rate warms up and decays."""
     rng = np.random.default_rng(seed)
     x = np.arange(1, steps + 1)
@@ -57,14 +68,14 @@ def curves(steps: int, best: float, seed: int) -> tuple[Curve, ...]:
     valid = best - 0.5 * np.exp(-at / (0.15 * steps)) + rng.normal(0, 0.004, 12)
     rate = 1e-4 * np.minimum(x / (0.1 * steps), (steps - x) / (0.9 * steps))
     return (
-        Curve("training loss", x, loss, "Loss"),
-        Curve("validation loss", at, 0.19 + 1.4 * np.exp(-at / (0.12 * steps)) + 1e-5 * at, "Loss"),
-        Curve("validation score", at, valid, "Score"),
-        Curve("learning rate", x, rate, "Learning rate"),
+        TrainingCurve("training loss", x, loss, "Loss"),
+        TrainingCurve("validation loss", at, 0.19 + 1.4 * np.exp(-at / (0.12 * steps)) + 1e-5 * at, "Loss"),
+        TrainingCurve("validation score", at, valid, "Score"),
+        TrainingCurve("learning rate", x, rate, "Learning rate"),
     )
 
 
-def heads(layers: int = 6, width: int = 12, seed: int = 3) -> Heads:
+def heads(layers: int = 6, width: int = 12, seed: int = 3) -> HeadTable:
     """Shares of each head; two heads are cut out."""
     rng = np.random.default_rng(seed)
     shares = rng.dirichlet((0.6, 0.9, 0.7, 0.8, 1.5, 4), (layers, width))
@@ -74,19 +85,21 @@ def heads(layers: int = 6, width: int = 12, seed: int = 3) -> Heads:
     statistics["offset"] = rng.normal(-1, 4, (layers, width))
     for matrix in statistics.values():
         matrix[2, 3] = matrix[-1, -2] = np.nan
-    return Heads(statistics, note="Mean over 500 sentences of the validation data.")
+    return HeadTable(statistics, note="Mean over 500 sentences of the validation data.")
 
 
-def lengths(of: str, limit: int, seed: int) -> Lengths:
+def lengths(of: str, limit: int, seed: int) -> LengthHistogram:
     drawn = np.random.default_rng(seed).lognormal(3.2, 0.7, 12000).clip(1, limit * 1.3)
     counts, edges = np.histogram(drawn, 40)
-    return Lengths(edges, counts, of=of, limit=limit, windowed=float((drawn > limit).mean()), padding=0.031)
+    return LengthHistogram(edges, counts, of=of, limit=limit, windowed=float((drawn > limit).mean()), padding=0.031)
 
 
-def digests(ending: str) -> tuple[Digest, ...]:
+def digests(ending: str) -> tuple[FileDigest, ...]:
     files = (f"train.{ending}", f"test.{ending}", "model/model.safetensors")
     notes = ("3.3 MB, 14,041 rows", "0.7 MB, 3,453 rows", "90.9 MB")
-    return tuple(Digest(name, f"{i + 7:x}" * 64, note) for i, (name, note) in enumerate(zip(files, notes, strict=True)))
+    return tuple(
+        FileDigest(name, f"{i + 7:x}" * 64, note) for i, (name, note) in enumerate(zip(files, notes, strict=True))
+    )
 
 
 def sentence(rng: np.random.Generator) -> tuple[list[str], list[str], Mistake]:
@@ -116,7 +129,7 @@ def sentence(rng: np.random.Generator) -> tuple[list[str], list[str], Mistake]:
     return gold, guess, marked
 
 
-def english() -> Facts:
+def english() -> ReportData:
     rng = np.random.default_rng(1)
     tags, spans = TokenTagMetric(replicates=200), EntityMetric(replicates=200)
     every = [sentence(rng) for _ in range(900)]
@@ -126,7 +139,7 @@ def english() -> Facts:
     wrong.sort(key=lambda mistake: -(mistake.confidence or 0))
     first = {name: spans.result()[name] for name in ("strict.f1", "strict.precision", "strict.recall")}
     more = {name: score for name, score in spans.result().items() if name not in first}
-    return Facts(
+    return ReportData(
         title="Named entities in news",
         task="ner",
         date="2025-03-04 14:22",
@@ -160,7 +173,7 @@ def classified(labels: tuple[str, ...], samples: int, right: float, seed: int) -
     return classes
 
 
-def chinese() -> Facts:
+def chinese() -> ReportData:
     labels = ("负面", "正面")
     classes = classified(labels, 1200, 0.88, 2)
     rng = np.random.default_rng(2)
@@ -175,7 +188,7 @@ def chinese() -> Facts:
         for n in range(60)
         for text, gold, guess in [CHINESE[int(rng.integers(len(CHINESE)))]]
     )
-    return Facts(
+    return ReportData(
         title="酒店与图书评论的情感分类",
         task="classify",
         date="2025-03-04 15:02",
@@ -183,20 +196,20 @@ def chinese() -> Facts:
         scored_on="数据/测试.tsv, 1,200 条评论",
         scores=classes.result(),
         tables=(classes.table(),),
-        confusion=Confusion(labels, classes.confusion()),
+        confusion=ConfusionMatrix(labels, classes.confusion()),
         curves=curves(90, 0.88, 2),
         best_step=90,
         mistakes=Mistakes(wrong, 144, 1200),
         calibration=classes.bins(),
         lengths=lengths("训练.tsv", 256, 2),
-        heads=(heads(4, 4), Heads(heads(4, 4, 5).statistics, kind="cross")),
+        heads=(heads(4, 4), HeadTable(heads(4, 4, 5).statistics, kind="cross")),
         run_file=RUN.format(task="classify", out="情感", ending="tsv", comment='text = "评论"   # 列名\n'),
         digests=digests("tsv"),
         machine="4 cores, 8 GB",
     )
 
 
-def intents() -> Facts:
+def intents() -> ReportData:
     labels = tuple(f"{topic}_{trouble}" for topic in TOPICS for trouble in TROUBLES)
     classes = classified(labels, 3080, 0.91, 4)
     rng = np.random.default_rng(4)
@@ -206,7 +219,7 @@ def intents() -> Facts:
                 labels[g], labels[p], confidence=float(c), place=f"banking77/test.csv:{int(rng.integers(2, 3081))}")
         for (g, p), c in zip(pairs, sorted(rng.uniform(0.3, 0.99, len(pairs)), reverse=True), strict=True)
     )  # fmt: skip
-    return Facts(
+    return ReportData(
         title="77 intents of bank customers",
         task="classify",
         date="2025-03-04 16:40",
@@ -214,7 +227,7 @@ def intents() -> Facts:
         scored_on="banking77/test.csv, 3,080 questions",
         scores=classes.result(),
         tables=(classes.table(),),
-        confusion=Confusion(labels, classes.confusion()),
+        confusion=ConfusionMatrix(labels, classes.confusion()),
         curves=curves(4000, 0.93, 4),
         best_step=3666,
         mistakes=Mistakes(wrong, len(wrong), 3080),

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from multihead import config as runs
-from multihead.report.build import LISTED, Collector, facts_of
-from multihead.report.data import Facts
+from multihead.report.build import LISTED, MistakeCollector, facts_of
+from multihead.report.data import ReportData
 from multihead.training.run import TrainingRun
 
 MODEL = {"dim": 16, "layers": 1, "heads": 2, "max_length": 24, "dropout": 0.0}
 
 
-def reported(tmp_path: Path, task: str, rows: list[dict[str, Any]], **sections: Any) -> tuple[TrainingRun, Facts]:
+def reported(tmp_path: Path, task: str, rows: list[dict[str, Any]], **sections: Any) -> tuple[TrainingRun, ReportData]:
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     train = {"steps": 6, "batch_tokens": 200, "threads": 1, "precision": "fp32", **sections.pop("train", {})}
@@ -25,13 +25,13 @@ def reported(tmp_path: Path, task: str, rows: list[dict[str, Any]], **sections: 
     run = runs.of_task(task, out=str(tmp_path / "run"), data=data, model=MODEL, train=train, **sections)
     training = TrainingRun(run)
     list(training)
-    seen = Collector()
+    seen = MistakeCollector()
     scorers = training.finish(20, {"valid": seen})
     return training, facts_of(training, training.only, scorers, {"valid": seen}, "", "")
 
 
 def test_the_worst_guesses_of_a_number_are_the_farthest() -> None:
-    seen = Collector()
+    seen = MistakeCollector()
     for number in range(3 * LISTED):
         off = 5.0 if number < 10 else 0.5
         seen({"text_a": f"{number}", "text_b": "b", "label": 1.0}, {"score": 1.0 + off}, False)
@@ -41,7 +41,7 @@ def test_the_worst_guesses_of_a_number_are_the_farthest() -> None:
 
 
 def test_the_worst_sets_of_labels_are_those_it_was_surest_of() -> None:
-    seen = Collector()
+    seen = MistakeCollector()
     for number in range(2 * LISTED):
         chance = 0.99 if number == 7 else 0.02 if number == 8 else 0.6
         scores = {"x": chance, "y": 0.1}
@@ -81,7 +81,7 @@ def test_the_kept_step_and_that_the_mean_of_several_is_none(tmp_path: Path) -> N
     assert list(facts.curves[0].steps) == [1, 2, 3, 4, 5, 6]
     assert list(facts.curves[2].steps) == [2, 4, 6]
     training.mean = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
-    seen = Collector()
+    seen = MistakeCollector()
     scorers = training.finish(20, {"valid": seen})
     assert facts_of(training, training.only, scorers, {"valid": seen}, "", "").best_step is None
 
@@ -96,7 +96,7 @@ def test_pairs_that_are_found_are_reported_whatever_their_labels_are(tmp_path: P
     assert facts.mistakes is not None
     gold = {mistake.gold for mistake in facts.mistakes.worst}
     assert gold <= ({"belong together"} if labels is None else {*labels})
-    seen = Collector()
+    seen = MistakeCollector()
     for number, score in enumerate((0.4, 0.1, 0.45)):
         seen(
             {"text_a": f"{number}", "text_b": "b"} | ({} if labels is None else {"label": labels[1]}),
@@ -107,7 +107,7 @@ def test_pairs_that_are_found_are_reported_whatever_their_labels_are(tmp_path: P
 
 
 def test_a_cosine_is_shown_as_the_label_that_it_stands_for() -> None:
-    seen = Collector(lambda cosine: 5 * cosine)
+    seen = MistakeCollector(lambda cosine: 5 * cosine)
     seen({"text_a": "near", "text_b": "b", "label": 4.8}, {"score": 0.83}, False)
     seen({"text_a": "far", "text_b": "b", "label": 1.0}, {"score": 0.9}, False)
     assert [(one.text, one.predicted) for one in seen.result().worst] == [

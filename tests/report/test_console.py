@@ -6,17 +6,17 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from multihead.metrics import BleuMetric, ConfidenceInterval, EntityMetric, MetricRow, MetricTable, RougeMetric, Score
-from multihead.report import Facts, show, summary
+from multihead.report import ReportData, show, summary
 from multihead.report.console import ROOMY, TIGHT, table_views
 
 
-def printed(facts: Facts, width: int) -> str:
+def printed(facts: ReportData, width: int) -> str:
     out = io.StringIO()
     show(facts, Console(file=out, width=width, color_system=None))
     return out.getvalue()
 
 
-def test_tables_of_the_article(english: Facts) -> None:
+def test_tables_of_the_article(english: ReportData) -> None:
     text = printed(english, 100)
     tags, lines = english.tables[0], text[text.index("By tag") :].splitlines()
     for row in (*tags.rows, *tags.averages):
@@ -36,7 +36,7 @@ def test_tables_of_the_article(english: Facts) -> None:
 
 
 @pytest.mark.parametrize("width", [30, TIGHT, 60, ROOMY, 120])
-def test_every_width(english: Facts, chinese: Facts, intents: Facts, width: int) -> None:
+def test_every_width(english: ReportData, chinese: ReportData, intents: ReportData, width: int) -> None:
     for facts in (english, chinese, intents):
         text = printed(facts, width)
         assert max(cell_len(line) for line in text.splitlines()) <= width
@@ -51,7 +51,7 @@ def test_signatures_stand_below_the_scores_and_equal_ones_once(width: int) -> No
     for metric in (texts, short):
         metric.add(["你 好 a"], ["你 好 b"])
     scores = {**texts.result(), **short.result()}
-    text = printed(Facts(title="t", task="translate", scores=scores), width)
+    text = printed(ReportData(title="t", task="translate", scores=scores), width)
     assert max(cell_len(line) for line in text.splitlines()) <= width
     told = text.replace("\n", "")
     for name in ("bleu", "chrf"):
@@ -72,7 +72,7 @@ def test_same_numbers_are_said_once() -> None:
 
 def test_names_are_no_markup() -> None:
     row = MetricRow("[red]x[/red]", 1, 1, 1, 2, ConfidenceInterval(float("nan"), float("nan")))
-    facts = Facts(
+    facts = ReportData(
         title="[bold]", task="t", tables=(MetricTable("[i]", (row,), ()),), warnings=("[/]",), scored_on="[b]"
     )
     text = printed(facts, 80)
@@ -85,7 +85,7 @@ def test_names_that_begin_alike_are_told_apart() -> None:
     rows = tuple(
         MetricRow(f"top_up_by_card_{end}", 1, 1, 1, 2, ConfidenceInterval(0.5, 1.0)) for end in ("charge", "fee")
     )
-    facts = Facts(title="t", task="t", tables=(MetricTable("classes", rows, ()),))
+    facts = ReportData(title="t", task="t", tables=(MetricTable("classes", rows, ()),))
     narrow, wide = printed(facts, 80), printed(facts, 100)
     for row in rows:
         assert row.name in narrow
@@ -93,7 +93,7 @@ def test_names_that_begin_alike_are_told_apart() -> None:
     assert "interval" in wide
 
 
-def test_summary_is_json(english: Facts, chinese: Facts) -> None:
+def test_summary_is_json(english: ReportData, chinese: ReportData) -> None:
     for facts in (english, chinese):
         numbers = json.loads(json.dumps(summary(facts), allow_nan=False))
         assert numbers["task"] == facts.task
@@ -106,6 +106,6 @@ def test_summary_is_json(english: Facts, chinese: Facts) -> None:
 
 
 def test_score_that_is_undefined() -> None:
-    facts = Facts(title="t", task="t", scores={"auc": Score(float("nan")), "exact": Score(75.314, "percent")})
+    facts = ReportData(title="t", task="t", scores={"auc": Score(float("nan")), "exact": Score(75.314, "percent")})
     assert "75.31" in printed(facts, 80)
     assert summary(facts)["scores"]["auc"]["value"] is None

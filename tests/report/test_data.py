@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from multihead.report import Confusion, Curve, Heads, Lengths
+from multihead.report import ConfusionMatrix, HeadTable, LengthHistogram, TrainingCurve
 from multihead.report.data import called
 
 
@@ -12,16 +12,16 @@ def test_names_of_scores() -> None:
 
 
 def test_address() -> None:
-    heads = Heads({"entropy": np.ones((3, 4))}, stack="decoder", kind="cross")
+    heads = HeadTable({"entropy": np.ones((3, 4))}, stack="decoder", kind="cross")
     assert heads.address(2, 1) == "decoder.2.cross.1"
 
 
 def test_sizes_must_agree() -> None:
     with pytest.raises(ValueError, match="3 labels need"):
-        Confusion(("a", "b", "c"), [[1, 2], [3, 4]])
+        ConfusionMatrix(("a", "b", "c"), [[1, 2], [3, 4]])
     with pytest.raises(ValueError, match="'loss': 3 steps, 2 values"):
-        Curve("loss", [1, 2, 3], [1, 2], "Loss")
+        TrainingCurve("loss", [1, 2, 3], [1, 2], "Loss")
     with pytest.raises(ValueError, match="2 bars need 3 edges, not 2"):
-        Lengths([0, 1], [5, 6])
+        LengthHistogram([0, 1], [5, 6])
     with pytest.raises(ValueError, match="the same for all"):
-        Heads({"entropy": np.ones((3, 4)), "self": np.ones((4, 3))})
+        HeadTable({"entropy": np.ones((3, 4)), "self": np.ones((4, 3))})

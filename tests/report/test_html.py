@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from multihead.metrics import MetricRow, MetricTable
-from multihead.report import Confusion, Digest, Facts, Heads, Mistake, Mistakes, Span, page
+from multihead.report import ConfusionMatrix, FileDigest, HeadTable, Mistake, Mistakes, ReportData, Span, page
 from multihead.report.html import VIEWS, bundle, embedded
 
 NASTY = (
@@ -50,35 +50,35 @@ class Walk(HTMLParser):
         return found
 
 
-def nasty() -> Facts:
+def nasty() -> ReportData:
     span = Span(0, 3, NASTY)
     row = MetricRow(NASTY, 0.5, 0.5, 0.5, 3)
-    return Facts(
+    return ReportData(
         title=NASTY,
         task=NASTY,
         date=NASTY,
         command=NASTY,
         scored_on=NASTY,
         tables=(MetricTable("classes", (row,), (row,), NASTY), MetricTable(NASTY, (row,), (row,))),
-        confusion=Confusion((NASTY, "b"), [[1, 2], [3, 4]]),
+        confusion=ConfusionMatrix((NASTY, "b"), [[1, 2], [3, 4]]),
         mistakes=Mistakes((Mistake(NASTY, NASTY, NASTY, (span,), (), 0.5, NASTY, NASTY),), 1, 2),
-        heads=(Heads({NASTY: [[0.5, 0.1]]}, NASTY, NASTY, NASTY),),
+        heads=(HeadTable({NASTY: [[0.5, 0.1]]}, NASTY, NASTY, NASTY),),
         run_file=NASTY,
-        digests=(Digest(NASTY, NASTY, NASTY),),
+        digests=(FileDigest(NASTY, NASTY, NASTY),),
         machine=NASTY,
         warnings=(NASTY,),
     )
 
 
-def test_page_is_well_formed(english: Facts, chinese: Facts, intents: Facts) -> None:
-    for facts in (english, chinese, intents, Facts(title="empty", task="ner")):
+def test_page_is_well_formed(english: ReportData, chinese: ReportData, intents: ReportData) -> None:
+    for facts in (english, chinese, intents, ReportData(title="empty", task="ner")):
         walk = Walk(page(facts))
         assert [tag for tag, _ in walk.tags].count("main") == 1
         assert walk.data()["title"] == facts.title
         assert ("title", facts.title) in walk.inside
 
 
-def test_nothing_is_fetched(english: Facts) -> None:
+def test_nothing_is_fetched(english: ReportData) -> None:
     text = page(english)
     assert set(re.findall(r"\w+://[^\s\"'<)]+", text)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
     assert not re.search(r"@import|url\(|\bsrc\w*=", text.split("<script")[0])
@@ -95,7 +95,7 @@ def test_views_parse_no_markup() -> None:
         assert not re.search(r"\bfetch\(|XMLHttp|localStorage|sessionStorage", source), path
 
 
-def test_policy_allows_exactly_what_is_there(english: Facts) -> None:
+def test_policy_allows_exactly_what_is_there(english: ReportData) -> None:
     text = page(english)
     policy = next(a["content"] or "" for _, a in Walk(text).tags if a.get("http-equiv") == "Content-Security-Policy")
     script = text[text.index('<script type="module">') + 22 : text.rindex("</script>")]
@@ -124,18 +124,18 @@ def test_embedded_is_the_same_data() -> None:
         embedded(float("nan"))
 
 
-def test_chinese_survives(chinese: Facts) -> None:
+def test_chinese_survives(chinese: ReportData) -> None:
     text = page(chinese)
     assert "酒店与图书评论的情感分类" in text  # as letters, not as escapes
     assert "列名" in text
     assert "数据/测试.tsv:17" in text
 
 
-def test_size(english: Facts, chinese: Facts, intents: Facts) -> None:
+def test_size(english: ReportData, chinese: ReportData, intents: ReportData) -> None:
     for facts in (english, chinese, intents):
         assert len(page(facts).encode()) < 300_000
     long = tuple(Mistake("长" * 50_000, "a", "b") for _ in range(3000))
-    assert len(page(Facts(title="", task="x", mistakes=Mistakes(long, 3000, 3000))).encode()) < 1_000_000
+    assert len(page(ReportData(title="", task="x", mistakes=Mistakes(long, 3000, 3000))).encode()) < 1_000_000
 
 
 def test_bundle_keeps_modules_apart(tmp_path: Path) -> None:

@@ -2,12 +2,12 @@ import json
 
 import numpy as np
 
-from multihead.report import Confusion, Curve, Facts, Mistake, Mistakes, Span
+from multihead.report import ConfusionMatrix, Mistake, Mistakes, ReportData, Span, TrainingCurve
 from multihead.report.serialize import CLASSES, LETTERS, MISTAKES, POINTS, confused, cut, payload, thinned
 
 
 def test_short_curve_stays() -> None:
-    out = thinned(Curve("loss", [1, 2, 3], [0.5, float("nan"), 0.25], "Loss"))
+    out = thinned(TrainingCurve("loss", [1, 2, 3], [0.5, float("nan"), 0.25], "Loss"))
     assert out == {"name": "loss", "panel": "Loss", "lost": 1, "steps": [1, 2, 3], "values": [0.5, None, 0.25]}
 
 
@@ -15,7 +15,7 @@ def test_long_curve_keeps_its_spike_and_its_end() -> None:
     values = np.full(10_000, 0.5)
     values[4321] = 9
     values[7000:7100] = np.inf
-    out = thinned(Curve("loss", np.arange(1, 10_001), values, "Loss"))
+    out = thinned(TrainingCurve("loss", np.arange(1, 10_001), values, "Loss"))
     assert len(out["steps"]) == len(out["values"]) == len(out["high"]) == POINTS
     assert max(value for value in out["high"] if value is not None) == 9
     assert out["steps"][-1] == 10_000
@@ -25,17 +25,17 @@ def test_long_curve_keeps_its_spike_and_its_end() -> None:
 
 
 def test_smooth_curve_needs_no_range() -> None:
-    assert "low" not in thinned(Curve("rate", np.arange(5000), np.linspace(0, 1, 5000), "Rate"))
+    assert "low" not in thinned(TrainingCurve("rate", np.arange(5000), np.linspace(0, 1, 5000), "Rate"))
 
 
 def test_curve_of_nothing_finite() -> None:
-    out = thinned(Curve("loss", np.arange(1000), np.full(1000, np.nan), "Loss"))
+    out = thinned(TrainingCurve("loss", np.arange(1000), np.full(1000, np.nan), "Loss"))
     assert out["lost"] == 1000
     assert set(out["values"]) == {None}
 
 
 def test_confusion_is_sparse() -> None:
-    out = confused(Confusion(("a", "b", "c"), [[5, 2, 0], [0, 7, 0], [0, 3, 0]]))
+    out = confused(ConfusionMatrix(("a", "b", "c"), [[5, 2, 0], [0, 7, 0], [0, 3, 0]]))
     assert out["cells"] == [[0, 0, 5], [0, 1, 2], [1, 1, 7], [2, 1, 3]]
     assert out["support"] == [7, 7, 3]
     assert out["pairs"] == [["c", "b", 3, 3], ["a", "b", 2, 7]]
@@ -45,7 +45,7 @@ def test_confusion_is_sparse() -> None:
 def test_very_many_classes_keep_the_worst() -> None:
     counts = np.eye(400, dtype=int) * 10
     counts[390, 3] = 5
-    out = confused(Confusion(tuple(f"c{i}" for i in range(400)), counts))
+    out = confused(ConfusionMatrix(tuple(f"c{i}" for i in range(400)), counts))
     assert len(out["labels"]) == CLASSES
     assert {"c390", "c3"} <= set(out["labels"])
     assert out["of"] == 400
@@ -69,7 +69,7 @@ def test_short_text_is_whole() -> None:
 
 def test_mistakes_are_limited() -> None:
     worst = tuple(Mistake(f"text {i}", "a", "b") for i in range(1000))
-    out = payload(Facts(title="", task="classify", mistakes=Mistakes(worst, 1000, 5000)))["mistakes"]
+    out = payload(ReportData(title="", task="classify", mistakes=Mistakes(worst, 1000, 5000)))["mistakes"]
     assert len(out["worst"]) == MISTAKES
     assert out["wrong"] == 1000
     assert out["worst"][0] == {"text": "text 0", "gold": "a", "predicted": "b", "confidence": None}

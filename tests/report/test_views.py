@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from multihead.metrics import MetricRow, MetricTable, Score
-from multihead.report import Confusion, Facts, Heads, Mistake, Mistakes, Sample, Span, page
+from multihead.report import ConfusionMatrix, GeneratedSample, HeadTable, Mistake, Mistakes, ReportData, Span, page
 
 pytestmark = pytest.mark.slow
 PHONE = {"width": 390, "height": 800}
@@ -14,7 +14,7 @@ ROWS = "[...document.querySelectorAll('{} tr')].map((row) => [...row.cells].map(
 NASTY = "</script><b>bold</b><img src=x onerror=\"console.error('ran')\"> \u2028 'q' & 中文😀"
 
 
-def opened(browser: Any, facts: Facts, folder: Path) -> Any:
+def opened(browser: Any, facts: ReportData, folder: Path) -> Any:
     path = folder / "report.html"
     path.write_text(page(facts), encoding="utf-8")
     browser.open(path.as_uri())
@@ -31,7 +31,7 @@ def rows(browser: Any, selector: str) -> list[list[str]]:
     return browser.ask(ROWS.format(selector))
 
 
-def test_english(browser: Any, english: Facts, tmp_path: Path) -> None:
+def test_english(browser: Any, english: ReportData, tmp_path: Path) -> None:
     opened(browser, english, tmp_path)
     for place, table in ((1, english.tables[0]), (2, english.tables[1])):
         shown = rows(browser, f"#classes .table:nth-of-type({place}) tbody") + rows(
@@ -54,7 +54,7 @@ def test_signatures_stand_beside_their_scores(browser: Any, tmp_path: Path) -> N
     names = ("bleu", "chrf", "loss", "perplexity", "lead", "more")
     signed = {"bleu": "nrefs:1|case:mixed|eff:no|tok:zh|smooth:exp|version:2.6.0", "lead": NASTY}
     scores = {name: Score(12.5, "percent", signature=signed.get(name)) for name in names}
-    opened(browser, Facts(title="t", task="translate", scores=scores), tmp_path)
+    opened(browser, ReportData(title="t", task="translate", scores=scores), tmp_path)
     large = "[...document.querySelectorAll('.figure')].map((node) => node.querySelector('.signature')?.textContent)"
     assert browser.ask(large) == [signed["bleu"], None, None, None]
     assert [row[-1] for row in rows(browser, "#scores tbody")] == [NASTY, ""]
@@ -63,8 +63,10 @@ def test_signatures_stand_beside_their_scores(browser: Any, tmp_path: Path) -> N
 
 
 def test_what_was_written(browser: Any, tmp_path: Path) -> None:
-    samples = tuple(Sample(f"{i} {NASTY}", f"gold {NASTY}", f"said {NASTY}", -0.5, f"a.tsv:{i}") for i in range(14))
-    opened(browser, Facts(title="t", task="translate", samples=samples), tmp_path)
+    samples = tuple(
+        GeneratedSample(f"{i} {NASTY}", f"gold {NASTY}", f"said {NASTY}", -0.5, f"a.tsv:{i}") for i in range(14)
+    )
+    opened(browser, ReportData(title="t", task="translate", samples=samples), tmp_path)
     visible = "[...document.querySelectorAll('.samples li')].filter((item) => item.offsetHeight).length"
     assert browser.ask(visible) == 10
     texts = browser.ask("[...document.querySelectorAll('.samples li:first-child dd')].map((node) => node.textContent)")
@@ -74,7 +76,7 @@ def test_what_was_written(browser: Any, tmp_path: Path) -> None:
     quiet(browser)
 
 
-def test_click_sorts_and_gives_the_order_back(browser: Any, english: Facts, tmp_path: Path) -> None:
+def test_click_sorts_and_gives_the_order_back(browser: Any, english: ReportData, tmp_path: Path) -> None:
     opened(browser, english, tmp_path)
     body, button = "[data-table=tags] tbody", "[data-table=tags] th:nth-child(4) button"
     first = rows(browser, body)
@@ -91,7 +93,7 @@ def test_click_sorts_and_gives_the_order_back(browser: Any, english: Facts, tmp_
     quiet(browser)
 
 
-def test_intents(browser: Any, intents: Facts, tmp_path: Path) -> None:
+def test_intents(browser: Any, intents: ReportData, tmp_path: Path) -> None:
     opened(browser, intents, tmp_path)
     assert intents.confusion is not None
     assert len(rows(browser, "#classes tbody")) == 77
@@ -120,7 +122,7 @@ def test_intents(browser: Any, intents: Facts, tmp_path: Path) -> None:
     quiet(browser)
 
 
-def test_filter(browser: Any, chinese: Facts, tmp_path: Path) -> None:
+def test_filter(browser: Any, chinese: ReportData, tmp_path: Path) -> None:
     opened(browser, chinese, tmp_path)
     assert chinese.mistakes is not None
     wanted = "红楼梦"
@@ -136,7 +138,7 @@ def test_filter(browser: Any, chinese: Facts, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("browser", [PHONE, {**PHONE, "dark": True}], indirect=True)
-def test_phone(browser: Any, english: Facts, chinese: Facts, intents: Facts, tmp_path: Path) -> None:
+def test_phone(browser: Any, english: ReportData, chinese: ReportData, intents: ReportData, tmp_path: Path) -> None:
     """Nothing sticks out of the window: only tables, the matrix and the run file scroll, by themselves."""
     for facts in (english, chinese, intents):
         opened(browser, facts, tmp_path)
@@ -145,7 +147,7 @@ def test_phone(browser: Any, english: Facts, chinese: Facts, intents: Facts, tmp
 
 
 @pytest.mark.parametrize("browser", [{}, {"dark": True}], indirect=True)
-def test_contrast(browser: Any, english: Facts, tmp_path: Path) -> None:
+def test_contrast(browser: Any, english: ReportData, tmp_path: Path) -> None:
     """WCAG AA: 4.5 for every text colour on the grounds it stands on."""
     opened(browser, english, tmp_path)
     names = (
@@ -185,13 +187,13 @@ def luminance(colour: str) -> float:
 
 def test_text_of_the_user_is_never_markup(browser: Any, tmp_path: Path) -> None:
     row = MetricRow(NASTY, 0.5, 0.5, 0.5, 3)
-    facts = Facts(
+    facts = ReportData(
         title=NASTY,
         task="ner",
         tables=(MetricTable(NASTY, (row,), (row,), NASTY),),
-        confusion=Confusion((NASTY, "b"), [[1, 2], [3, 4]]),
+        confusion=ConfusionMatrix((NASTY, "b"), [[1, 2], [3, 4]]),
         mistakes=Mistakes((Mistake(NASTY, NASTY, NASTY, (Span(3, 9, NASTY),), (), 0.5, NASTY, NASTY),), 1, 2),
-        heads=(Heads({NASTY: [[0.5, 0.1]]}, NASTY, NASTY, NASTY),),
+        heads=(HeadTable({NASTY: [[0.5, 0.1]]}, NASTY, NASTY, NASTY),),
         run_file=NASTY,
         warnings=(NASTY,),
     )
@@ -208,14 +210,14 @@ def test_offsets_count_code_points(browser: Any, tmp_path: Path) -> None:
     mistake = Mistake(
         text, gold_spans=(Span(3, 6, "人"), Span(7, 9, "地")), predicted_spans=(Span(3, 5, "人"), Span(7, 9, "地"))
     )
-    opened(browser, Facts(title="t", task="ner", mistakes=Mistakes((mistake,), 1, 1)), tmp_path)
+    opened(browser, ReportData(title="t", task="ner", mistakes=Mistakes((mistake,), 1, 1)), tmp_path)
     marks = browser.ask("[...document.querySelectorAll('.mistakes .mark')].map((m) => [m.className, m.textContent])")
     assert marks == [["mark gold guess", "王小"], ["mark gold", "明"], ["mark both", "北京"]]
     chips = browser.ask("[...document.querySelectorAll('.mistakes .chip')].map((chip) => chip.textContent)")
     assert chips == ["predicted: 人", "gold: 人", "right: 地"]
 
 
-def test_heads(browser: Any, chinese: Facts, tmp_path: Path) -> None:
+def test_heads(browser: Any, chinese: ReportData, tmp_path: Path) -> None:
     opened(browser, chinese, tmp_path)
     browser.click("#heads .small:nth-child(2)")
     assert browser.ask("document.querySelector('#heads [aria-pressed=true].small').textContent").startswith("self")
@@ -230,12 +232,12 @@ def test_heads(browser: Any, chinese: Facts, tmp_path: Path) -> None:
 
 
 def test_empty(browser: Any, tmp_path: Path) -> None:
-    opened(browser, Facts(title="nothing yet", task="ner"), tmp_path)
+    opened(browser, ReportData(title="nothing yet", task="ner"), tmp_path)
     assert browser.ask("[...document.querySelectorAll('main > section')].map((node) => node.id)") == ["origin"]
     quiet(browser)
 
 
-def test_paper(browser: Any, intents: Facts, tmp_path: Path) -> None:
+def test_paper(browser: Any, intents: ReportData, tmp_path: Path) -> None:
     """Printed in dark mode: light all the same, all rows of the tables."""
     opened(browser, intents, tmp_path)
     browser.call(

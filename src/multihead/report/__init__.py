@@ -1,22 +1,33 @@
 """The report: what a run found out, as one HTML page, in the terminal, and while it trains as one line."""
 
 from multihead.report.console import show, summary
-from multihead.report.data import Confusion, Curve, Digest, Facts, Heads, Lengths, Mistake, Mistakes, Sample, Span
+from multihead.report.data import (
+    ConfusionMatrix,
+    FileDigest,
+    GeneratedSample,
+    HeadTable,
+    LengthHistogram,
+    Mistake,
+    Mistakes,
+    ReportData,
+    Span,
+    TrainingCurve,
+)
 from multihead.report.html import page
 from multihead.report.progress import Progress
 
 __all__ = [
-    "Confusion",
-    "Curve",
-    "Digest",
-    "Facts",
-    "Heads",
-    "Lengths",
+    "ConfusionMatrix",
+    "FileDigest",
+    "GeneratedSample",
+    "HeadTable",
+    "LengthHistogram",
     "Mistake",
     "Mistakes",
     "Progress",
-    "Sample",
+    "ReportData",
     "Span",
+    "TrainingCurve",
     "page",
     "show",
     "summary",

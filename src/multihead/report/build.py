@@ -22,7 +22,18 @@ from multihead.metrics import spans
 from multihead.models import Encoder
 from multihead.pretrained.load import WEIGHTS
 from multihead.pretrained.multitask import READOUTS
-from multihead.report.data import Confusion, Curve, Digest, Facts, Heads, Lengths, Mistake, Mistakes, Sample, Span
+from multihead.report.data import (
+    ConfusionMatrix,
+    FileDigest,
+    GeneratedSample,
+    HeadTable,
+    LengthHistogram,
+    Mistake,
+    Mistakes,
+    ReportData,
+    Span,
+    TrainingCurve,
+)
 from multihead.tasks import Prediction, Scorer, Values
 from multihead.tasks.bi_encoder import BiEncoder
 from multihead.tasks.classify import ClassScorer, named
@@ -43,7 +54,7 @@ TOGETHER = "belong together"  # what pairs without labels do
 LOOKED = 64  # rows on which the heads are measured
 
 
-class Collector:
+class MistakeCollector:
     """The worst mistakes: those that the model was surest of, or that are farthest from the truth. labelled: from a
     score to a label, where they are counted in other units."""
 
@@ -51,7 +62,7 @@ class Collector:
         self.labelled = labelled
         self.worst: list[tuple[float, int, Mistake]] = []
         self.wrong = self.samples = 0
-        self.written: list[Sample] = []
+        self.written: list[GeneratedSample] = []
         self.number = count()
 
     def __call__(self, values: Values, prediction: Prediction, right: bool) -> None:
@@ -75,11 +86,11 @@ class Collector:
         return Mistakes(tuple(mistake for _, _, mistake in ordered), self.wrong, self.samples)
 
 
-def sample_of(values: Values, prediction: Prediction) -> Sample:
+def sample_of(values: Values, prediction: Prediction) -> GeneratedSample:
     place = f"{Path(values['file']).name}:{values['line']}" if "file" in values else ""
     source = values["source"] if isinstance(values["source"], str) else " ".join(values["source"])
     target = values["target"] if isinstance(values["target"], str) else " / ".join(values["target"])
-    return Sample(source, target, prediction["target"], prediction["score"], place)
+    return GeneratedSample(source, target, prediction["target"], prediction["score"], place)
 
 
 def mistake_of(values: Values, prediction: Prediction) -> Mistake:
@@ -124,19 +135,23 @@ def badness(values: Values, prediction: Prediction, mistake: Mistake) -> float:
         return abs(prediction["score"] - 0.5)
 
 
-def collector_of(subject: TaskSetup) -> Collector:
+def collector_of(subject: TaskSetup) -> MistakeCollector:
     task = subject.task
-    return Collector(task.labelled) if isinstance(task, BiEncoder) and task.options.get("score") else Collector()
+    return (
+        MistakeCollector(task.labelled)
+        if isinstance(task, BiEncoder) and task.options.get("score")
+        else MistakeCollector()
+    )
 
 
 def facts_of(
     training: TrainingRun,
     subject: TaskSetup,
     scorers: dict[str, Scorer],
-    mistakes: dict[str, Collector],
+    mistakes: dict[str, MistakeCollector],
     command: str,
     machine: str,
-) -> Facts:
+) -> ReportData:
     """The report of a finished run, on its test data if there is any; of several tasks, of one."""
     side = "test" if subject.called("test") in scorers else "valid"
     scorer, task, seen = scorers[subject.called(side)], subject.task, mistakes[subject.called(side)]
@@ -148,7 +163,7 @@ def facts_of(
     one = scorer.one if isinstance(scorer, ClassScorer) else None
     file = getattr(subject.run.data, side)
     where = f"{side} data: {names(file)}" if file else f"what was held out of {names(subject.run.data.train)}"
-    return Facts(
+    return ReportData(
         title=subject_title(training, subject.name),
         task=task.name,
         date=datetime.now().strftime("%Y-%m-%d %H:%M"),
@@ -156,7 +171,7 @@ def facts_of(
         scored_on=f"{where}, {seen.samples:,} {'windows' if task.running else 'rows'}",
         scores=scores,
         tables=tuple(scorer.tables()),
-        confusion=Confusion(tuple(task.labels), one.confusion()) if one is not None else None,
+        confusion=ConfusionMatrix(tuple(task.labels), one.confusion()) if one is not None else None,
         curves=curves_of(training.out / "log.jsonl", scorer.main, subject),
         best_step=None if training.mean else training.best.get("step"),  # the mean of several is no step's
         mistakes=seen.result() if task.readout.over != "vocabulary" else None,
@@ -175,7 +190,7 @@ def subject_title(training: TrainingRun, name: str) -> str:
     return f"{Path(training.run.out).name}{f': {name}' if name else ''}"
 
 
-def together(training: TrainingRun, every: Mapping[str, Facts]) -> Facts:
+def together(training: TrainingRun, every: Mapping[str, ReportData]) -> ReportData:
     """One page over several tasks: all scores, curves and heads; what belongs to one task alone is on its own page."""
     scores = {f"{name}/{key}": score for name, f in every.items() for key, score in f.scores.items()}
     mains = [f"{name}/{next(iter(f.scores))}" for name, f in every.items()]
@@ -207,27 +222,27 @@ def together(training: TrainingRun, every: Mapping[str, Facts]) -> Facts:
     )
 
 
-def of_several(curve: Curve, name: str, facts: Facts) -> Curve:
+def of_several(curve: TrainingCurve, name: str, facts: ReportData) -> TrainingCurve:
     """A curve of one task among those of others; scores are shares, as in the mean of them all."""
     if curve.panel == "validation" and next(iter(facts.scores.values())).unit == "percent":
         curve = replace(curve, name=f"{curve.name} ÷ 100", values=[value / 100 for value in curve.values])
     return replace(curve, name=f"{name}: {curve.name}")
 
 
-def curve_of(name: str, points: Iterable[tuple[int, float | None]], panel: str) -> Curve:
+def curve_of(name: str, points: Iterable[tuple[int, float | None]], panel: str) -> TrainingCurve:
     """None: it was no finite number."""
     steps, values = array("q"), array("d")
     for step, value in points:
         steps.append(step)
         values.append(math.nan if value is None else value)
-    return Curve(name, steps, values, panel)
+    return TrainingCurve(name, steps, values, panel)
 
 
 def names(files: Any) -> str:
     return ", ".join(Path(f).name for f in ([files] if isinstance(files, str) else files))
 
 
-def curves_of(log: Path, main: str, subject: TaskSetup) -> tuple[Curve, ...]:
+def curves_of(log: Path, main: str, subject: TaskSetup) -> tuple[TrainingCurve, ...]:
     steps, losses, rates = array("q"), array("d"), array("d")
     lost: list[tuple[int, float]] = []
     valid: list[tuple[int, float]] = []
@@ -240,9 +255,9 @@ def curves_of(log: Path, main: str, subject: TaskSetup) -> tuple[Curve, ...]:
             if subject.called(name) in record.get("valid", {}):  # auxiliary tasks have none
                 points.append((record["step"], record["valid"][subject.called(name)]))
     return (
-        Curve("training loss", steps, losses, "loss"),
+        TrainingCurve("training loss", steps, losses, "loss"),
         *([curve_of("validation loss", lost, "loss")] if lost else []),
-        Curve("learning rate", steps, rates, "learning rate"),
+        TrainingCurve("learning rate", steps, rates, "learning rate"),
         *([curve_of(f"validation {main}", valid, "validation")] if valid and main != "loss" else []),
     )
 
@@ -253,7 +268,7 @@ def log_of(log: Path) -> Iterator[dict[str, Any]]:
         yield from (record for line in lines if (record := read_record(line)) is not None)
 
 
-def continued(subject: TaskSetup, side: str) -> Iterable[Sample]:
+def continued(subject: TaskSetup, side: str) -> Iterable[GeneratedSample]:
     """A language model goes on with some beginnings of texts."""
     if not isinstance(subject.task, Generate):
         return
@@ -263,7 +278,7 @@ def continued(subject: TaskSetup, side: str) -> Iterable[Sample]:
     for (_, source, wanted, place), (_, said) in zip(
         asked, predictions(subject.loaded.model, subject.task, given), strict=True
     ):
-        yield Sample(source, wanted, said["text"], None, place)
+        yield GeneratedSample(source, wanted, said["text"], None, place)
 
 
 def _asked(values: Values) -> tuple[Values, str, str, str]:
@@ -282,7 +297,7 @@ def data_of(training: TrainingRun, subject: TaskSetup) -> TrainingData:
     return cast(TrainingData, training.parts[training.subjects.index(subject)].data)
 
 
-def lengths_of(training: TrainingRun, subject: TaskSetup) -> Lengths:
+def lengths_of(training: TrainingRun, subject: TaskSetup) -> LengthHistogram:
     """Of what was trained on; of pairs, the longer side, which the window must hold."""
     data = data_of(training, subject)
     lengths = data.sizes if isinstance(data, BlockDataset) else data.lengths
@@ -296,7 +311,7 @@ def lengths_of(training: TrainingRun, subject: TaskSetup) -> Lengths:
         if "padded" in record and record.get("task", "") == subject.name:
             real, padded = real + record["tokens"], padded + record["padded"]
     inputs = None if isinstance(data, BlockDataset) else data.inputs
-    return Lengths(
+    return LengthHistogram(
         edges.tolist(),
         counts.tolist(),
         of="training data",
@@ -307,7 +322,7 @@ def lengths_of(training: TrainingRun, subject: TaskSetup) -> Lengths:
     )
 
 
-def heads_of(subject: TaskSetup, side: str) -> tuple[Heads, ...]:
+def heads_of(subject: TaskSetup, side: str) -> tuple[HeadTable, ...]:
     """What the heads do on some rows."""
     if not isinstance(subject.loaded.model.body, Encoder) or subject.task.readout.over == "vocabulary":
         return ()
@@ -315,7 +330,7 @@ def heads_of(subject: TaskSetup, side: str) -> tuple[Heads, ...]:
     return facts_of_heads(found, f"{found.inputs} inputs")
 
 
-def facts_of_heads(found: HeadProfile, note: str) -> tuple[Heads, ...]:
+def facts_of_heads(found: HeadProfile, note: str) -> tuple[HeadTable, ...]:
     """Matrices [layers, heads] of every stack and kind; nan where a head was cut out."""
     groups: dict[tuple[str, str], list[int]] = {}
     for place, address in enumerate(found.addresses):
@@ -335,17 +350,17 @@ def facts_of_heads(found: HeadProfile, note: str) -> tuple[Heads, ...]:
             names.setdefault(found.names[place], []).append(found.addresses[place])
         mine = {found.addresses[place] for place in places}
         alike = [cluster for cluster in found.clusters if set(cluster) <= mine]
-        every.append(Heads(statistics, stack, kind, note, names, alike))
+        every.append(HeadTable(statistics, stack, kind, note, names, alike))
     return tuple(every)
 
 
-def digests_of(training: TrainingRun, subject: TaskSetup) -> Iterable[Digest]:
+def digests_of(training: TrainingRun, subject: TaskSetup) -> Iterable[FileDigest]:
     data = subject.run.data
     for side in ("train", "valid", "test"):
         files = getattr(data, side)
         for file in [files] if isinstance(files, str) else files:
             if file:
-                yield Digest(Path(file).name, sha256(Path(file)), side)
+                yield FileDigest(Path(file).name, sha256(Path(file)), side)
     for name, note in ((WEIGHTS[0], "the trained weights"), (READOUTS, "what each task reads out of them")):
         if (weights := training.out / "model" / name).exists():
-            yield Digest(f"model/{name}", sha256(weights), note)
+            yield FileDigest(f"model/{name}", sha256(weights), note)

@@ -9,7 +9,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from multihead.metrics import ConfidenceInterval, MetricRow, MetricTable, Score, plain
-from multihead.report.data import Facts, called
+from multihead.report.data import ReportData, called
 
 HEADINGS = {"tags": "By tag", "entities": "By entity", "classes": "By class", "labels": "By label"}
 ROOMY, TIGHT = 72, 46  # columns: below the first no intervals, below the second short headings
@@ -18,13 +18,13 @@ HEADLINES = 6  # scores printed; `summary` has all
 PAGE_ONLY = ("curves", "best_step", "mistakes", "samples", "heads", "run_file")
 
 
-def summary(facts: Facts) -> dict[str, Any]:
+def summary(facts: ReportData) -> dict[str, Any]:
     """All numbers as JSON values; what only a page can show (curves, texts, heads) is left out."""
-    names = [name for name in Facts.__dataclass_fields__ if name not in PAGE_ONLY]
+    names = [name for name in ReportData.__dataclass_fields__ if name not in PAGE_ONLY]
     return {name: plain(getattr(facts, name)) for name in names}
 
 
-def show(facts: Facts, console: Console) -> None:
+def show(facts: ReportData, console: Console) -> None:
     """Headline scores, then every table, as wide as the terminal allows."""
     console.print(Text(facts.title, style="bold"))
     if facts.scored_on:

@@ -48,7 +48,7 @@ def called(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Confusion:
+class ConfusionMatrix:
     """counts[gold][predicted], in the order of the labels."""
 
     labels: tuple[str, ...]
@@ -61,7 +61,7 @@ class Confusion:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class TrainingCurve:
     """One line over the training steps. Curves with the same panel are drawn in one picture."""
 
     name: str
@@ -108,7 +108,7 @@ class Mistakes:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class GeneratedSample:
     """A text that was written, beside what it was written from and what was wanted. place: file:line."""
 
     source: str
@@ -119,7 +119,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
+class LengthHistogram:
     """How long the inputs are, and what became of them. counts[i]: inputs with edges[i] <= length < edges[i+1].
     Shares lie between 0 and 1; None: not measured."""
 
@@ -138,7 +138,7 @@ class Lengths:
 
 
 @dataclass(frozen=True, slots=True)
-class Heads:
+class HeadTable:
     """Statistics of the heads of one stack and kind; name -> [layers, heads], nan where a head was cut out.
     Shares lie between 0 and 1; "entropy" is in nats, "offset" and "distance" in tokens."""
 
@@ -160,7 +160,7 @@ class Heads:
 
 
 @dataclass(frozen=True, slots=True)
-class Digest:
+class FileDigest:
     """A file and its fingerprint; note: how large it is, what it is for."""
 
     name: str
@@ -169,7 +169,7 @@ class Digest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class ReportData:
     """All of one report. scores: the most important first; the first four are shown large."""
 
     title: str
@@ -179,15 +179,15 @@ class Facts:
     scored_on: str = ""  # "test.txt, 3,453 sentences"
     scores: Mapping[str, Score] = field(default_factory=dict)
     tables: tuple[MetricTable, ...] = ()
-    confusion: Confusion | None = None
-    curves: tuple[Curve, ...] = ()
+    confusion: ConfusionMatrix | None = None
+    curves: tuple[TrainingCurve, ...] = ()
     best_step: float | None = None  # whose weights were kept
     mistakes: Mistakes | None = None
-    samples: tuple[Sample, ...] = ()  # of tasks that write text: the first ones, good or bad
+    samples: tuple[GeneratedSample, ...] = ()  # of tasks that write text: the first ones, good or bad
     calibration: tuple[CalibrationBin, ...] = ()
-    lengths: Lengths | None = None
-    heads: tuple[Heads, ...] = ()
+    lengths: LengthHistogram | None = None
+    heads: tuple[HeadTable, ...] = ()
     run_file: str = ""
-    digests: tuple[Digest, ...] = ()
+    digests: tuple[FileDigest, ...] = ()
     machine: str = ""
     warnings: tuple[str, ...] = ()

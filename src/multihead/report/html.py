@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from multihead.report.data import Facts
+from multihead.report.data import ReportData
 from multihead.report.serialize import payload
 
 VIEWS = Path(__file__).parent / "views"
@@ -44,7 +44,7 @@ scripts for it{instead}.</p></noscript>
 """
 
 
-def page(facts: Facts) -> str:
+def page(facts: ReportData) -> str:
     """The whole file; write it as UTF-8."""
     return drawn(MAIN, facts.title, payload(facts), ", or read metrics.json beside it")
 

@@ -166,7 +166,7 @@ def reading(console: Console, what: str = "reading the data", every: float = EVE
     said = time.monotonic()
     with console.status(what) as status:
 
-        class Told(logging.Handler):
+        class StatusHandler(logging.Handler):
             def emit(self, record: logging.LogRecord) -> None:
                 nonlocal said
                 text = Text(record.getMessage())
@@ -178,7 +178,7 @@ def reading(console: Console, what: str = "reading the data", every: float = EVE
                     said = time.monotonic()
                     console.print(text)
 
-        log, told = logging.getLogger("multihead"), Told(logging.INFO)
+        log, told = logging.getLogger("multihead"), StatusHandler(logging.INFO)
         before = log.level
         log.addHandler(told)
         log.setLevel(logging.INFO)

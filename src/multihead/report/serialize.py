@@ -7,7 +7,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multihead.metrics import Score, plain
-from multihead.report.data import Confusion, Curve, Facts, Heads, Lengths, Mistake, Mistakes, Sample, Span, called
+from multihead.report.data import (
+    ConfusionMatrix,
+    GeneratedSample,
+    HeadTable,
+    LengthHistogram,
+    Mistake,
+    Mistakes,
+    ReportData,
+    Span,
+    TrainingCurve,
+    called,
+)
 
 POINTS = 240  # of one curve; more become means with the range around them
 STILL = 0.05  # share of the curve's height that neighbours may differ by without a range drawn
@@ -20,7 +31,7 @@ PAIRS = 20  # of the most confused labels
 RUN_FILE = 100_000
 
 
-def payload(facts: Facts) -> dict[str, Any]:
+def payload(facts: ReportData) -> dict[str, Any]:
     """JSON values, in the form that views/ draw."""
     confusion, mistakes, lengths = facts.confusion, facts.mistakes, facts.lengths
     return {
@@ -50,11 +61,11 @@ def _score(name: str, score: Score) -> dict[str, Any]:
     return {"name": called(name), "key": name, **plain(score)}
 
 
-def _lengths(lengths: Lengths) -> dict[str, Any]:
+def _lengths(lengths: LengthHistogram) -> dict[str, Any]:
     return plain(lengths) | {"edges": rounded(lengths.edges), "counts": plain(np.asarray(lengths.counts))}
 
 
-def _heads(heads: Heads) -> dict[str, Any]:
+def _heads(heads: HeadTable) -> dict[str, Any]:
     matrices = {name: [rounded(row) for row in np.asarray(matrix)] for name, matrix in heads.statistics.items()}
     named = {name: list(addresses) for name, addresses in heads.names.items()}
     return {
@@ -72,7 +83,7 @@ def rounded(values: Any, digits: int = 5) -> list[float | None]:
     return [None if value is None else float(f"{value:.{digits}g}") for value in plain(list(values))]
 
 
-def thinned(curve: Curve) -> dict[str, Any]:
+def thinned(curve: TrainingCurve) -> dict[str, Any]:
     """The points themselves, or means of neighbours with the lowest and highest of each, so that no spike is
     lost. `lost` counts values that are not finite."""
     steps = np.asarray(curve.steps, dtype=np.float64)
@@ -97,7 +108,7 @@ def thinned(curve: Curve) -> dict[str, Any]:
     return out
 
 
-def confused(confusion: Confusion) -> dict[str, Any]:
+def confused(confusion: ConfusionMatrix) -> dict[str, Any]:
     """cells: [gold, predicted, count] of all that are not zero; pairs: the most confused, of all labels. Of very
     many labels those with the most errors are kept."""
     counts = np.asarray(confusion.counts, dtype=np.int64)
@@ -128,7 +139,7 @@ def _most_wrong(wrong: NDArray[np.int64]) -> list[int]:
     return sorted(int(place) for place in np.argsort(-errors, kind="stable")[:CLASSES])
 
 
-def _sample(sample: Sample) -> dict[str, Any]:
+def _sample(sample: GeneratedSample) -> dict[str, Any]:
     texts = {name: clipped(getattr(sample, name)) for name in ("source", "target", "written")}
     return {**texts, "score": plain(sample.score), "place": sample.place}
 
