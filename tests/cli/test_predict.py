@@ -17,7 +17,7 @@ import torch
 from pyarrow import parquet
 
 from multihead.cli.data_arguments import writing_as
-from multihead.cli.predict import Pipe, Source, inputs, of_rows, table
+from multihead.cli.predict import InputLines, PipeReader, inputs, of_rows, table
 from multihead.data.readers.notation import TagNotation
 from multihead.inference import Pipeline
 from multihead.inference.engine import AHEAD
@@ -291,7 +291,7 @@ def test_a_pipe_answers_what_there_is(model: Path) -> None:
 
 def test_lines_of_a_pipe() -> None:
     out, into = os.pipe()
-    pipe = Pipe(out)
+    pipe = PipeReader(out)
     assert pipe.idle(0.0)
     os.write(into, b"\n \r\nab")
     assert not pipe.idle(0.0)  # an empty line is an input too
@@ -411,7 +411,7 @@ def test_tables_with_empty_lines_wide_letters_and_no_names(model: Path, tmp_path
 def rows(model: Path, file: Path, **named: str) -> list[str]:
     """What `predict` reads of a file: the texts, or why there is none."""
     task = load(str(model)).ready()
-    source = Source(str(file))
+    source = InputLines(str(file))
     found = (
         table(file, task, named, {})
         if source.table or of_rows(file, task, {})

@@ -76,7 +76,7 @@ def kernels() -> dict[str, str]:
 
     from multihead.attention import Mask, MultiHeadAttention, PositionEncoding, RelativeBias
 
-    class Seen(TorchDispatchMode):  # not torch.profiler: it writes to stderr
+    class KernelProbe(TorchDispatchMode):  # not torch.profiler: it writes to stderr
         fused = False
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -86,7 +86,7 @@ def kernels() -> dict[str, str]:
     def taken(
         attention: nn.Module, mask: Mask | None = None, position: PositionEncoding | None = None, T: int = 128
     ) -> str:
-        with Seen() as seen:  # type: ignore[no-untyped-call]
+        with KernelProbe() as seen:  # type: ignore[no-untyped-call]
             attention(torch.randn(2, T, 16), mask=mask, position=position).sum().backward()
         return "fused" if seen.fused else "explicit"
 

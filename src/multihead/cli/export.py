@@ -19,7 +19,7 @@ OTHERS = {
 }
 
 
-class To(StrEnum):
+class ExportFormat(StrEnum):
     transformers = "transformers"
     multihead = "multihead"
 
@@ -28,7 +28,7 @@ class To(StrEnum):
 def export(
     model: Annotated[str, typer.Argument(help="A model's directory, a .gguf file, or hub:owner/name.")],
     out: Annotated[Path, typer.Option(help="Folder to write; it must be new or empty.")],
-    to: Annotated[To, typer.Option(help="Whose layout.")] = To.transformers,
+    to: Annotated[ExportFormat, typer.Option(help="Whose layout.")] = ExportFormat.transformers,
     task: Annotated[
         str | None, typer.Option(help="Of a model with several tasks, the name of one; else the trunk alone.")
     ] = None,
@@ -49,7 +49,7 @@ def export(
     from multihead.pruning import padded
 
     pruned = load(model, dtype=None, task=task)
-    if to is To.multihead:
+    if to is ExportFormat.multihead:
         save(pruned, out)
         print(f"{out}: open it with multihead.load({str(out)!r})")
         return

@@ -80,14 +80,14 @@ def predict(
     named, settings = columns_of(task, columns)
     # Lines of a pipe are answered as they come; what has to be looked at as a whole is read to its end first.
     whole = "format" in settings or (task.spec.tags_words and file != "-")
-    source = Source(file, interactive, settings.get("encoding", "utf-8"), whole)
+    source = InputLines(file, interactive, settings.get("encoding", "utf-8"), whole)
     rows = source.table or "format" in settings or (source.size > 0 and of_rows(Path(file), task, settings))
     ahead = 1 if interactive or (file == "-" and sys.stdin.isatty()) else None
     # A bar between the lines of an answer would be in the way.
     console = Console(stderr=True, force_terminal=False if sys.stdout.isatty() else None)
     idle = source.pipe.idle if source.pipe is not None else None
     refused, first, count = 0, "", 0
-    tally = Tally()
+    tally = InputCounter()
     try:
         if source.size:
             survey_tags(Path(file), task, settings)
@@ -116,7 +116,7 @@ def predict(
         raise typer.Exit(1)
 
 
-class Tally:
+class InputCounter:
     """How many inputs were read; every one of them has to be answered."""
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ def written(model: TaskModel, task: Generate, values: Values, turn: int) -> Iter
         yield from (said["text"] for _, said in predictions(model, task, [values]))
 
 
-class Source:
+class InputLines:
     """The lines of a file, of a pipe or of a prompt, as bytes, and how far they have been read.
 
     whole: a pipe is not answered line by line, as its format has to be seen or its rows are no lines.
@@ -173,12 +173,12 @@ class Source:
         self.json, self.table = ending in JSON_ENDINGS, ending in TABLES and not interactive
         self.read, self.size = 0, 0
         self.share: Callable[[], float] | None = None
-        self.pipe: Pipe | None = None
+        self.pipe: PipeReader | None = None
         if interactive:
             return
         if not whole and not self.table and ending != ".json" and self._streams():
             # Its lines are read where they are looked at: a pipe that is opened again has lost its first ones.
-            self.pipe = Pipe(0 if is_stdin(file) else os.open(file, os.O_RDONLY), file, encoding)
+            self.pipe = PipeReader(0 if is_stdin(file) else os.open(file, os.O_RDONLY), file, encoding)
         elif file != "-" or whole:
             self.size = self._checked(Path(file), encoding)
             if not file.endswith(".gz") and not self.table:  # how much is left of packed data nobody knows
@@ -206,7 +206,7 @@ class Source:
         if self.interactive:
             yield from (line for line in prompted() if line.strip())
             return
-        stream: BinaryIO | Pipe
+        stream: BinaryIO | PipeReader
         held = self.pipe or (sys.stdin.buffer if self.file == "-" and not self.size else None)
         with nullcontext(held) if held is not None else opened(Path(self.file)) as stream:
             try:
@@ -220,7 +220,7 @@ class Source:
                 raise ValueError(f"{self.file}: broken gzip data ({error}); fetch it again") from None
 
 
-class Pipe:
+class PipeReader:
     """Lines of a pipe that can tell whether another one is there; Python's own reader would wait for it."""
 
     def __init__(self, number: int, file: str = "-", encoding: str = "utf-8") -> None:
@@ -387,7 +387,7 @@ def survey_tags(path: Path, task: Task, settings: dict[str, str]) -> None:
             task.survey(record.values for record in reading)
 
 
-def inputs(source: Source, task: Task, named: dict[str, str], settings: dict[str, str]) -> Iterator[Values]:
+def inputs(source: InputLines, task: Task, named: dict[str, str], settings: dict[str, str]) -> Iterator[Values]:
     """A line that is a JSON object is taken as one, and any line of a .jsonl file is JSON; any other is the text.
     Answer n is that of line n: an empty one is answered with an error too."""
     from multihead.data.readers.columns import missing
@@ -420,7 +420,7 @@ def inputs(source: Source, task: Task, named: dict[str, str], settings: dict[str
             yield RejectedInput(
                 "bad_encoding", f"{where}: {byte} is not {encoding.upper()}; say encoding={likely(bare)}, or convert it"
             )
-        except Unreadable as error:
+        except InvalidLine as error:
             yield RejectedInput("bad_json", f"{where}: {error}")
         except EmptyInput as error:
             yield RejectedInput(EMPTY, str(error))
@@ -428,7 +428,7 @@ def inputs(source: Source, task: Task, named: dict[str, str], settings: dict[str
             yield RejectedInput("bad_input", str(error))
 
 
-class Unreadable(ValueError):
+class InvalidLine(ValueError):
     """A line that is not the JSON it should be."""
 
 
@@ -440,4 +440,4 @@ def given(text: str, json: bool) -> Any:
     try:
         return parse(text)
     except ValueError as error:
-        raise Unreadable(error) from None
+        raise InvalidLine(error) from None
