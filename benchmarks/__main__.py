@@ -12,7 +12,7 @@ from multihead.cli.app import verb
 app = verb()
 
 
-class What(StrEnum):
+class BenchTarget(StrEnum):
     attention = "attention"
     train = "train"
     decode = "decode"
@@ -20,7 +20,7 @@ class What(StrEnum):
     serve = "serve"
 
 
-class Kind(StrEnum):
+class BenchTask(StrEnum):
     ner = "ner"
     translation = "translate"  # a str has a `translate`
     generate = "generate"
@@ -41,13 +41,13 @@ def lengths(text: str) -> list[int]:
 
 @app.command()
 def bench(
-    what: Annotated[What, typer.Argument(help="What to measure.")],
+    what: Annotated[BenchTarget, typer.Argument(help="What to measure.")],
     at: Annotated[str, typer.Option("--lengths", help="attention: token counts, separated by commas.")] = (
         "128,256,512,1024,2048,4096,8192,16384"
     ),
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the minimum counts.")] = 5,
     kind: Annotated[
-        Kind | None, typer.Option(help="train: ner, translate or generate; corpus: one task of three.")
+        BenchTask | None, typer.Option(help="train: ner, translate or generate; corpus: one task of three.")
     ] = None,
     data: Annotated[
         list[Path] | None,
@@ -78,19 +78,19 @@ def bench(
       python -m benchmarks serve --rounds 3 --from smollm2.gguf
     """
     files = data or []
-    if what is not What.train and len(files) > 1:
+    if what is not BenchTarget.train and len(files) > 1:
         raise typer.BadParameter(f"{what} takes one --data")
-    if what is What.train:
-        raise typer.Exit(_train(kind or Kind.ner, files, model, rounds, out, json, half))
-    if what is What.decode:
+    if what is BenchTarget.train:
+        raise typer.Exit(_train(kind or BenchTask.ner, files, model, rounds, out, json, half))
+    if what is BenchTarget.decode:
         from benchmarks import decode
 
         raise typer.Exit(decode.run(model, files[0] if files else None, rounds, out, json))
-    if what is What.serve:
+    if what is BenchTarget.serve:
         from benchmarks import serve
 
         raise typer.Exit(serve.run(model, rounds, out, json))
-    if what is What.corpus:
+    if what is BenchTarget.corpus:
         raise typer.Exit(_corpus(kind, lengths(megabytes), out, json))
     measured = lengths(at)  # before the import: wrong usage is answered at once
     from benchmarks import attention
@@ -99,23 +99,23 @@ def bench(
 
 
 def _train(
-    kind: Kind, data: list[Path], model: Path | None, rounds: int, out: Path | None, json: bool, half: bool = False
+    kind: BenchTask, data: list[Path], model: Path | None, rounds: int, out: Path | None, json: bool, half: bool = False
 ) -> int:
-    if kind in (Kind.mask, Kind.denoise):
+    if kind in (BenchTask.mask, BenchTask.denoise):
         raise typer.BadParameter(f"there is no race of {kind}; use ner, translate or generate")
-    if len(data) > (2 if kind is Kind.translation else 1):
-        raise typer.BadParameter(f"{kind} takes {'one or two files' if kind is Kind.translation else 'one file'}")
-    if model is not None and kind is not Kind.ner:
+    if len(data) > (2 if kind is BenchTask.translation else 1):
+        raise typer.BadParameter(f"{kind} takes {'one or two files' if kind is BenchTask.translation else 'one file'}")
+    if model is not None and kind is not BenchTask.ner:
         raise typer.BadParameter(f"{kind} is trained from scratch; leave --from out")
     from benchmarks import language_model, training
     from benchmarks import ner as tagging
     from benchmarks import translation as translating
     from multihead.recipes import minilm, recipe
 
-    if kind is Kind.translation:
+    if kind is BenchTask.translation:
         pairs = data or [recipe("tatoeba_en_de") / "train.tsv.gz"]
         return training.run(partial(translating.race, pairs, half=half), rounds, out, json)
-    if kind is Kind.generate:
+    if kind is BenchTask.generate:
         text = data[0] if data else recipe("shakespeare") / "tinyshakespeare.txt.gz"
         return training.run(partial(language_model.race, text, half), rounds, out, json)
     found = model or minilm()
@@ -125,7 +125,7 @@ def _train(
     return training.run(partial(tagging.race, found, words, half), rounds, out, json)
 
 
-def _corpus(kind: Kind | None, megabytes: list[int], out: Path | None, json: bool) -> int:
+def _corpus(kind: BenchTask | None, megabytes: list[int], out: Path | None, json: bool) -> int:
     from benchmarks import corpus_memory as corpus
 
     if kind is not None and kind not in corpus.TASKS:

@@ -14,23 +14,23 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks import attention_baselines, inspection_overhead, peak_memory, plot, tables
 from benchmarks import thresholds as bars
-from benchmarks.attention_speed import Memory, Speed, Tick, memories, memory_lengths, speeds
-from benchmarks.inspection_overhead import Look
-from benchmarks.thresholds import Bar
+from benchmarks.attention_speed import MemoryResult, SpeedResult, Tick, memories, memory_lengths, speeds
+from benchmarks.inspection_overhead import OverheadResult
+from benchmarks.thresholds import Threshold
 from multihead.machine import cpu, threads
 
 
 @dataclass
-class Report:
+class AttentionReport:
     """All that was measured. missing: peers that are not installed."""
 
     machine: dict[str, object]
     setting: dict[str, object]
     missing: list[str] = field(default_factory=list)
-    speeds: list[Speed] = field(default_factory=list)
-    memories: list[Memory] = field(default_factory=list)
-    looks: list[Look] = field(default_factory=list)
-    bars: list[Bar] = field(default_factory=list)
+    speeds: list[SpeedResult] = field(default_factory=list)
+    memories: list[MemoryResult] = field(default_factory=list)
+    looks: list[OverheadResult] = field(default_factory=list)
+    bars: list[Threshold] = field(default_factory=list)
 
     @property
     def holds(self) -> bool:
@@ -69,10 +69,10 @@ def run(lengths: list[int], rounds: int, out: Path | None, json: bool) -> int:
 
 
 def measure(
-    contestants: Sequence[attention_baselines.Contestant], lengths: Sequence[int], rounds: int, tick: Tick
-) -> Report:
+    contestants: Sequence[attention_baselines.Baseline], lengths: Sequence[int], rounds: int, tick: Tick
+) -> AttentionReport:
     versions = {name: version(name) for name in sorted({c.package for c in contestants})}
-    report = Report(
+    report = AttentionReport(
         {"cpu": cpu.name(), "threads": torch.get_num_threads(), **versions},
         {
             "dim": attention_baselines.DIM,
@@ -101,7 +101,7 @@ def _jobs(contestants: int, lengths: Sequence[int]) -> int:
     return races + children + (bars.STATS_MEMORY_AT in lengths)
 
 
-def _machine_line(report: Report) -> str:
+def _machine_line(report: AttentionReport) -> str:
     return ", ".join(
         str(value) if name == "cpu" else f"{value} {name}" if name == "threads" else f"{name} {value}"
         for name, value in report.machine.items()

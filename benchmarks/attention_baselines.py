@@ -23,17 +23,17 @@ DIM, HEADS = 512, 8
 TOKENS = 2048  # in a batch; longer texts come alone
 
 
-class Built(NamedTuple):
+class BuiltBaseline(NamedTuple):
     module: nn.Module
     call: Callable[[Tensor], Tensor]  # [B, T, D] -> [B, T, D]
 
 
 @dataclass(frozen=True)
-class Contestant:
+class Baseline:
     """tables: how many [B, H, T, T] it holds at its peak, forward and training (measured); 0 = fused."""
 
     name: str
-    build: Callable[[MultiHeadAttention], Built]
+    build: Callable[[MultiHeadAttention], BuiltBaseline]
     tables: tuple[float, float] = (0, 0)
     needs: str = ""  # the module of an optional package
 
@@ -66,40 +66,40 @@ def reference(dim: int = DIM, heads: int = HEADS) -> MultiHeadAttention:
     return MultiHeadAttention(dim, heads)
 
 
-def ours(like: MultiHeadAttention) -> Built:
+def ours(like: MultiHeadAttention) -> BuiltBaseline:
     module = MultiHeadAttention(like.dim, like.heads)
     module.load_state_dict(like.state_dict())
-    return Built(module, module)
+    return BuiltBaseline(module, module)
 
 
-def torch_peer(weights: bool) -> Callable[[MultiHeadAttention], Built]:
+def torch_peer(weights: bool) -> Callable[[MultiHeadAttention], BuiltBaseline]:
     """need_weights=True is the default, and averages the weights over the heads."""
 
-    def build(like: MultiHeadAttention) -> Built:
+    def build(like: MultiHeadAttention) -> BuiltBaseline:
         peer = nn.MultiheadAttention(like.dim, like.heads, batch_first=True)
         projections = like.q, like.k, like.v
         with torch.no_grad():
             peer.in_proj_weight.copy_(torch.cat([linear.weight for linear in projections]))
             peer.in_proj_bias.copy_(torch.cat([linear.bias for linear in projections]))
         peer.out_proj.load_state_dict(like.out.state_dict())
-        return Built(peer, lambda x: peer(x, x, x, need_weights=weights)[0])
+        return BuiltBaseline(peer, lambda x: peer(x, x, x, need_weights=weights)[0])
 
     return build
 
 
-def x_transformers(like: MultiHeadAttention) -> Built:
+def x_transformers(like: MultiHeadAttention) -> BuiltBaseline:
     from x_transformers.x_transformers import Attention
 
     peer: Any = Attention(like.dim, dim_head=like.dim // like.heads, heads=like.heads, flash=True)
     for theirs, own in zip((peer.to_q, peer.to_k, peer.to_v, peer.to_out), _linears(like), strict=True):
         theirs.load_state_dict({"weight": own.weight})
-    return Built(peer, peer)
+    return BuiltBaseline(peer, peer)
 
 
-def bert(kernel: Literal["sdpa", "eager"]) -> Callable[[MultiHeadAttention], Built]:
+def bert(kernel: Literal["sdpa", "eager"]) -> Callable[[MultiHeadAttention], BuiltBaseline]:
     """BERT's self-attention and the dense layer behind it, without the residual and norm that follow."""
 
-    def build(like: MultiHeadAttention) -> Built:
+    def build(like: MultiHeadAttention) -> BuiltBaseline:
         from transformers import BertConfig
         from transformers.models.bert.modeling_bert import BertSelfAttention
 
@@ -108,12 +108,12 @@ def bert(kernel: Literal["sdpa", "eager"]) -> Callable[[MultiHeadAttention], Bui
         peer, out = BertSelfAttention(config), nn.Linear(like.dim, like.dim)
         for theirs, own in zip((peer.query, peer.key, peer.value, out), _linears(like), strict=True):
             theirs.load_state_dict(own.state_dict())
-        return Built(nn.ModuleList([peer, out]), lambda x: out(peer(x)[0]))
+        return BuiltBaseline(nn.ModuleList([peer, out]), lambda x: out(peer(x)[0]))
 
     return build
 
 
-def keras(like: MultiHeadAttention) -> Built:
+def keras(like: MultiHeadAttention) -> BuiltBaseline:
     os.environ.setdefault("KERAS_BACKEND", "torch")  # read once, when keras is imported
     import keras
 
@@ -128,7 +128,7 @@ def keras(like: MultiHeadAttention) -> Built:
     ]
     tensors = [t for own in _linears(like) for t in (own.weight.T, own.bias)]
     peer.set_weights([t.detach().reshape(shape).numpy() for t, shape in zip(tensors, shapes, strict=True)])
-    return Built(peer, lambda x: peer(x, x))
+    return BuiltBaseline(peer, lambda x: peer(x, x))
 
 
 def _linears(like: MultiHeadAttention) -> tuple[nn.Linear, ...]:
@@ -137,18 +137,18 @@ def _linears(like: MultiHeadAttention) -> tuple[nn.Linear, ...]:
 
 OURS, AGAIN, TORCH_DEFAULT = "ours", "ours again", "torch.nn, weights"
 CONTESTANTS = (
-    Contestant(OURS, ours),
-    Contestant(AGAIN, ours),
-    Contestant("torch.nn", torch_peer(weights=False), (1.1, 0)),  # in eval it takes a path of its own, not fused
-    Contestant(TORCH_DEFAULT, torch_peer(weights=True), (1.3, 3.1)),
-    Contestant("x-transformers", x_transformers, needs="x_transformers"),
-    Contestant("BERT sdpa", bert("sdpa"), needs="transformers"),
-    Contestant("BERT eager", bert("eager"), (2.0, 3.1), needs="transformers"),
-    Contestant("Keras", keras, needs="keras"),
+    Baseline(OURS, ours),
+    Baseline(AGAIN, ours),
+    Baseline("torch.nn", torch_peer(weights=False), (1.1, 0)),  # in eval it takes a path of its own, not fused
+    Baseline(TORCH_DEFAULT, torch_peer(weights=True), (1.3, 3.1)),
+    Baseline("x-transformers", x_transformers, needs="x_transformers"),
+    Baseline("BERT sdpa", bert("sdpa"), needs="transformers"),
+    Baseline("BERT eager", bert("eager"), (2.0, 3.1), needs="transformers"),
+    Baseline("Keras", keras, needs="keras"),
 )
 
 
-def job(built: Built, mode: Mode, length: int) -> Callable[[], object]:
+def job(built: BuiltBaseline, mode: Mode, length: int) -> Callable[[], object]:
     """One forward pass without gradients, or one training step, of a batch of this length."""
     draw = torch.Generator().manual_seed(length)
     x, gradient = (torch.randn(batch(length), length, DIM, generator=draw) for _ in range(2))

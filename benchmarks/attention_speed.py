@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from benchmarks import attention_baselines, peak_memory
-from benchmarks.attention_baselines import AGAIN, OURS, Built, Contestant, Mode
+from benchmarks.attention_baselines import AGAIN, OURS, Baseline, BuiltBaseline, Mode
 from benchmarks.timing import Ratio, race, ratio
 
 LARGEST = 4 * 2**30  # bytes: a peer that would build larger tables sits out
@@ -20,7 +20,7 @@ Tick = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Speed:
+class SpeedResult:
     """One race. seconds: the minimum; ratios: our time over theirs; skipped: why a peer sat out."""
 
     mode: Mode
@@ -38,7 +38,7 @@ class Speed:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryResult:
     """Peak bytes of one job at one length, by contestant; None where it could not be measured."""
 
     mode: Mode
@@ -47,7 +47,7 @@ class Memory:
     skipped: dict[str, str] = field(default_factory=dict)
 
 
-def builds(contestants: Sequence[Contestant]) -> dict[str, Built]:
+def builds(contestants: Sequence[Baseline]) -> dict[str, BuiltBaseline]:
     """All contestants with the same weights; one that computes something else is an error, not a peer."""
     like = attention_baselines.reference()
     x = torch.randn(2, 24, like.dim, generator=torch.Generator().manual_seed(1))
@@ -62,7 +62,7 @@ def builds(contestants: Sequence[Contestant]) -> dict[str, Built]:
     return found
 
 
-def speeds(contestants: Sequence[Contestant], lengths: Sequence[int], rounds: int, tick: Tick) -> Iterator[Speed]:
+def speeds(contestants: Sequence[Baseline], lengths: Sequence[int], rounds: int, tick: Tick) -> Iterator[SpeedResult]:
     """A race for every length and mode."""
     built = builds(contestants)
     for mode in attention_baselines.MODES:
@@ -73,7 +73,7 @@ def speeds(contestants: Sequence[Contestant], lengths: Sequence[int], rounds: in
             jobs = {name: attention_baselines.job(built[name], mode, length) for name in built if name not in skipped}
             times = race(jobs, rounds, same=(OURS, AGAIN))
             last |= {name: (min(seconds), attention_baselines.cells(length)) for name, seconds in times.items()}
-            yield Speed(
+            yield SpeedResult(
                 mode,
                 length,
                 attention_baselines.batch(length),
@@ -84,7 +84,7 @@ def speeds(contestants: Sequence[Contestant], lengths: Sequence[int], rounds: in
             )
 
 
-def too_much(contestant: Contestant, mode: Mode, length: int, last: tuple[float, int] | None = None) -> str:
+def too_much(contestant: Baseline, mode: Mode, length: int, last: tuple[float, int] | None = None) -> str:
     """Why a peer sits out at this length, or "". last: its seconds and cells at a shorter one."""
     need = contestant.bytes(mode, length)
     if need > LARGEST:
@@ -99,7 +99,7 @@ def memory_lengths(lengths: Sequence[int]) -> list[int]:
     return [length for length in sorted(lengths) if length in MEMORY_AT] or [max(lengths)]
 
 
-def memories(contestants: Sequence[Contestant], lengths: Sequence[int], tick: Tick) -> Iterator[Memory]:
+def memories(contestants: Sequence[Baseline], lengths: Sequence[int], tick: Tick) -> Iterator[MemoryResult]:
     """Peak memory of every contestant, each in a process of its own."""
     for mode in attention_baselines.MODES:
         for length in memory_lengths(lengths):
@@ -109,4 +109,4 @@ def memories(contestants: Sequence[Contestant], lengths: Sequence[int], tick: Ti
                 tick(f"memory, {mode}, {length} tokens")
                 if contestant.name not in (AGAIN, *skipped):
                     found[contestant.name] = peak_memory.peak(contestant.name, length, mode)
-            yield Memory(mode, length, found, skipped)
+            yield MemoryResult(mode, length, found, skipped)

@@ -60,7 +60,7 @@ precision = "fp32"
 
 
 @dataclass(frozen=True)
-class Line:
+class CorpusResult:
     """One run: bytes of text, and of memory at the highest."""
 
     task: str
@@ -70,10 +70,10 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Report:
-    lines: list[Line]
+class CorpusReport:
+    lines: list[CorpusResult]
 
-    def more(self, line: Line) -> int:
+    def more(self, line: CorpusResult) -> int:
         """Bytes above the smallest text of the same task."""
         return line.peak - min((one for one in self.lines if one.task == line.task), key=lambda one: one.text).peak
 
@@ -118,7 +118,7 @@ def run(tasks: Sequence[str], sizes: Sequence[int], out: Path | None, json: bool
         def tick(now: str, done: int = 0) -> None:
             progress.update(shown, description=now, advance=done)
 
-        report = Report(list(measure(tasks, sizes, tick)))
+        report = CorpusReport(list(measure(tasks, sizes, tick)))
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         (out / "corpus.json").write_text(report.json(), encoding="utf-8")
@@ -129,7 +129,7 @@ def run(tasks: Sequence[str], sizes: Sequence[int], out: Path | None, json: bool
     return 0 if report.holds else 1
 
 
-def measure(tasks: Sequence[str], sizes: Sequence[int], tick: Callable[..., None]) -> Iterator[Line]:
+def measure(tasks: Sequence[str], sizes: Sequence[int], tick: Callable[..., None]) -> Iterator[CorpusResult]:
     with tempfile.TemporaryDirectory() as scratch:
         for size in sorted(sizes):
             text = Path(scratch) / "text.txt"
@@ -141,7 +141,7 @@ def measure(tasks: Sequence[str], sizes: Sequence[int], tick: Callable[..., None
                 found = peaks(task, text, out)
                 shutil.rmtree(out)
                 tick(f"{task}, {size:,} MB", 1)
-                yield Line(task, size * MB, found["peak"], found["own"])
+                yield CorpusResult(task, size * MB, found["peak"], found["own"])
 
 
 def peaks(task: str, text: Path, out: Path) -> dict[str, int]:
@@ -184,7 +184,7 @@ def _own() -> int:
         return memory.resident()
 
 
-def show(report: Report, console: Console) -> None:
+def show(report: CorpusReport, console: Console) -> None:
     caption = f"Peak: highest resident memory, mapped files included. Bar: less than {BAR / 2**20:.0f} MB more."
     table = Table(title="Memory of training on running text", caption=caption)
     for column in ("task", "text, MB", "peak, MB", "of it own, MB", "more, MB", ""):

@@ -34,7 +34,7 @@ Tick = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Line:
+class DecodeResult:
     """One race. ratios: our time over theirs; equal: share of texts that are ours."""
 
     beam: int
@@ -51,11 +51,11 @@ class Line:
 
 
 @dataclass
-class Report:
+class DecodeReport:
     machine: dict[str, object]
     model: str
     missing: list[str] = field(default_factory=list)
-    lines: list[Line] = field(default_factory=list)
+    lines: list[DecodeResult] = field(default_factory=list)
 
     @property
     def holds(self) -> bool:
@@ -83,7 +83,7 @@ def run(model: Path | None, data: Path | None, rounds: int, out: Path | None, js
     return 0 if report.holds else 1
 
 
-def measure(model: Path | None, data: Path | None, rounds: int, tick: Tick) -> Report:
+def measure(model: Path | None, data: Path | None, rounds: int, tick: Tick) -> DecodeReport:
     if find_spec("transformers") is None:
         raise ValueError("bench decode needs transformers; run pip install 'multihead[bench]'")
     packages = [name for name in ("torch", "transformers", "ctranslate2") if find_spec(name) is not None]
@@ -95,7 +95,7 @@ def measure(model: Path | None, data: Path | None, rounds: int, tick: Tick) -> R
         if not sources:
             raise ValueError(f"{data}: there is no line to read")
         what = f"{model or 'random weights, 4 + 4 layers of width 128'}; {len(sources)} sources"
-        report = Report(machine, what, missing)
+        report = DecodeReport(machine, what, missing)
         for beam in BEAMS:
             for batch in BATCHES:
                 tick(f"beam {beam}, {batch} at a time")
@@ -103,7 +103,7 @@ def measure(model: Path | None, data: Path | None, rounds: int, tick: Tick) -> R
     return report
 
 
-def line(contestants: dict[str, Write], sources: list[list[int]], beam: int, batch: int, rounds: int) -> Line:
+def line(contestants: dict[str, Write], sources: list[list[int]], beam: int, batch: int, rounds: int) -> DecodeResult:
     cut = [sources[i : i + batch] for i in range(0, len(sources), batch)]
     texts = {name: [text for some in cut for text in write(some, beam)] for name, write in contestants.items()}
     wrong = sum(a != b for a, b in zip(texts[OURS], texts[THEIRS], strict=True))
@@ -111,7 +111,7 @@ def line(contestants: dict[str, Write], sources: list[list[int]], beam: int, bat
         raise ValueError(f"beam {beam}, batch {batch}: {wrong} of {len(sources)} texts are not those of transformers")
     jobs = {name: _job(write, cut, beam) for name, write in contestants.items()}
     times = race({**jobs, AGAIN: jobs[OURS]}, rounds, same=(OURS, AGAIN))
-    return Line(
+    return DecodeResult(
         beam,
         batch,
         len(times[OURS]),
@@ -129,7 +129,7 @@ def _job(write: Write, cut: Sequence[list[list[int]]], beam: int) -> Callable[[]
     return lambda: [write(some, beam) for some in cut]
 
 
-def show(report: Report, console: Console) -> None:
+def show(report: DecodeReport, console: Console) -> None:
     names = [name for name in (THEIRS, CT2, CT2_INT8, AGAIN) if any(name in line.ratios for line in report.lines)]
     caption = (
         f"{report.model}. Above 1 we are faster; in brackets, where not all texts are ours, "
@@ -152,7 +152,7 @@ def show(report: Report, console: Console) -> None:
     console.print(line, style="dim", highlight=False)
 
 
-def _cell(one: Line, name: str) -> str:
+def _cell(one: DecodeResult, name: str) -> str:
     if name not in one.ratios:
         return ""
     found, share = one.ratios[name], one.equal.get(name, 1.0)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.plain_loop import PlainLoop, Settings
+from benchmarks.plain_loop import PlainLoop, PlainLoopSettings
 from benchmarks.small_sets import SETS, Row, write_rows
 from multihead.config import of_task, read, write
 from multihead.metrics import spans
@@ -73,7 +73,7 @@ def finished(log: Path) -> dict[tuple[str, str, int], Record]:
 
 def run_one(data: Path, model: Path, name: str, system: str, seed: int, keys: Sequence[str]) -> Record:
     """Train on one set with one seed and score on its held-out rows."""
-    small, settings, began = SETS[name], Settings(), time.perf_counter()
+    small, settings, began = SETS[name], PlainLoopSettings(), time.perf_counter()
     train, held_out = small.draw(data, seed)
     if system == PLAIN:
         loop = PlainLoop(model, small.task, train, seed)
@@ -91,7 +91,7 @@ def train_ours(
     task: str,
     train: Sequence[Row],
     held_out: Sequence[Row],
-    settings: Settings,
+    settings: PlainLoopSettings,
     seed: int,
     keys: Sequence[str],
 ) -> list[Any]:

@@ -20,7 +20,7 @@ HEAD = 3
 
 
 @dataclass(frozen=True)
-class Look:
+class OverheadResult:
     """A time over another, or over a millisecond."""
 
     what: str
@@ -35,7 +35,7 @@ def count(lengths: Sequence[int]) -> int:
     return sum((length <= LONG) + (length >= LONG) for length in lengths) + 1
 
 
-def looks(lengths: Sequence[int], rounds: int, tick: Callable[[str], None]) -> Iterator[Look]:
+def looks(lengths: Sequence[int], rounds: int, tick: Callable[[str], None]) -> Iterator[OverheadResult]:
     for length in sorted(lengths):
         if length <= LONG:
             tick(f"watching, {length} tokens")
@@ -49,7 +49,7 @@ def looks(lengths: Sequence[int], rounds: int, tick: Callable[[str], None]) -> I
 
 
 @torch.no_grad()
-def watching(length: int, rounds: int) -> Look:
+def watching(length: int, rounds: int) -> OverheadResult:
     """A call under `watch` over a plain call."""
     module, x = _prepared(length)
 
@@ -63,11 +63,11 @@ def watching(length: int, rounds: int) -> Look:
         same=("off again", "off"),
     )
     noise = ratio(times["off again"], times["off"])
-    return Look("watch", length, len(times["on"]), ratio(times["on"], times["off"]), noise)
+    return OverheadResult("watch", length, len(times["on"]), ratio(times["on"], times["off"]), noise)
 
 
 @torch.no_grad()
-def statistics(length: int, rounds: int) -> Look:
+def statistics(length: int, rounds: int) -> OverheadResult:
     """A fused call with the statistics of all its heads over the fused call alone; no projections."""
     seen = _seen(length)
     record = next(iter(seen.passes.values()))[0]
@@ -81,15 +81,15 @@ def statistics(length: int, rounds: int) -> Look:
 
     times = race({"plain": plain, "plain again": plain, "asked": asked}, rounds, same=("plain again", "plain"))
     noise = ratio(times["plain again"], times["plain"])
-    return Look("stats", length, len(times["asked"]), ratio(times["asked"], times["plain"]), noise)
+    return OverheadResult("stats", length, len(times["asked"]), ratio(times["asked"], times["plain"]), noise)
 
 
 @torch.no_grad()
-def one_row(length: int, rounds: int) -> Look:
+def one_row(length: int, rounds: int) -> OverheadResult:
     """Milliseconds for the weights of one row of one head."""
     seen = _seen(length)
     times = race({"row": lambda: seen[0].weights((0, HEAD), rows=[length // 2])}, rounds)["row"]
-    return Look("row", length, len(times), ratio(times, [1e-3] * len(times)))
+    return OverheadResult("row", length, len(times), ratio(times, [1e-3] * len(times)))
 
 
 def _prepared(length: int) -> tuple[MultiHeadAttention, Tensor]:

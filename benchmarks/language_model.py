@@ -20,7 +20,7 @@ import torch
 
 from benchmarks import nanogpt_baseline as nanogpt
 from benchmarks.attention_baselines import OURS
-from benchmarks.training import Race, Ran, computing
+from benchmarks.training import Benchmark, RoundResult, computing
 from multihead import config as runs
 from multihead.models import Decoder, LanguageModel, ModelConfig, TaskModel
 from multihead.recipes import recipe
@@ -35,7 +35,7 @@ BATCHES = 40  # in a round: short ones, whose neighbours in time see the same ma
 THEIRS, FUSED = "nanoGPT's loop", "the same, fused AdamW"
 
 
-def race(data: Path, half: bool = False) -> Race:
+def race(data: Path, half: bool = False) -> Benchmark:
     """data: a text, of whose characters the last tenth is held out. half: all in bf16."""
     folder = TemporaryDirectory()  # it goes when nanoGPT's loops, which read from it, are gone
     (setup,), _ = set_up(settings(data, folder.name))
@@ -47,14 +47,14 @@ def race(data: Path, half: bool = False) -> Race:
     torch.manual_seed(0)
     model = LanguageModel(shape(vocab))
     layers = sum(p.numel() for p in cast(Decoder, model.body).stack.parameters())
-    return Race(
+    return Benchmark(
         "generate",
         f"{data.name}, {len(tokens):,} characters; batches of {nanogpt.BATCH} windows of {nanogpt.BLOCK} tokens; "
         f"{BATCHES} batches a round; nanoGPT's published settings for a CPU, its loop written anew",
         {
             OURS: ours(model, setup.task, corpus, BATCHES, half),
-            THEIRS: nanogpt.loop(nanogpt.GPT(vocab), folder, BATCHES, half),
-            FUSED: nanogpt.loop(nanogpt.GPT(vocab), folder, BATCHES, half, fused=True),
+            THEIRS: nanogpt.loop(nanogpt.NanoGPT(vocab), folder, BATCHES, half),
+            FUSED: nanogpt.loop(nanogpt.NanoGPT(vocab), folder, BATCHES, half, fused=True),
         },
         {THEIRS: (1.1, 1.1)},
         lambda count: 6.0 * count * (layers + vocab * nanogpt.WIDTH),
@@ -75,23 +75,23 @@ def shape(vocab: int) -> ModelConfig:
     )  # fmt: skip
 
 
-def ours(model: TaskModel, task: Task, corpus: BlockDataset, steps: int, half: bool) -> Callable[[], Ran]:
+def ours(model: TaskModel, task: Task, corpus: BlockDataset, steps: int, half: bool) -> Callable[[], RoundResult]:
     """Our loop, going on through the corpus from round to round. Counted are tokens that are foretold."""
     optimizer = adamw(model, nanogpt.RATE, nanogpt.DECAY, beta2=nanogpt.BETAS[1])
     rounds, each = itertools.count(), nanogpt.BATCH * nanogpt.BLOCK
     whole = TrainSettings(batch_tokens=each, schedule="constant", warmup=nanogpt.WARMUP, precision=computing(half))
 
-    def run() -> Ran:
+    def run() -> RoundResult:
         first = next(rounds) * steps
         order = BlockOrder(corpus, replace(whole, steps=first + steps))
         begin = time.perf_counter()
         taken = sum(1 for _ in fit(model, task, corpus, optimizer, order.plan, start=first, order=order))
-        return Ran(taken * each, taken * each, time.perf_counter() - begin)
+        return RoundResult(taken * each, taken * each, time.perf_counter() - begin)
 
     return run
 
 
-def poured(model: TaskModel, theirs: nanogpt.GPT) -> None:
+def poured(model: TaskModel, theirs: nanogpt.NanoGPT) -> None:
     """Our weights into theirs: both then give the same loss."""
     body, layers = cast(Decoder, model.body), cast(Any, theirs.layers)
     assert body.stem.positions is not None

@@ -19,14 +19,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.training import Ran, halved
+from benchmarks.training import RoundResult, halved
 
 TOKENS = "train.bin"
 LAYERS, HEADS, WIDTH, BLOCK, BATCH = 4, 4, 128, 64, 12
 RATE, LEAST, WARMUP, STEPS, BETAS, DECAY, CLIP = 1e-3, 1e-4, 100, 2000, (0.9, 0.99), 0.1, 1.0
 
 
-class Norm(nn.Module):
+class NanoLayerNorm(nn.Module):
     """A layer norm without bias."""
 
     def __init__(self, width: int) -> None:
@@ -37,11 +37,11 @@ class Norm(nn.Module):
         return F.layer_norm(x, self.weight.shape, self.weight, None, 1e-5)
 
 
-class Layer(nn.Module):
+class NanoBlock(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.first, self.second = Norm(width), Norm(width)
+        self.first, self.second = NanoLayerNorm(width), NanoLayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
         self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
         self.gelu = nn.GELU()
@@ -55,7 +55,7 @@ class Layer(nn.Module):
         return x + self.down(self.gelu(self.up(self.second(x))))
 
 
-class GPT(nn.Module):
+class NanoGPT(nn.Module):
     """tokens [B, T] and those that follow -> the mean loss."""
 
     def __init__(
@@ -63,8 +63,8 @@ class GPT(nn.Module):
     ) -> None:
         super().__init__()
         self.tokens, self.places = nn.Embedding(vocab, width), nn.Embedding(block, width)
-        self.layers = nn.ModuleList(Layer(width, heads) for _ in range(layers))
-        self.norm = Norm(width)
+        self.layers = nn.ModuleList(NanoBlock(width, heads) for _ in range(layers))
+        self.norm = NanoLayerNorm(width)
         self.scores = nn.Linear(width, vocab, bias=False)
         self.scores.weight = self.tokens.weight
         for name, weight in self.named_parameters():
@@ -80,7 +80,9 @@ class GPT(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.size(-1)), wanted.view(-1), ignore_index=-1)
 
 
-def loop(model: GPT, folder: TemporaryDirectory[str], steps: int, half: bool, fused: bool = False) -> Callable[[], Ran]:
+def loop(
+    model: NanoGPT, folder: TemporaryDirectory[str], steps: int, half: bool, fused: bool = False
+) -> Callable[[], RoundResult]:
     """Rounds of the loop over the tokens in a folder. half: in bf16; fused: by torch's fused AdamW; nanoGPT does
     both on CUDA only."""
     several = [p for p in model.parameters() if p.dim() >= 2]
@@ -98,7 +100,7 @@ def loop(model: GPT, folder: TemporaryDirectory[str], steps: int, half: bool, fu
         y = torch.stack([torch.from_numpy(data[i + 1 : i + 1 + block].astype(np.int64)) for i in at])
         return x, y
 
-    def run() -> Ran:
+    def run() -> RoundResult:
         nonlocal done
         model.train()
         begin = time.perf_counter()
@@ -115,7 +117,7 @@ def loop(model: GPT, folder: TemporaryDirectory[str], steps: int, half: bool, fu
             optimizer.zero_grad(set_to_none=True)
             loss.item()
             done += 1
-        return Ran(steps * BATCH * block, steps * BATCH * block, time.perf_counter() - begin)
+        return RoundResult(steps * BATCH * block, steps * BATCH * block, time.perf_counter() - begin)
 
     return run
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from benchmarks.attention_baselines import OURS
-from benchmarks.training import Race
-from benchmarks.training_loops import Batch, Rows, ours, trainer, tuned
+from benchmarks.training import Benchmark
+from benchmarks.training_loops import Batch, InMemoryWindows, ours, trainer, tuned
 from multihead.data.readers.read import records
 from multihead.models import Encoder
 from multihead.pretrained import load, with_readout
@@ -25,7 +25,7 @@ ADAMW = {"lr": 1e-4, "weight_decay": 0.01}
 TRAINER, TUNED = "transformers Trainer", "tuned loop, transformers"
 
 
-def race(model: Path, data: Path, half: bool = False) -> Race:
+def race(model: Path, data: Path, half: bool = False) -> Benchmark:
     """Fine-tuning a BERT on tagged words. half: all in bf16."""
     loaded = load(model)
     body = loaded.model.body
@@ -34,14 +34,14 @@ def race(model: Path, data: Path, half: bool = False) -> Race:
     rows = [record.values for record in records(data)]
     labels = Ner.learn(rows)
     task = Ner(loaded.tokenizer, labels, min(256, body.config.max_length))
-    windows = Rows([window for values in rows for window in task.encode(values)])
+    windows = InMemoryWindows([window for values in rows for window in task.encode(values)])
     tagger = with_readout(loaded, "ForTokenClassification", labels).model
     learn_rows(body, [window["tokens"] for window in windows.windows], [task.pad])
     budget = max(int(ROWS * windows.sizes.mean()), int(windows.sizes.max()))
     config = body.config
     inner = config.inner or 4 * config.dim
     weights = config.layers * (4 * config.dim**2 + 2 * config.dim * inner) + config.dim * len(labels)
-    return Race(
+    return Benchmark(
         "ner",
         f"{data.name}, {len(windows):,} sentences; {ROWS} a batch, ours {budget} tokens; {BATCHES} batches a round",
         {

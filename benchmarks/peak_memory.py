@@ -1,7 +1,7 @@
 """Peak memory of one job, in a process of its own: resident memory at its highest, less what was held before.
 
 Started by `peak` as a program: `python -m benchmarks.peak_memory JOB LENGTH MODE`, where JOB is a contestant
-or a job of `looking`. Prints a number of bytes.
+or a job of `inspection_overhead`. Prints a number of bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PATIENCE = 600.0
 
 
 def peak(name: str, length: int, mode: attention_baselines.Mode = "forward") -> int | None:
-    """Bytes that a contestant, or a job of `looking`, needs at its peak; None if the child died."""
+    """Bytes that a contestant, or a job of `inspection_overhead`, needs at its peak; None if the child died."""
     command = [sys.executable, "-m", "benchmarks.peak_memory", name, str(length), mode]
     # glibc keeps freed memory for later, unless blocks come from the system one by one.
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"}

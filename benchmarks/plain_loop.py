@@ -17,7 +17,7 @@ LONGEST = 256
 
 
 @dataclass(frozen=True)
-class Settings:
+class PlainLoopSettings:
     """What both sides of the comparison are given."""
 
     epochs: int = 3
@@ -52,7 +52,7 @@ class PlainLoop:
         # The same fp32, faster where MKL is slow.
         self.precision = "onednn" if measure(("onednn",))["onednn"].good else choose("fp32")
 
-    def fit(self, rows: Sequence[Row], settings: Settings) -> None:
+    def fit(self, rows: Sequence[Row], settings: PlainLoopSettings) -> None:
         self.model.train()
         optimizer = torch.optim.AdamW(self.model.parameters(), lr=settings.lr, weight_decay=0.01, fused=True)
         steps = settings.epochs * -(-len(rows) // settings.batch)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from benchmarks import attention_baselines
 from benchmarks.attention_baselines import AGAIN, OURS
-from benchmarks.attention_speed import Speed
+from benchmarks.attention_speed import SpeedResult
 from benchmarks.tables import TITLES
 
 # One colour per library; the second line of a library is dashed. Okabe-Ito colours: told apart by everybody.
@@ -25,7 +25,7 @@ LOOKS = {
 }
 
 
-def draw(speeds: Sequence[Speed], machine: str, path: Path) -> None:
+def draw(speeds: Sequence[SpeedResult], machine: str, path: Path) -> None:
     """Write a PNG."""
     figure = Figure(figsize=(11, 4.6), layout="constrained")
     FigureCanvasAgg(figure)
@@ -42,7 +42,7 @@ def draw(speeds: Sequence[Speed], machine: str, path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def _panel(panel: Axes, speeds: Sequence[Speed]) -> None:
+def _panel(panel: Axes, speeds: Sequence[SpeedResult]) -> None:
     lengths = [speed.length for speed in speeds]
     panel.axhline(1, color="black", linewidth=2, label="ours")
     noise = [abs(speed.seconds[AGAIN] / speed.seconds[OURS] - 1) for speed in speeds]

@@ -19,13 +19,13 @@ from benchmarks.attention_baselines import OURS
 from multihead.machine import memory
 
 if TYPE_CHECKING:
-    from benchmarks.training import Race, Ran
+    from benchmarks.training import Benchmark, RoundResult
 
 REST = 0.05  # seconds between two turns, so that the threads of the last one have gone to sleep
 
 
 @contextmanager
-def apart(make: Callable[[], Race], names: Mapping[str, object]) -> Iterator[dict[str, Callable[[], Ran]]]:
+def apart(make: Callable[[], Benchmark], names: Mapping[str, object]) -> Iterator[dict[str, Callable[[], RoundResult]]]:
     """The loops of the race that `make` gives (a function that can be pickled), each in a process of its own."""
     context = multiprocessing.get_context("spawn")
     started = {}
@@ -44,17 +44,17 @@ def apart(make: Callable[[], Race], names: Mapping[str, object]) -> Iterator[dic
             process.join()
 
 
-def _turn(name: str, pipe: Connection) -> Ran:
+def _turn(name: str, pipe: Connection) -> RoundResult:
     time.sleep(REST)
     try:
         pipe.send(None)
-        ran: Ran = pipe.recv()
+        ran: RoundResult = pipe.recv()
     except (EOFError, OSError):
         raise ValueError(f"{name}: its process has ended; what it printed last says why") from None
     return ran
 
 
-def _serve(pipe: Connection, make: Callable[[], Race], name: str, threads: int) -> None:
+def _serve(pipe: Connection, make: Callable[[], Benchmark], name: str, threads: int) -> None:
     torch.set_num_threads(threads)
     if name == OURS:
         memory.keep_freed()

@@ -10,17 +10,17 @@ from rich.text import Text
 
 from benchmarks import attention_baselines
 from benchmarks.attention_baselines import AGAIN, OURS, Mode
-from benchmarks.attention_speed import Memory, Speed
-from benchmarks.thresholds import Bar
+from benchmarks.attention_speed import MemoryResult, SpeedResult
+from benchmarks.thresholds import Threshold
 
 TITLES: dict[Mode, str] = {"forward": "Forward pass", "training": "Training step"}
 
 
 def show(
     console: Console,
-    speeds: Sequence[Speed],
-    memories: Sequence[Memory],
-    bars: Sequence[Bar],
+    speeds: Sequence[SpeedResult],
+    memories: Sequence[MemoryResult],
+    bars: Sequence[Threshold],
     missing: Sequence[str],
 ) -> None:
     for mode in attention_baselines.MODES:
@@ -31,7 +31,7 @@ def show(
         console.print(f"Left out: {', '.join(missing)}. To get them: pip install 'multihead[bench]'", markup=False)
 
 
-def speed_table(mode: Mode, speeds: Sequence[Speed]) -> Table:
+def speed_table(mode: Mode, speeds: Sequence[SpeedResult]) -> Table:
     names = [name for name in _names(speeds) if name != OURS]
     caption = "bold: the best peer; GB, s: sat out, it would need that much. Ours again: the noise."
     table = Table(title=f"{TITLES[mode]}: their time ÷ ours (minima)", caption=caption)
@@ -48,14 +48,14 @@ def speed_table(mode: Mode, speeds: Sequence[Speed]) -> Table:
     return table
 
 
-def _theirs(speed: Speed, name: str) -> Text:
+def _theirs(speed: SpeedResult, name: str) -> Text:
     if name in speed.skipped:
         return Text(speed.skipped[name], style="dim")
     style = "dim" if name == AGAIN else "bold" if name == speed.best else ""
     return Text(f"{speed.seconds[name] / speed.seconds[OURS]:.2f}", style=style)
 
 
-def memory_table(memories: Sequence[Memory]) -> Table:
+def memory_table(memories: Sequence[MemoryResult]) -> Table:
     names = _names(memories)
     table = Table(title="Peak memory over what was held before, MB")
     for column in ("tokens", "", *names):
@@ -65,14 +65,14 @@ def memory_table(memories: Sequence[Memory]) -> Table:
     return table
 
 
-def _megabytes(line: Memory, name: str) -> Text:
+def _megabytes(line: MemoryResult, name: str) -> Text:
     if name in line.skipped:
         return Text(line.skipped[name], style="dim")
     found = line.bytes[name]
     return Text("failed", style="red") if found is None else Text(f"{found / 1e6:,.0f}")
 
 
-def bar_table(bars: Sequence[Bar]) -> Table:
+def bar_table(bars: Sequence[Threshold]) -> Table:
     table = Table(title="Bars", caption="A bar holds when the ratio is at most the bar, or its interval reaches it.")
     for column in ("what", "tokens", "minima", "median (interval)", "bar", ""):
         table.add_column(column, justify="left" if column in ("what", "") else "right")
@@ -92,7 +92,7 @@ def bar_table(bars: Sequence[Bar]) -> Table:
     return table
 
 
-def _verdict(bar: Bar) -> Text:
+def _verdict(bar: Threshold) -> Text:
     if not bar.holds:
         return Text("FAIL", style="bold red")
     return Text(
@@ -100,8 +100,8 @@ def _verdict(bar: Bar) -> Text:
     )
 
 
-def _names(lines: Sequence[Speed] | Sequence[Memory]) -> list[str]:
+def _names(lines: Sequence[SpeedResult] | Sequence[MemoryResult]) -> list[str]:
     """Contestants in their own order, whoever took part or sat out."""
-    met = {name for line in lines for name in (line.seconds if isinstance(line, Speed) else line.bytes)}
+    met = {name for line in lines for name in (line.seconds if isinstance(line, SpeedResult) else line.bytes)}
     met |= {name for line in lines for name in line.skipped}
     return [contestant.name for contestant in attention_baselines.CONTESTANTS if contestant.name in met]

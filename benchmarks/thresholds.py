@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmarks.attention_baselines import TORCH_DEFAULT
-from benchmarks.attention_speed import Speed
-from benchmarks.inspection_overhead import Look
+from benchmarks.attention_speed import SpeedResult
+from benchmarks.inspection_overhead import OverheadResult
 from benchmarks.timing import Ratio
 
 BEST, AIM = 1.03, 0.95
@@ -21,7 +21,7 @@ STATS_MEMORY, STATS_MEMORY_AT, EXPLICIT_AT = 0.05, 16_384, 2048
 
 
 @dataclass(frozen=True)
-class Bar:
+class Threshold:
     what: str
     length: int
     value: float | None  # None: it could not be measured
@@ -32,30 +32,30 @@ class Bar:
     note: str = ""
 
 
-def of_speeds(speeds: Sequence[Speed]) -> Iterator[Bar]:
+def of_speeds(speeds: Sequence[SpeedResult]) -> Iterator[Threshold]:
     for speed in speeds:
         found = speed.ratios[speed.best]
         what = f"{speed.mode}: ours ÷ best peer"
-        yield Bar(what, speed.length, found.minima, BEST, found.holds(BEST), found, AIM, speed.best)
+        yield Threshold(what, speed.length, found.minima, BEST, found.holds(BEST), found, AIM, speed.best)
     for speed in speeds:
         if speed.length >= DEFAULT_FROM and TORCH_DEFAULT in speed.ratios:
             found = speed.ratios[TORCH_DEFAULT]
             what = f"{speed.mode}: ours ÷ torch.nn's default"
-            yield Bar(what, speed.length, found.minima, DEFAULT, found.holds(DEFAULT), found)
+            yield Threshold(what, speed.length, found.minima, DEFAULT, found.holds(DEFAULT), found)
 
 
-def of_looks(looks: Sequence[Look]) -> Iterator[Bar]:
+def of_looks(looks: Sequence[OverheadResult]) -> Iterator[Threshold]:
     for look in sorted(looks, key=lambda look: list(LOOKS).index(look.what)):
         what, limit = LOOKS[look.what]
         noise = "" if look.noise is None else f"noise {look.noise.minima:.2f}"
-        yield Bar(what, look.length, look.ratio.minima, limit, look.ratio.holds(limit), look.ratio, note=noise)
+        yield Threshold(what, look.length, look.ratio.minima, limit, look.ratio.holds(limit), look.ratio, note=noise)
 
 
-def of_memory(stats: int | None, explicit: int | None) -> Bar:
+def of_memory(stats: int | None, explicit: int | None) -> Threshold:
     """stats: bytes at STATS_MEMORY_AT; explicit: at EXPLICIT_AT, and quadratic from there."""
     what = "memory: statistics ÷ explicit"
     if not stats or not explicit:
-        return Bar(what, STATS_MEMORY_AT, None, STATS_MEMORY, False, note="could not be measured")
+        return Threshold(what, STATS_MEMORY_AT, None, STATS_MEMORY, False, note="could not be measured")
     share = stats / (explicit * (STATS_MEMORY_AT / EXPLICIT_AT) ** 2)
     note = f"explicit measured at {EXPLICIT_AT}, scaled quadratically"
-    return Bar(what, STATS_MEMORY_AT, share, STATS_MEMORY, share <= STATS_MEMORY, note=note)
+    return Threshold(what, STATS_MEMORY_AT, share, STATS_MEMORY, share <= STATS_MEMORY, note=note)

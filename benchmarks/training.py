@@ -29,7 +29,7 @@ from multihead.machine import cpu, precision, threads
 from multihead.machine.precision import Name, called
 
 
-class Ran(NamedTuple):
+class RoundResult(NamedTuple):
     """One round of a contestant."""
 
     tokens: int  # real ones
@@ -37,19 +37,19 @@ class Ran(NamedTuple):
     seconds: float
 
 
-class Race(NamedTuple):
+class Benchmark(NamedTuple):
     """Loops over the same data: each call takes some random batches of an epoch."""
 
     name: str
     what: str
-    loops: Mapping[str, Callable[[], Ran]]
+    loops: Mapping[str, Callable[[], RoundResult]]
     bars: Mapping[str, tuple[float, float]]  # contestant -> how many times as fast we must be, and want to be
     flops: Callable[[int], float]  # of so many tokens, forwards and backwards
     half: bool = False  # all compute in bf16; otherwise in fp32
 
 
 @dataclass(frozen=True)
-class Line:
+class TrainingResult:
     """A contestant. pace: our real tokens per second over theirs; share: of the machine's product speed."""
 
     name: str
@@ -66,13 +66,13 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Report:
+class TrainingReport:
     race: str
     what: str
     machine: str
     gigaflops: float  # the best product of two matrices that was seen
     rounds: int
-    lines: list[Line]
+    lines: list[TrainingResult]
 
     @property
     def holds(self) -> bool:
@@ -103,13 +103,13 @@ def products(size: int = 1024, inner: int = 384, outer: int = 1536) -> Callable[
     return once
 
 
-def measure(race: Race, rounds: int, tick: Callable[[str], None]) -> Report:
+def measure(race: Benchmark, rounds: int, tick: Callable[[str], None]) -> TrainingReport:
     """Every round, each contestant takes its batches; between them, products are timed."""
     product = products()
     for name, run in race.loops.items():
         tick(f"{name}, to get warm")
         run()
-    ran: dict[str, list[Ran]] = {name: [] for name in race.loops}
+    ran: dict[str, list[RoundResult]] = {name: [] for name in race.loops}
     best = 0.0
     for number in range(rounds):
         for name, run in race.loops.items():
@@ -122,7 +122,7 @@ def measure(race: Race, rounds: int, tick: Callable[[str], None]) -> Report:
         fastest = min(turns, key=lambda some: some.seconds / some.tokens)
         bar, aim = race.bars.get(name, (None, None))
         lines.append(
-            Line(
+            TrainingResult(
                 name,
                 fastest.tokens / fastest.seconds,
                 1 - sum(some.tokens for some in turns) / sum(some.padded for some in turns),
@@ -134,10 +134,10 @@ def measure(race: Race, rounds: int, tick: Callable[[str], None]) -> Report:
         )
     ways = "all in bf16" if race.half else f"ours in {called(computing(False))}, theirs in fp32"
     machine = f"{cpu.name()}, {torch.get_num_threads()} threads, torch {torch.__version__}, {ways}"
-    return Report(race.name, race.what, machine, best / 1e9, rounds, lines)
+    return TrainingReport(race.name, race.what, machine, best / 1e9, rounds, lines)
 
 
-def run(make: Callable[[], Race], rounds: int, out: Path | None, json: bool) -> int:
+def run(make: Callable[[], Benchmark], rounds: int, out: Path | None, json: bool) -> int:
     """Measure, print, save; 0 when all bars hold, 1 when one does not. make: a function that can be pickled."""
     torch.set_num_threads(min(torch.get_num_threads(), threads.processors()))
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
@@ -159,7 +159,7 @@ def run(make: Callable[[], Race], rounds: int, out: Path | None, json: bool) -> 
     return 0 if report.holds else 1
 
 
-def show(report: Report, console: Console) -> None:
+def show(report: TrainingReport, console: Console) -> None:
     caption = (
         f"{report.what}. {report.rounds} rounds in turns: the ratio of the fastest, and the median of paired ratios "
         f"(interval), which must reach the bar. {report.machine}; products of matrices: {report.gigaflops:.0f} GFLOP/s."
@@ -180,7 +180,7 @@ def show(report: Report, console: Console) -> None:
     console.print(table)
 
 
-def _verdict(line: Line) -> str:
+def _verdict(line: TrainingResult) -> str:
     if not line.holds:
         return "[bold red]FAIL[/]"
     reached = line.pace is not None and 1 / line.pace.median >= (line.aim or math.inf)

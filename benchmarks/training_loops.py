@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.training import Ran, computing, halved
+from benchmarks.training import RoundResult, computing, halved
 from multihead.models import TaskModel
 from multihead.tasks import Task, Window
 from multihead.training.loop import BatchOrder, TrainSettings, fit
@@ -21,10 +21,10 @@ from multihead.training.optimizer import adamw
 
 Batch = dict[str, torch.Tensor]
 Collate = Callable[[Sequence[Window]], tuple[Batch, int, int]]  # -> the batch, its real tokens, and with padding
-Settings = Mapping[str, float]  # of AdamW: lr, weight_decay, beta2
+OptimizerSettings = Mapping[str, float]  # of AdamW: lr, weight_decay, beta2
 
 
-class Rows:
+class InMemoryWindows:
     """Windows in memory. lengths: [N], or of pairs [N, 2]; sizes: both sides together."""
 
     def __init__(self, windows: Sequence[Window]) -> None:
@@ -41,12 +41,12 @@ class Rows:
         return self.windows[row]
 
 
-class Some:
+class SampledSteps:
     """Some steps of an epoch, drawn at random."""
 
     warmup = 0
 
-    def __init__(self, rows: Rows, plan: TrainSettings, steps: int) -> None:
+    def __init__(self, rows: InMemoryWindows, plan: TrainSettings, steps: int) -> None:
         self.steps, self.order = steps, BatchOrder(rows.lengths, plan)
         self.drawn = np.random.Generator(np.random.PCG64(plan.seed)).permutation(self.order.steps)
 
@@ -55,18 +55,24 @@ class Some:
 
 
 def ours(
-    model: TaskModel, task: Task, rows: Rows, budget: int, steps: int, settings: Settings, half: bool
-) -> Callable[[], Ran]:
+    model: TaskModel,
+    task: Task,
+    rows: InMemoryWindows,
+    budget: int,
+    steps: int,
+    settings: OptimizerSettings,
+    half: bool,
+) -> Callable[[], RoundResult]:
     """Our loop: batches of similar lengths, with so many tokens."""
     optimizer, seeds = adamw(model, **settings), itertools.count()
     whole = TrainSettings(epochs=1, batch_tokens=budget, schedule="constant", precision=computing(half))
 
-    def run() -> Ran:
+    def run() -> RoundResult:
         plan = replace(whole, seed=next(seeds))
-        some = Some(rows, plan, steps)
+        some = SampledSteps(rows, plan, steps)
         begin = time.perf_counter()
         taken = list(fit(model, task, rows, optimizer, plan, order=some))
-        return Ran(sum(s.tokens for s in taken), sum(s.padded for s in taken), time.perf_counter() - begin)
+        return RoundResult(sum(s.tokens for s in taken), sum(s.padded for s in taken), time.perf_counter() - begin)
 
     return run
 
@@ -75,19 +81,19 @@ def tuned(
     theirs: Any,
     loss: Callable[[Any, Batch], torch.Tensor],
     collate: Collate,
-    rows: Rows,
+    rows: InMemoryWindows,
     each: int,
     steps: int,
-    settings: Settings,
+    settings: OptimizerSettings,
     half: bool,
-) -> Callable[[], Ran]:
+) -> Callable[[], RoundResult]:
     """What a careful person writes: batches of similar length, a fused optimiser, nothing else in the loop."""
     betas = (0.9, settings.get("beta2", 0.999))
     lr, decay = settings["lr"], settings["weight_decay"]
     optimizer = torch.optim.AdamW(theirs.parameters(), lr=lr, betas=betas, weight_decay=decay, fused=True)
     draw = np.random.Generator(np.random.PCG64(1))
 
-    def run() -> Ran:
+    def run() -> RoundResult:
         # As the Trainer's group_by_length, but over the whole set: shuffled, sorted, cut, and the batches shuffled.
         order = sorted(draw.permutation(len(rows)).tolist(), key=lambda row: -rows.sizes[row])
         cut = [order[i : i + each] for i in range(0, len(order), each)]
@@ -101,7 +107,7 @@ def tuned(
             optimizer.step()
             optimizer.zero_grad()
             tokens, padded = tokens + real, padded + area
-        return Ran(tokens, padded, time.perf_counter() - begin)
+        return RoundResult(tokens, padded, time.perf_counter() - begin)
 
     return run
 
@@ -109,13 +115,13 @@ def tuned(
 def trainer(
     theirs: Any,
     collate: Collate,
-    rows: Rows,
+    rows: InMemoryWindows,
     each: int,
     steps: int,
-    settings: Settings,
+    settings: OptimizerSettings,
     half: bool,
     smoothing: float | None = None,
-) -> Callable[[], Ran]:
+) -> Callable[[], RoundResult]:
     """The Trainer with its defaults but for the batch and the optimiser's numbers: random batches, padded to their
     longest. smoothing: of labels, by the Seq2SeqTrainer; None: the model works out its loss itself."""
     from transformers import (
@@ -136,7 +142,7 @@ def trainer(
         seen.append((real, area))
         return batch
 
-    class Clock(TrainerCallback):  # type: ignore[misc]
+    class StepTimer(TrainerCallback):  # type: ignore[misc]
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             clock.append(time.perf_counter())
 
@@ -147,7 +153,7 @@ def trainer(
     kind = Trainer if smoothing is None else Seq2SeqTrainer
     more = {} if smoothing is None else {"label_smoothing_factor": smoothing}
 
-    def run() -> Ran:
+    def run() -> RoundResult:
         seen.clear()
         clock.clear()
         with tempfile.TemporaryDirectory() as scratch:
@@ -167,10 +173,10 @@ def trainer(
                 seed=next(seeds),
                 **more,
             )
-            one = kind(theirs, given, counted, list(rows.windows), callbacks=[Clock()])
+            one = kind(theirs, given, counted, list(rows.windows), callbacks=[StepTimer()])
             one.remove_callback(PrinterCallback)
             one.train()
         used = seen[:steps]  # it fetches one more
-        return Ran(sum(s[0] for s in used), sum(s[1] for s in used), clock[-1] - clock[0])
+        return RoundResult(sum(s[0] for s in used), sum(s[1] for s in used), clock[-1] - clock[0])
 
     return run

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.attention_baselines import OURS
-from benchmarks.training import Race
-from benchmarks.training_loops import Batch, Rows, ours, trainer, tuned
+from benchmarks.training import Benchmark
+from benchmarks.training_loops import Batch, InMemoryWindows, ours, trainer, tuned
 from multihead import config as runs
 from multihead.models import EncoderDecoder
 from multihead.pretrained import save
@@ -30,7 +30,7 @@ BATCHES = 10  # in a round, drawn from all of an epoch's
 TRAINER, TUNED = "transformers Seq2SeqTrainer", "tuned loop, transformers"
 
 
-def race(data: Sequence[Path], changes: Sequence[str] = (), half: bool = False) -> Race:
+def race(data: Sequence[Path], changes: Sequence[str] = (), half: bool = False) -> Benchmark:
     """data: a file of pairs, or the two files of parallel text. changes: keys of the recipe's run file. half:
     all in bf16."""
     with tempfile.TemporaryDirectory() as made:
@@ -38,7 +38,7 @@ def race(data: Sequence[Path], changes: Sequence[str] = (), half: bool = False) 
         (setup,), model = set_up(run)
     task, options, smoothing = setup.task, run.train, run.train.smoothing
     windows = [task.encode(values) for values in setup.sides["train"]()]
-    rows = Rows([found[0] for found in windows if not task.fault(found)])
+    rows = InMemoryWindows([found[0] for found in windows if not task.fault(found)])
     budget = max(options.batch_tokens, int(rows.sizes.max()))
     each = max(1, int(budget / rows.sizes.mean()))
     adamw = {"lr": options.lr, "weight_decay": options.weight_decay, "beta2": options.beta2}
@@ -50,7 +50,7 @@ def race(data: Sequence[Path], changes: Sequence[str] = (), half: bool = False) 
     def loss(theirs: Any, batch: Batch) -> torch.Tensor:
         return smoothed(theirs, batch, smoothing)
 
-    return Race(
+    return Benchmark(
         "translate",
         f"{data[0].name}, {len(rows):,} pairs; {each} a batch, ours {budget:,} tokens of both sides; {BATCHES} batches "
         f"a round; a vocabulary of {len(task.tokenizer):,}",

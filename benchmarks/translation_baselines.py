@@ -167,7 +167,7 @@ def _ctranslate2(directory: Path, kind: str, names: list[str], limit: int) -> Wr
 
     numbers = {name: number for number, name in enumerate(names)}
 
-    class Names:
+    class VocabularyAdapter:
         """A tokenizer, as far as the converter asks."""
 
         bos_token = eos_token = "</s>"  # a text begins with what the model says, never with bos
@@ -186,7 +186,7 @@ def _ctranslate2(directory: Path, kind: str, names: list[str], limit: int) -> Wr
             model = MarianMTModel.from_pretrained(directory)
             model.config.normalize_before = model.config.normalize_embedding = False
             with torch.no_grad():
-                return BartLoader()(model, Names())
+                return BartLoader()(model, VocabularyAdapter())
 
     with tempfile.TemporaryDirectory() as made:
         Converter().convert(made, quantization=kind, force=True)

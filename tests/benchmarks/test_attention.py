@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks import attention, attention_baselines, inspection_overhead, peak_memory, thresholds, timing
-from benchmarks.attention_baselines import AGAIN, OURS, TORCH_DEFAULT, Contestant
-from benchmarks.attention_speed import Speed
-from benchmarks.inspection_overhead import Look
+from benchmarks.attention_baselines import AGAIN, OURS, TORCH_DEFAULT, Baseline
+from benchmarks.attention_speed import SpeedResult
+from benchmarks.inspection_overhead import OverheadResult
 from benchmarks.timing import Ratio, ratio
 
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Peers that are always here, a few tokens, the least number of rounds, no child processes."""
-    absent = Contestant("absent", attention_baselines.ours, needs="no_such_module")
+    absent = Baseline("absent", attention_baselines.ours, needs="no_such_module")
     monkeypatch.setattr(attention_baselines, "CONTESTANTS", (*attention_baselines.CONTESTANTS[:4], absent))
     monkeypatch.setattr(attention_baselines, "TOKENS", 16)
     monkeypatch.setattr(inspection_overhead, "LONG", 16)
@@ -63,10 +63,10 @@ def test_progress_counts_its_jobs() -> None:
     assert len(ticks) == attention._jobs(len(contestants), [8, 16])
 
 
-def speed(mode: str, length: int, ours: float, **others: float) -> Speed:
+def speed(mode: str, length: int, ours: float, **others: float) -> SpeedResult:
     seconds = {OURS: ours, AGAIN: ours, **{name.replace("_", " "): s for name, s in others.items()}}
     ratios = {name: ratio([ours], [s]) for name, s in seconds.items() if name != OURS}
-    return Speed(mode, length, 1, 1, seconds, ratios)  # type: ignore[arg-type]
+    return SpeedResult(mode, length, 1, 1, seconds, ratios)  # type: ignore[arg-type]
 
 
 def test_bars_of_made_speeds() -> None:
@@ -82,7 +82,11 @@ def test_bars_of_made_speeds() -> None:
 
 def test_bars_of_made_looks_and_memory() -> None:
     made = Ratio(2.0, 2.0, 2.0, 2.0, 0.95)
-    looks = [Look("row", 8192, 9, made), Look("stats", 2048, 9, made, made), Look("watch", 128, 9, made, made)]
+    looks = [
+        OverheadResult("row", 8192, 9, made),
+        OverheadResult("stats", 2048, 9, made, made),
+        OverheadResult("watch", 128, 9, made, made),
+    ]
     assert [(bar.length, bar.holds) for bar in thresholds.of_looks(looks)] == [(128, False), (2048, True), (8192, True)]
     assert thresholds.of_memory(stats=64, explicit=64).value == pytest.approx(1 / 64)  # (16,384 / 2,048)² = 64
     assert thresholds.of_memory(stats=64, explicit=64).holds

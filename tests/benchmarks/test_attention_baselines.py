@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from benchmarks import attention_baselines
-from benchmarks.attention_baselines import CONTESTANTS, DIM, Contestant, Mode
+from benchmarks.attention_baselines import CONTESTANTS, DIM, Baseline, Mode
 
 D, H = 24, 3
 
 
-def here(contestant: Contestant) -> Contestant:
+def here(contestant: Baseline) -> Baseline:
     if not contestant.here:
         pytest.skip(f"{contestant.package} is not installed")
     return contestant
@@ -17,7 +17,7 @@ def here(contestant: Contestant) -> Contestant:
 
 @pytest.mark.parametrize("contestant", CONTESTANTS, ids=lambda contestant: contestant.name)
 @pytest.mark.parametrize("training", [False, True])
-def test_all_compute_the_same(contestant: Contestant, training: bool) -> None:
+def test_all_compute_the_same(contestant: Baseline, training: bool) -> None:
     like = attention_baselines.reference(D, H)
     module, call = here(contestant).build(like)
     module.train(training)
@@ -57,7 +57,7 @@ def test_a_job_does_its_work(mode: Mode) -> None:
         shapes.append(tuple(x.shape))
         return built.call(x)
 
-    job = attention_baselines.job(attention_baselines.Built(built.module, call), mode, 7)
+    job = attention_baselines.job(attention_baselines.BuiltBaseline(built.module, call), mode, 7)
     job()
     job()
     assert shapes == [(attention_baselines.TOKENS // 7, 7, DIM)] * 2
@@ -71,6 +71,6 @@ def test_batch_keeps_the_tokens() -> None:
 
 
 def test_a_missing_package_is_known() -> None:
-    absent = Contestant("absent", attention_baselines.ours, needs="no_such_module")
+    absent = Baseline("absent", attention_baselines.ours, needs="no_such_module")
     assert not absent.here
     assert absent.package == "no-such-module"

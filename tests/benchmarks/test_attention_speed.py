@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from benchmarks import attention_baselines, attention_speed
-from benchmarks.attention_baselines import Built, Contestant
-from benchmarks.attention_speed import Speed, too_much
+from benchmarks.attention_baselines import Baseline, BuiltBaseline
+from benchmarks.attention_speed import SpeedResult, too_much
 from benchmarks.timing import ratio
 
-TABLES = Contestant("tables", attention_baselines.ours, tables=(2, 4))
-FUSED = Contestant("fused", attention_baselines.ours)
+TABLES = Baseline("tables", attention_baselines.ours, tables=(2, 4))
+FUSED = Baseline("fused", attention_baselines.ours)
 
 
 def test_tables_too_large_or_too_slow_sit_out() -> None:
@@ -23,17 +23,17 @@ def test_tables_too_large_or_too_slow_sit_out() -> None:
 
 def test_the_best_is_the_fastest_other() -> None:
     seconds = {"ours": 1.0, "ours again": 0.9, "slow": 3.0, "quick": 2.0}
-    speed = Speed("forward", 8, 1, 1, seconds, {name: ratio([1.0], [s]) for name, s in seconds.items()})
+    speed = SpeedResult("forward", 8, 1, 1, seconds, {name: ratio([1.0], [s]) for name, s in seconds.items()})
     assert speed.best == "quick"
 
 
 def test_a_contestant_that_computes_something_else_is_refused() -> None:
-    def build(like: object) -> Built:
+    def build(like: object) -> BuiltBaseline:
         wrong = torch.nn.Linear(attention_baselines.DIM, attention_baselines.DIM)
-        return Built(wrong, wrong)
+        return BuiltBaseline(wrong, wrong)
 
     with pytest.raises(ValueError, match="wrong computes something else"):
-        attention_speed.builds([Contestant("wrong", build)])
+        attention_speed.builds([Baseline("wrong", build)])
 
 
 def test_memory_lengths() -> None:

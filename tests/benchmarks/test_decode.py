@@ -69,8 +69,8 @@ def test_run(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
 def test_all_numbers_are_seen_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     names = (translation_baselines.THEIRS, translation_baselines.CT2, translation_baselines.CT2_INT8, AGAIN)
     ratios = {name: Ratio(0.1, 1 / 12.34, 1 / 56.78, 1 / 11.22, 0.95) for name in names}
-    line = decode.Line(5, 32, 9, 123_456, {OURS: 1.0}, ratios, dict.fromkeys(names, 0.5))
-    decode.show(decode.Report({"cpu": "x"}, "m", [], [line]), decode.Console(width=80))
+    line = decode.DecodeResult(5, 32, 9, 123_456, {OURS: 1.0}, ratios, dict.fromkeys(names, 0.5))
+    decode.show(decode.DecodeReport({"cpu": "x"}, "m", [], [line]), decode.Console(width=80))
     shown = capsys.readouterr().out
     assert "123,456" in shown
     assert shown.count("12.34") == shown.count("11.22–56.78") == shown.count("[50%]") == 4
@@ -78,8 +78,10 @@ def test_all_numbers_are_seen_in_80_columns(capsys: pytest.CaptureFixture[str]) 
 
 def test_a_slow_or_wrong_run_fails(small: Path) -> None:
     slow = Ratio(0.5, 0.5, 0.45, 0.6, 0.95)
-    assert not decode.Line(1, 1, 5, 9, {}, {translation_baselines.THEIRS: slow}, {}).holds
-    assert decode.Line(1, 1, 5, 9, {}, {translation_baselines.THEIRS: Ratio(0.34, 0.34, 0.33, 0.4, 0.95)}, {}).holds
+    assert not decode.DecodeResult(1, 1, 5, 9, {}, {translation_baselines.THEIRS: slow}, {}).holds
+    assert decode.DecodeResult(
+        1, 1, 5, 9, {}, {translation_baselines.THEIRS: Ratio(0.34, 0.34, 0.33, 0.4, 0.95)}, {}
+    ).holds
     contestants, sources = translation_baselines.writers(small)
     liar = {OURS: contestants[OURS], translation_baselines.THEIRS: lambda some, beam: [[5]] * len(some)}
     with pytest.raises(ValueError, match="32 of 32 texts are not those of transformers"):

@@ -9,15 +9,15 @@ import pytest
 
 from benchmarks.attention_baselines import OURS
 from benchmarks.subprocess_runner import apart
-from benchmarks.training import Race, Ran, run
+from benchmarks.training import Benchmark, RoundResult, run
 
 
-def made() -> Race:
-    return Race("made", "made up", {name: lambda: Ran(os.getpid(), 1, 0.5) for name in NAMES}, {}, float)
+def made() -> Benchmark:
+    return Benchmark("made", "made up", {name: lambda: RoundResult(os.getpid(), 1, 0.5) for name in NAMES}, {}, float)
 
 
-def wrong() -> Race:
-    return Race("wrong", "it dies", {OURS: lambda: os._exit(3)}, {}, float)
+def wrong() -> Benchmark:
+    return Benchmark("wrong", "it dies", {OURS: lambda: os._exit(3)}, {}, float)
 
 
 NAMES = (OURS, "theirs")

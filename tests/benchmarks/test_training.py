@@ -13,11 +13,11 @@ from rich.console import Console
 from benchmarks import ner, training
 from benchmarks.attention_baselines import OURS
 from benchmarks.timing import Ratio
-from benchmarks.training import Line, Race, Ran, Report, measure
+from benchmarks.training import Benchmark, RoundResult, TrainingReport, TrainingResult, measure
 
 
 @pytest.fixture(scope="module")
-def race(tmp_path_factory: pytest.TempPathFactory) -> Race:
+def race(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     root = tmp_path_factory.mktemp("race")
@@ -39,7 +39,7 @@ def race(tmp_path_factory: pytest.TempPathFactory) -> Race:
     return ner.race(root, root / "train.bio.tsv")
 
 
-def test_everybody_trains_on_as_many_tokens(race: Race) -> None:
+def test_everybody_trains_on_as_many_tokens(race: Benchmark) -> None:
     torch.manual_seed(0)
     ran = {name: run() for name, run in race.loops.items()}
     assert list(ran) == [OURS, ner.TRAINER, ner.TUNED]
@@ -55,13 +55,13 @@ def test_everybody_trains_on_as_many_tokens(race: Race) -> None:
 def test_report_counts_what_was_run() -> None:
     turns = {OURS: 0, "theirs": 0}
 
-    def loop(name: str, seconds: float) -> Ran:
+    def loop(name: str, seconds: float) -> RoundResult:
         turns[name] += 1
-        return Ran(100, 125, seconds)
+        return RoundResult(100, 125, seconds)
 
     loops = {OURS: lambda: loop(OURS, 0.5), "theirs": lambda: loop("theirs", 1.0)}
     report = measure(
-        Race("made", "made up", loops, {"theirs": (1.8, 3.0)}, lambda tokens: 1e9 * tokens), 3, lambda _: None
+        Benchmark("made", "made up", loops, {"theirs": (1.8, 3.0)}, lambda tokens: 1e9 * tokens), 3, lambda _: None
     )
     ours, theirs = report.lines
     assert turns == {OURS: 4, "theirs": 4}  # one to get warm
@@ -75,16 +75,18 @@ def test_report_counts_what_was_run() -> None:
 
 @pytest.mark.parametrize(("median", "holds"), [(0.5, True), (0.6, False)])
 def test_a_bar_is_judged_by_the_median(median: float, holds: bool) -> None:
-    line = Line("theirs", 1.0, 0.0, 0.5, Ratio(0.4, median, 0.3, 0.7, 0.9), 1.8, math.inf)
+    line = TrainingResult("theirs", 1.0, 0.0, 0.5, Ratio(0.4, median, 0.3, 0.7, 0.9), 1.8, math.inf)
     assert line.holds is holds
 
 
 def test_the_table_is_whole_in_80_columns() -> None:
     pace = Ratio(0.333, 0.321, 0.312, 0.377, 0.95)
-    lines = [Line("ours", 22415.0, 0.624, 0.75, None, None, None)]
-    lines += [Line("tuned loop, transformers", 20062.0, 0.624, 0.63, pace, 1.15, aim) for aim in (1.15, math.inf)]
+    lines = [TrainingResult("ours", 22415.0, 0.624, 0.75, None, None, None)]
+    lines += [
+        TrainingResult("tuned loop, transformers", 20062.0, 0.624, 0.63, pace, 1.15, aim) for aim in (1.15, math.inf)
+    ]
     console = Console(width=80, record=True, file=io.StringIO())
-    training.show(Report("generate", "made", "a machine", 200.0, 6, lines), console)
+    training.show(TrainingReport("generate", "made", "a machine", 200.0, 6, lines), console)
     text = console.export_text()
     for part in ("3.12 (2.65–3.21)", "≥ 1.15  aim", "≥ 1.15   ok", "of matrix products"):
         assert part in text

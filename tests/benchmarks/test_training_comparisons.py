@@ -10,7 +10,7 @@ import torch
 import typer
 
 from benchmarks import language_model, nanogpt_baseline, training, translation
-from benchmarks.__main__ import Kind, _corpus, _train
+from benchmarks.__main__ import BenchTask, _corpus, _train
 from benchmarks.attention_baselines import OURS
 from multihead.models import LanguageModel
 from multihead.tasks.generate import Generate
@@ -71,7 +71,7 @@ def test_translators_train(parallel: list[Path], monkeypatch: pytest.MonkeyPatch
 
 def test_language_models_begin_with_the_same_loss() -> None:
     torch.manual_seed(1)
-    model, theirs = LanguageModel(language_model.shape(30)), nanogpt_baseline.GPT(30)
+    model, theirs = LanguageModel(language_model.shape(30)), nanogpt_baseline.NanoGPT(30)
     language_model.poured(model, theirs)
     tokens = torch.randint(0, 30, (3, 1 + nanogpt_baseline.BLOCK))
     batch = {"tokens": tokens, "keep": torch.ones_like(tokens, dtype=torch.bool)}
@@ -115,12 +115,12 @@ def test_in_bf16_all_are(parallel: list[Path], monkeypatch: pytest.MonkeyPatch) 
 
 def test_misuse() -> None:
     for kind, data, model in (
-        (Kind.mask, [], None),
-        (Kind.generate, [Path("a"), Path("b")], None),
-        (Kind.translation, [Path("a"), Path("b"), Path("c")], None),
-        (Kind.translation, [], Path("m")),
+        (BenchTask.mask, [], None),
+        (BenchTask.generate, [Path("a"), Path("b")], None),
+        (BenchTask.translation, [Path("a"), Path("b"), Path("c")], None),
+        (BenchTask.translation, [], Path("m")),
     ):
         with pytest.raises(typer.BadParameter):
             _train(kind, data, model, 1, None, False)
     with pytest.raises(typer.BadParameter, match="not trained on running text"):
-        _corpus(Kind.ner, [1], None, False)
+        _corpus(BenchTask.ner, [1], None, False)
