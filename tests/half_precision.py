@@ -13,7 +13,7 @@ from multihead.machine.precision import measure
 WORKS = measure(("bf16",))["bf16"]
 
 
-class Products(TorchFunctionMode):
+class LinearDtypes(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.kinds: set[torch.dtype] = set()

@@ -40,7 +40,7 @@ class Kernels(TorchDispatchMode):
 
 
 @dataclass
-class Case:
+class AttentionCase:
     seed: int
     B: int = 2
     T: int = 3
@@ -60,10 +60,10 @@ class Case:
     rules: list = field(default_factory=list)
 
 
-def make(seed: int) -> Case:
+def make(seed: int) -> AttentionCase:
     pick = random.Random(seed)
     heads = pick.choice([1, 2, 4, 6])
-    case = Case(seed, B=pick.randint(1, 3), T=pick.randint(1, 9), heads=heads, dim=heads * pick.choice([4, 6]))
+    case = AttentionCase(seed, B=pick.randint(1, 3), T=pick.randint(1, 9), heads=heads, dim=heads * pick.choice([4, 6]))
     case.kv_heads = pick.choice([g for g in (1, 2, heads) if heads % g == 0])
     if pick.random() < 0.6:
         case.key_dim, case.value_dim = pick.choice([2, 4, 6, 10]), pick.choice([None, 3, 4, 7, 10])
@@ -90,7 +90,7 @@ def make(seed: int) -> Case:
     return case
 
 
-def masks(case: Case) -> tuple[Mask | None, Tensor]:
+def masks(case: AttentionCase) -> tuple[Mask | None, Tensor]:
     """The Mask, and the same in a table [B, H, T, S] made cell by cell."""
     gen = torch.Generator().manual_seed(case.seed)
     B, H, T, S = case.B, case.heads, case.T, case.S
@@ -172,7 +172,7 @@ def rotated(x: Tensor, rotary: Rotary) -> Tensor:
     return torch.cat((turned.real, turned.imag), dim=-1)
 
 
-def build(case: Case):
+def build(case: AttentionCase):
     torch.manual_seed(case.seed)
     module = MultiHeadAttention(
         case.dim,

@@ -15,7 +15,7 @@ from benchmarks.attention_baselines import OURS
 from multihead.models import LanguageModel
 from multihead.tasks.generate import Generate
 from multihead.training.setup import set_up
-from tests.half_precision import WORKS, Products
+from tests.half_precision import WORKS, LinearDtypes
 
 WORDS = ["a", "dog", "runs", "fast", "over", "the", "green", "hill", "while", "two", "men", "look", "on"]
 SMALL = [
@@ -108,7 +108,7 @@ def test_in_bf16_all_are(parallel: list[Path], monkeypatch: pytest.MonkeyPatch) 
     for race in races:
         assert race.half
         for run in race.loops.values():
-            with Products() as seen:
+            with LinearDtypes() as seen:
                 run()
             assert seen.kinds == {torch.bfloat16}
 

@@ -18,7 +18,7 @@ from multihead.models import Decoder, Encoder, LMReadout, ModelConfig, TaskModel
 from multihead.models.families import own_config
 from multihead.pretrained import save
 from multihead.text.tokenizer import Tokenizer
-from tests.half_precision import WORKS, Products
+from tests.half_precision import WORKS, LinearDtypes
 
 WORDS = [f"w{i}" for i in range(12)]
 PAIRS = [(f"w{i} w{i + 1}", f"w{i + (i % 3)} w{i}", int(i % 3 > 0)) for i in range(9)]
@@ -69,7 +69,7 @@ def test_in_half_precision(tmp_path: Path) -> None:
     data = tmp_path / "test.csv"
     data.write_text("".join(["text_a,text_b,label\n", *(f"{a},{b},{y}\n" for a, b, y in PAIRS)]))
     for precision, kind in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        with Products() as products:
+        with LinearDtypes() as products:
             compare(*models, data, json=True, precision=precision)
         assert products.kinds == {kind}
 

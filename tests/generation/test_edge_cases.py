@@ -19,7 +19,7 @@ TOKENS = torch.tensor([[5, 6, 7], [3, 4, 9]])
 Made = Callable[..., TaskModel]
 
 
-class Adapter(nn.Module):
+class LinearAdapter(nn.Module):
     """As a low-rank update is often added: it has a `weight`, but gives something else."""
 
     def __init__(self, inner: nn.Linear) -> None:
@@ -50,7 +50,7 @@ def test_adapters_are_heard(language_model: Made) -> None:
     model = language_model()
     before = greedy(model, TOKENS, limit=8)
     block = model.body.stack.blocks[0]
-    block.attention.v, block.feed_forward.up = Adapter(block.attention.v), Adapter(block.feed_forward.up)
+    block.attention.v, block.feed_forward.up = LinearAdapter(block.attention.v), LinearAdapter(block.feed_forward.up)
     assert isinstance(reader_of(Prompt(model, TOKENS)), CachedModelStepper)
     assert greedy(model, TOKENS, limit=8) == by_hand(model, TOKENS, 8) != before
 

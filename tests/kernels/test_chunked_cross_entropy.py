@@ -84,7 +84,7 @@ def test_all_products_are_of_halves_under_autocast_and_what_is_summed_is_whole(m
     gradients = [hidden.grad, *(p.grad for p in readout.parameters())]
     hidden.grad = None
     readout.zero_grad()
-    with Products() as products, torch.autocast("cpu", torch.bfloat16):
+    with MatmulDtypes() as products, torch.autocast("cpu", torch.bfloat16):
         found = vocabulary_loss(readout, hidden, labels, 0.1)
     found.backward()
     assert products.seen == {torch.bfloat16}
@@ -95,7 +95,7 @@ def test_all_products_are_of_halves_under_autocast_and_what_is_summed_is_whole(m
         assert (ours - theirs).norm() < 0.02 * theirs.norm()
 
 
-class Products(TorchDispatchMode):
+class MatmulDtypes(TorchDispatchMode):
     """What matrix products are made of."""
 
     def __init__(self) -> None:

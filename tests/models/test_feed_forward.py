@@ -108,12 +108,12 @@ def test_hooks_are_called_and_adapters_asked() -> None:
     part(x).sum().backward()
     assert seen == ["pre", "back"]
 
-    class Adapter(nn.Linear):
+    class ShiftedLinear(nn.Linear):
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x) + 1
 
     adapted = copy.deepcopy(made())
-    adapted.up = Adapter(D, F)
+    adapted.up = ShiftedLinear(D, F)
     assert torch.equal(adapted(x), formula(adapted, x))
 
 

@@ -122,18 +122,18 @@ def test_the_choice_is_wary_of_other_rows() -> None:
     curve = [point(1, 0, 0.003), point(0.9, 0.001, 0.003), point(0.8, 0.001, 0.004), point(0.7, 0.0005, 0.001)]
     assert [p.feared(2.0) for p in curve] == pytest.approx([0.3, 0.5, 0.7, 0.15])
 
-    class Steps:
+    class FlopsCurve:
         by_flops = True
         sides = (EncodedBatches([EncodedRow({}, [], 0)] * 100, [], []),)
 
         def points(self, keep: float) -> Iterator[PruningStep]:
             return iter(curve)
 
-    best, seen = chosen(cast("PruningSearch", Steps()), PruningBudget(points=0.5), judging=100)
+    best, seen = chosen(cast("PruningSearch", FlopsCurve()), PruningBudget(points=0.5), judging=100)
     assert best.flops == 0.9
     assert len(seen) == len(curve)
-    assert chosen(cast("PruningSearch", Steps()), PruningBudget(points=0.5), judging=20)[0].flops == 1.0
-    assert chosen(cast("PruningSearch", Steps()), PruningBudget(keep=0.7), judging=100)[0].flops == 0.7
+    assert chosen(cast("PruningSearch", FlopsCurve()), PruningBudget(points=0.5), judging=20)[0].flops == 1.0
+    assert chosen(cast("PruningSearch", FlopsCurve()), PruningBudget(keep=0.7), judging=100)[0].flops == 0.7
 
 
 @pytest.mark.parametrize(("choosing", "judging"), [(500, 500), (2000, 500), (500, 3000)])
@@ -353,11 +353,11 @@ def test_the_whole_model_is_within_every_budget() -> None:
             (), plan, heads, heads, Score(3.0, "number", "lower"), Difference(value, ConfidenceInterval(0, high), 0.5)
         )
 
-    class Steps:
+    class HeadsCurve:
         by_flops = False
         sides = (EncodedBatches([EncodedRow({}, [], 0)] * 20, [], []),)
 
         def points(self, keep: float) -> Iterator[PruningStep]:
             return iter([point(1, 0, 0.15), point(0.5, -0.01, 0.0)])
 
-    assert chosen(cast("PruningSearch", Steps()), PruningBudget(points=0.1), judging=20)[0].heads == 0.5
+    assert chosen(cast("PruningSearch", HeadsCurve()), PruningBudget(points=0.1), judging=20)[0].heads == 0.5

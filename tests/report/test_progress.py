@@ -8,21 +8,21 @@ from rich.console import Console
 from multihead.report.progress import Progress, clock_time, reading
 
 
-class Clock:
+class FakeClock:
     now = 100.0
 
     def __call__(self) -> float:
         return self.now
 
 
-def steps(line: Progress, clock: Clock, first: int, last: int) -> None:
+def steps(line: Progress, clock: FakeClock, first: int, last: int) -> None:
     for step in range(first, last + 1):
         clock.now += 0.5
         line.update(step, loss=2.0, tokens=970, places=1000, memory=3 * 2**29)
 
 
 def test_plain_lines() -> None:
-    out, clock = io.StringIO(), Clock()
+    out, clock = io.StringIO(), FakeClock()
     with Progress(100, console=Console(file=out, width=40), clock=clock) as line:
         steps(line, clock, 1, 59)
         line.say("saved step 59")
@@ -34,7 +34,7 @@ def test_plain_lines() -> None:
 
 
 def test_resumed_run_is_not_too_hopeful() -> None:
-    clock = Clock()
+    clock = FakeClock()
     line = Progress(1100, start=1000, console=Console(file=io.StringIO()), clock=clock)
     with line:
         steps(line, clock, 1001, 1021)
@@ -42,7 +42,7 @@ def test_resumed_run_is_not_too_hopeful() -> None:
 
 
 def test_first_step_does_not_count() -> None:
-    clock = Clock()
+    clock = FakeClock()
     with Progress(11, console=Console(file=io.StringIO()), clock=clock) as line:
         clock.now += 60  # compiling
         steps(line, clock, 1, 3)
@@ -50,7 +50,7 @@ def test_first_step_does_not_count() -> None:
 
 
 def test_end_says_how_long_it_took() -> None:
-    out, clock = io.StringIO(), Clock()
+    out, clock = io.StringIO(), FakeClock()
     with Progress(10, console=Console(file=out), clock=clock) as line:
         steps(line, clock, 1, 10)
     assert "took 0:05" in out.getvalue()
@@ -58,7 +58,7 @@ def test_end_says_how_long_it_took() -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 120])
 def test_live_line_fits(width: int) -> None:
-    clock = Clock()
+    clock = FakeClock()
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None, _environ={})
     line = Progress(12345, console=console, clock=clock)
     steps(line, clock, 1, 30)
@@ -71,7 +71,7 @@ def test_live_line_fits(width: int) -> None:
 
 
 def test_live_line_is_drawn_and_stays() -> None:
-    out, clock = io.StringIO(), Clock()
+    out, clock = io.StringIO(), FakeClock()
     console = Console(file=out, width=100, force_terminal=True, color_system=None, _environ={"TERM": "xterm"})
     line = Progress(40, console=console, clock=clock)
     with contextlib.suppress(KeyboardInterrupt), line:

@@ -51,14 +51,14 @@ def make(size: int = 32, **options) -> tuple[TaskModel, BiEncoder]:
     return TaskModel(Encoder(config), torch.nn.Identity()), task
 
 
-class Memory(list):
+class PairWindows(list):
     @property
     def sizes(self):
         return np.array([len(window["tokens"]) for window in self])
 
 
 def train(model: TaskModel, task: BiEncoder, data: list[dict], steps: int = 60) -> list[float]:
-    windows = Memory(window for values in data for window in task.encode(values))
+    windows = PairWindows(window for values in data for window in task.encode(values))
     plan = TrainSettings(steps=steps, batch_tokens=1000, warmup=5)
     return [step.loss for step in fit(model, task, windows, adamw(model, 3e-3), plan)]
 

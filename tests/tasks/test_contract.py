@@ -119,14 +119,14 @@ def _is_gold(value) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
 
 
-class Memory(list):
+class WindowList(list):
     @property
     def sizes(self):
         return np.array([len(window["tokens"]) for window in self])
 
 
 def train(model, task, rows, steps=60, lr=3e-3, **plan):
-    data = Memory(window for values in task.learnt(rows) for window in task.encode(values))
+    data = WindowList(window for values in task.learnt(rows) for window in task.encode(values))
     options = TrainSettings(**{"steps": steps, "batch_tokens": 800, "warmup": 5, **plan})
     if task.running:
         text = BlockDataset([np.concatenate([window["tokens"] for window in data])], task.size)
@@ -181,7 +181,7 @@ def test_accumulation_changes_no_loss(name):
     losses = {}
     for accumulate, budget in ((1, 100_000), (4, 200)):
         model, task, rows = make(name)
-        data = Memory(w for v in rows for w in task.encode(v))
+        data = WindowList(w for v in rows for w in task.encode(v))
         widest = int(data.sizes.max())
         rows_each = 32 // accumulate
         plan = TrainSettings(

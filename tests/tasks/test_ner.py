@@ -55,7 +55,7 @@ def make(size: int = 48, **options) -> tuple[TaskModel, Ner, list[dict]]:
     return model, task, rows
 
 
-class Memory(list):
+class TaggedWindows(list):
     @property
     def sizes(self):
         return np.array([len(window["tokens"]) for window in self])
@@ -63,7 +63,7 @@ class Memory(list):
 
 def trained(steps: int = 60, **options) -> tuple[TaskModel, Ner, list[dict]]:
     model, task, rows = make(**options)
-    data = Memory(window for values in rows for window in task.encode(values))
+    data = TaggedWindows(window for values in rows for window in task.encode(values))
     list(fit(model, task, data, adamw(model, 3e-3), TrainSettings(steps=steps, batch_tokens=400, warmup=5)))
     return model, task, rows
 

@@ -9,7 +9,7 @@ import torch
 
 from multihead.inference import Pipeline
 from multihead.inference.engine import evaluate, predictions
-from tests.half_precision import WORKS, Products
+from tests.half_precision import WORKS, LinearDtypes
 from tests.tasks.test_contract import ROWS, asked, make, train
 
 READING = {
@@ -27,7 +27,7 @@ def test_read_in_bf16(which: str) -> None:
     train(model, task, rows, steps=30)
     found = []
     for one, kind in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        with Products() as seen:
+        with LinearDtypes() as seen:
             found.append([said for _, said in predictions(model, task, asked(task, rows), precision=one)])
         assert seen.kinds == {kind}
     exact, rounded = (list(numbers(said)) for said in found)

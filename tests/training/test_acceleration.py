@@ -98,7 +98,7 @@ def test_the_loss_is_computed_as_was_chosen(precision):
     task = Product(tokenizer, ["x", "y"], 8, 2)
     task.seen = []
     model = TaskModel(Encoder(ModelConfig(vocab=len(tokenizer), dim=8, layers=1, heads=2)), ClassifierReadout(8, 2))
-    data = Windows(task.encode({"text": "a b", "label": "x"}))
+    data = LengthSortedWindows(task.encode({"text": "a b", "label": "x"}))
     before = MATMUL.fp32_precision
     list(fit(model, task, data, adamw(model, 1e-3), TrainSettings(steps=2, precision=precision)))
     assert task.seen == [(precision == "bf16", "bf16" if precision == "onednn" else before)] * 2
@@ -106,7 +106,7 @@ def test_the_loss_is_computed_as_was_chosen(precision):
     assert MATMUL.fp32_precision == before
 
 
-class Windows(list):
+class LengthSortedWindows(list):
     @property
     def sizes(self):
         import numpy as np
