@@ -10,7 +10,7 @@ from torch import Tensor
 
 from benchmarks import attention_baselines
 from benchmarks.timing import Ratio, race, ratio
-from multihead.attention import AttentionBias, MultiHeadAttention, attend, explicit
+from multihead.attention import AttentionBias, MultiHeadAttention, attend, attend_reference
 from multihead.inspection import Recording, watch
 
 # Statistics are timed from here on; watching is up to here, for it costs something per call, not per token.
@@ -73,7 +73,7 @@ def statistics(length: int, rounds: int) -> OverheadResult:
     record = next(iter(seen.passes.values()))[0]
 
     def plain() -> None:
-        attend(record.q, record.k, record.v, record.sight, scale=record.scale)
+        attend(record.q, record.k, record.v, record.bias, scale=record.scale)
 
     def asked() -> None:
         plain()
@@ -121,7 +121,7 @@ def _explicit_job(length: int) -> Callable[[], object]:
         attention_baselines.DIM // attention_baselines.HEADS,
     )
     sight = AttentionBias(None, length, length, q)
-    return torch.no_grad()(lambda: explicit(q, k, v, sight, scale=q.shape[-1] ** -0.5))
+    return torch.no_grad()(lambda: attend_reference(q, k, v, sight, scale=q.shape[-1] ** -0.5))
 
 
 JOBS: dict[str, Callable[[int], Callable[[], object]]] = {"stats": _stats_job, "explicit": _explicit_job}

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from multihead.attention import Alibi, AttentionBias, Mask, attend, explicit, fused, kernel
+from multihead.attention import Alibi, AttentionBias, Mask, attend, attend_fused, attend_reference, choose_kernel
 from multihead.kernels import dispatch as sharing
 from multihead.kernels import flash_cpu
 from multihead.kernels.short_attention import suits
@@ -23,7 +23,7 @@ def test_all_masks_of_a_4x4_attention(kv_heads):
     inputs = [torch.randn(B, heads, 4, K, requires_grad=True) for heads in (H, kv_heads, kv_heads)]
     sight = AttentionBias(Mask.keep(table), 4, 4, inputs[0])
     results = {}
-    for name, way in (("fused", fused), ("explicit", explicit)):
+    for name, way in (("fused", attend_fused), ("explicit", attend_reference)):
         mixed, lse = way(*inputs, sight, scale=0.7)
         gradients = torch.autograd.grad((mixed * torch.arange(1.0, K + 1)).sum(), inputs)
         assert all(t.isfinite().all() for t in (mixed, lse, *gradients)), name
@@ -56,8 +56,8 @@ def test_tables_too_large_are_used_by_rows(monkeypatch, causal, bias):
     assert rows.by_rows
     assert not whole.by_rows
     for sight in (whole, rows):
-        mixed, lse = fused(q, k, v, sight, scale=0.4)
-        want, want_lse = explicit(q.double(), k.double(), v.double(), sight, scale=0.4)
+        mixed, lse = attend_fused(q, k, v, sight, scale=0.4)
+        want, want_lse = attend_reference(q.double(), k.double(), v.double(), sight, scale=0.4)
         torch.testing.assert_close(mixed.double(), want, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(lse.double(), want_lse, rtol=1e-5, atol=2e-6)
         got = torch.autograd.grad(mixed.square().sum(), (q, k, v))
@@ -75,7 +75,7 @@ def test_a_narrow_window_costs_its_width_not_the_length(causal):
     assert sight.by_rows
     low, high = sight.span(64, 128)
     assert (low, high) == (49, 128 if causal else 143)
-    torch.testing.assert_close(fused(q, k, v, sight, scale=0.5), explicit(q, k, v, sight, scale=0.5))
+    torch.testing.assert_close(attend_fused(q, k, v, sight, scale=0.5), attend_reference(q, k, v, sight, scale=0.5))
 
 
 def test_the_public_function_stands_in_where_the_kernel_is_missing(monkeypatch):
@@ -94,12 +94,12 @@ def test_kernel_says_which_one_runs():
     from multihead.attention import RelativeBias
 
     q = torch.randn(1, 2, 3, 4)
-    assert kernel(AttentionBias(None, 3, 3, q)) == "fused"
-    assert kernel(AttentionBias(None, 3, 3, q), dropout=0.1) == "explicit"
+    assert choose_kernel(AttentionBias(None, 3, 3, q)) == "fused"
+    assert choose_kernel(AttentionBias(None, 3, 3, q), dropout=0.1) == "explicit"
     learned = AttentionBias(None, 3, 3, q, RelativeBias(2))
-    assert kernel(learned) == "explicit"
+    assert choose_kernel(learned) == "explicit"
     with torch.no_grad():
-        assert kernel(learned) == "fused"
+        assert choose_kernel(learned) == "fused"
 
 
 def test_attend_works_in_float64():
@@ -143,7 +143,9 @@ def test_small_products_are_kept_from_onednn(monkeypatch, case, mask):
     assert products == [(torch.float32, "ieee")] * 2
     assert mixed.dtype == dtype
     assert lse.dtype == torch.float32
-    want, want_lse = explicit(*(x.double() for x in (q, k, v)), AttentionBias(mask, 5, 5, q.double()), scale=6**-0.5)
+    want, want_lse = attend_reference(
+        *(x.double() for x in (q, k, v)), AttentionBias(mask, 5, 5, q.double()), scale=6**-0.5
+    )
     true = torch.autograd.grad(want.square().sum(), (q, k, v))
     tolerance = {"rtol": 2e-2, "atol": 2e-2} if case == "bf16" else {"rtol": 1e-5, "atol": 1e-5}
     torch.testing.assert_close(lse.double(), want_lse, rtol=1e-5, atol=1e-5)
@@ -162,8 +164,8 @@ def test_short_texts_by_products(monkeypatch, dtype, mask, kv_heads, width):
     given = [torch.randn(2, h, 7, w, dtype=dtype) for h, w in ((4, 6), (kv_heads, 6), (kv_heads, width))]
     ours, exact = ([x.to(kind).requires_grad_() for x in given] for kind in (dtype, torch.float64))
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
-        mixed, lse = attend(*ours, mask, scale=0.4, tell=False)
-    want, _ = explicit(*exact, AttentionBias(mask, 7, 7, exact[0]), scale=0.4)
+        mixed, lse = attend(*ours, mask, scale=0.4, need_lse=False)
+    want, _ = attend_reference(*exact, AttentionBias(mask, 7, 7, exact[0]), scale=0.4)
     assert lse is None
     assert mixed.dtype == dtype
     close = {torch.float32: 3e-6, torch.float64: 1e-12, torch.bfloat16: 3e-2}[dtype]
@@ -179,7 +181,7 @@ def test_who_sees_nothing_is_left_to_the_kernel(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     q, k, v = (torch.randn(2, 2, 4, 3) for _ in range(3))
     for mask in (Mask.lengths([0, 4]), Mask.causal() & Mask.keep(torch.tensor([[False, True, True, True]] * 2))):
-        assert bool(attend(q, k, v, mask, tell=False)[0].isfinite().all())
+        assert bool(attend(q, k, v, mask, need_lse=False)[0].isfinite().all())
         assert not suits(q, 4, AttentionBias(mask, 4, 4, q))
     assert suits(q, 4, AttentionBias(Mask.lengths([1, 4]), 4, 4, q))
 
@@ -188,8 +190,8 @@ def test_some_heads_have_a_sight_of_their_own(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     q, k, v = (torch.randn(1, 4, 5, 3) for _ in range(3))
     sight = AttentionBias(Mask.causal(), 5, 5, q, Alibi(4))
-    whole, _ = attend(q, k, v, sight, tell=False)
-    some, _ = attend(q[:, 2:], k[:, 2:], v[:, 2:], sight.of((2, 3)), tell=False)
+    whole, _ = attend(q, k, v, sight, need_lse=False)
+    some, _ = attend(q[:, 2:], k[:, 2:], v[:, 2:], sight.select_heads((2, 3)), need_lse=False)
     torch.testing.assert_close(some, whole[:, 2:])
 
 

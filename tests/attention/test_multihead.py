@@ -19,8 +19,8 @@ from multihead.attention import (
     MultiHeadAttention,
     RelativeBias,
     Rotary,
-    explicit,
-    kernel,
+    attend_reference,
+    choose_kernel,
 )
 
 FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -227,9 +227,9 @@ def test_output_and_gradients_equal_the_reference(seed, threads, monkeypatch):
     learned = case.position == "relative"  # the one case without a fused gradient: the bias itself learns
     expected = "explicit" if learned else "fused"
     sight = AttentionBias(mask, case.T, case.S, x, position, crossing=case.cross)
-    assert kernel(sight) == expected
+    assert choose_kernel(sight) == expected
     if not case.cached:  # whose steps see less
-        by_products = threads > 1 and not sight.by_rows and not sight.blind
+        by_products = threads > 1 and not sight.by_rows and not sight.has_empty_rows
         assert (ran.flash > 0) == (expected == "fused" and not by_products), f"{case}: {expected} was to run"
 
     weight = torch.randn_like(y)
@@ -245,7 +245,9 @@ def test_output_and_gradients_equal_the_reference(seed, threads, monkeypatch):
     )
     assert off(y, want) < 1e-5, case
     if not case.cached:
-        monkeypatch.setattr("multihead.attention.multihead.attend", lambda *given, tell, **how: explicit(*given, **how))
+        monkeypatch.setattr(
+            "multihead.attention.multihead.attend", lambda *given, need_lse, **how: attend_reference(*given, **how)
+        )
         with torch.no_grad():
             # 1e-6, not 1e-12: the rotary table and the scales of ragged heads were made in float32
             assert off(exact(*exact_inputs, mask=mask, position=position), want) < 1e-6, case

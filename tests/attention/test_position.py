@@ -8,15 +8,15 @@ from multihead.attention import Alibi, RelativeBias, Rotary
 
 def test_rotary_scores_depend_on_the_distance_alone():
     rotary, q, k = Rotary(8), torch.randn(1, 1, 1, 8), torch.randn(1, 1, 1, 8)
-    scores = [float((rotary.turn(q, 5 + at) * rotary.turn(k, at)).sum()) for at in (0, 3, 1000, 5000)]
+    scores = [float((rotary.rotate(q, 5 + at) * rotary.rotate(k, at)).sum()) for at in (0, 3, 1000, 5000)]
     assert max(scores) - min(scores) < 2e-3 * max(1.0, abs(scores[0]))
 
 
 def test_rotary_beyond_its_table_and_columns():
     short, long = Rotary(4, length=8), Rotary(4, length=64)
     x = torch.randn(2, 3, 20, 6)
-    torch.testing.assert_close(short.turn(x, 5), long.turn(x, 5))
-    assert torch.equal(long.turn(x, 5)[..., 4:], x[..., 4:])
+    torch.testing.assert_close(short.rotate(x, 5), long.rotate(x, 5))
+    assert torch.equal(long.rotate(x, 5)[..., 4:], x[..., 4:])
 
 
 @pytest.mark.parametrize(
@@ -79,5 +79,5 @@ def test_relative_buckets_equal_the_peer(both):
 def test_far_places_are_the_same_in_half_precision() -> None:
     rotary, half = Rotary(16, length=32), Rotary(16, length=32).bfloat16()
     x = torch.randn(1, 2, 3, 16)
-    torch.testing.assert_close(half.turn(x, 5000), rotary.turn(x, 5000))
-    torch.testing.assert_close(half.turn(x, 5), rotary.turn(x, 5), atol=0.05, rtol=0.05)  # its table is in halves
+    torch.testing.assert_close(half.rotate(x, 5000), rotary.rotate(x, 5000))
+    torch.testing.assert_close(half.rotate(x, 5), rotary.rotate(x, 5), atol=0.05, rtol=0.05)  # its table is in halves

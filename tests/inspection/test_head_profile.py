@@ -45,7 +45,7 @@ def reference(loaded: Pipeline, rows: list[dict[str, Any]]) -> dict[str, dict[st
                 for place, number in enumerate(seen.numbers[name]):
                     k = record.k[0, place // (record.q.shape[1] // record.k.shape[1])].double()
                     scores = record.q[0, place].double() @ k.T * record.scale
-                    add = record.sight.table()
+                    add = record.bias.table()
                     if add is not None:
                         scores = scores + add[0, place % add.shape[1]].double()
                     W = scores.softmax(-1).numpy()

@@ -21,7 +21,7 @@ def exact(attended, b: int, head: int):
     q = attended.q[b, head].double()
     k = attended.k[b, head // (attended.q.shape[1] // attended.k.shape[1])].double()
     scores = q @ k.T * attended.scale
-    add = attended.sight.table()
+    add = attended.bias.table()
     if add is not None:
         scores = scores + add[b % len(add), head % add.shape[1]].double()
     return scores.softmax(-1)

@@ -1,7 +1,7 @@
 """Attention: the mathematics. Imports torch only."""
 
 from multihead.attention.bias import AttentionBias
-from multihead.attention.functional import attend, explicit, fused, kernel
+from multihead.attention.functional import attend, attend_fused, attend_reference, choose_kernel
 from multihead.attention.kv_cache import KVCache, LayerKVCache
 from multihead.attention.mask import Mask
 from multihead.attention.multihead import AttentionRecord, MultiHeadAttention
@@ -19,7 +19,7 @@ __all__ = [
     "RelativeBias",
     "Rotary",
     "attend",
-    "explicit",
-    "fused",
-    "kernel",
+    "attend_fused",
+    "attend_reference",
+    "choose_kernel",
 ]

@@ -1,4 +1,5 @@
-"""softmax(q kᵀ · scale + bias) v, twice: `fused` for speed, `explicit` as the reference (any dtype, every gradient).
+"""softmax(q kᵀ · scale + bias) v, twice: `attend_fused` for speed, `attend_reference` as the reference (any dtype,
+every gradient).
 
 Both take and return the same: q [B,H,T,K], k [B,G,S,K], v [B,G,S,W] -> mixed [B,H,T,W] and the log-sum-exp of every
 row of scores [B,H,T], from which any weight is exp(score - lse). A row that sees nothing gives zeros, lse 0.
@@ -18,10 +19,10 @@ from multihead.kernels.flash_cpu import flash_attention
 from multihead.kernels.short_attention import short, suits
 
 
-def kernel(sight: AttentionBias, dropout: float = 0.0) -> str:
+def choose_kernel(bias: AttentionBias, dropout: float = 0.0) -> str:
     """Which kernel `attend` takes: "fused", or "explicit" where fused has no dropout, no gradient of the bias, and none
     of torch.func's transforms."""
-    learned = sight.position is not None and any(p.requires_grad for p in sight.position.parameters())
+    learned = bias.position is not None and any(p.requires_grad for p in bias.position.parameters())
     return "explicit" if dropout > 0 or (learned and torch.is_grad_enabled()) or transformed() else "fused"
 
 
@@ -29,23 +30,23 @@ def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    sight: AttentionBias | Mask | None = None,
+    bias: AttentionBias | Mask | None = None,
     *,
     scale: float | None = None,
     dropout: float = 0.0,
-    tell: bool = True,
+    need_lse: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
     """Mix the values that each query looks at; see the module for shapes. The lse is None where torch hides it, and may
     be where nobody wants to be told."""
     _check(q, k, v)
-    if not isinstance(sight, AttentionBias):
-        sight = AttentionBias(sight, q.shape[2], k.shape[2], q)
+    if not isinstance(bias, AttentionBias):
+        bias = AttentionBias(bias, q.shape[2], k.shape[2], q)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    if kernel(sight, dropout) == "explicit":
-        return explicit(q, k, v, sight, scale=scale, dropout=dropout)
-    if not tell and suits(q, q.shape[0] * q.shape[1], sight):
-        return short(q, k, v, sight.whole, scale), None
-    return fused(q, k, v, sight, scale=scale)
+    if choose_kernel(bias, dropout) == "explicit":
+        return attend_reference(q, k, v, bias, scale=scale, dropout=dropout)
+    if not need_lse and suits(q, q.shape[0] * q.shape[1], bias):
+        return short(q, k, v, bias.dense, scale), None
+    return attend_fused(q, k, v, bias, scale=scale)
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -58,14 +59,14 @@ def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
         )
 
 
-def explicit(
-    q: Tensor, k: Tensor, v: Tensor, sight: AttentionBias, *, scale: float, dropout: float = 0.0
+def attend_reference(
+    q: Tensor, k: Tensor, v: Tensor, bias: AttentionBias, *, scale: float, dropout: float = 0.0
 ) -> tuple[Tensor, Tensor | None]:
     """The formula, written out: every score exists. With dropout nobody is told the lse: it is worked out if asked."""
     group = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(group, dim=1) if group > 1 else x for x in (k, v))
     scores = (q * scale) @ k.transpose(-1, -2)  # [B, H, T, S]
-    add, blind = sight.table(), None
+    add, blind = bias.table(), None
     if add is not None:
         blind = (add == float("-inf")).all(-1, keepdim=True)  # rows that see nothing: their softmax would be NaN
         scores = scores + add.masked_fill(blind, 0.0)
@@ -77,7 +78,7 @@ def explicit(
     return mixed, lse
 
 
-def fused(q: Tensor, k: Tensor, v: Tensor, sight: AttentionBias, *, scale: float) -> tuple[Tensor, Tensor | None]:
+def attend_fused(q: Tensor, k: Tensor, v: Tensor, bias: AttentionBias, *, scale: float) -> tuple[Tensor, Tensor | None]:
     """The flash kernel, which never builds the weights."""
     key_width, value_width = q.shape[-1], v.shape[-1]
     if not q.shape[2] or not k.shape[2]:  # nobody looks, or at nothing: the kernel would divide by that
@@ -88,15 +89,15 @@ def fused(q: Tensor, k: Tensor, v: Tensor, sight: AttentionBias, *, scale: float
         q, k = F.pad(q, (0, value_width - key_width)), F.pad(k, (0, value_width - key_width))
     elif value_width < key_width:
         v = F.pad(v, (0, key_width - value_width))
-    if not sight.by_rows:
-        mixed, lse = flash_attention(q, k, v, sight.causal, sight.add, scale)
+    if not bias.by_rows:
+        mixed, lse = flash_attention(q, k, v, bias.causal, bias.add, scale)
         return mixed[..., :value_width], lse
     mixes, lses = [], []
-    step = _rows_at_a_time(q, sight)
-    for start in range(0, sight.queries, step):
-        stop = min(start + step, sight.queries)
-        low, high = sight.span(start, stop)
-        add = sight.rows(start, stop, low, high)
+    step = _rows_at_a_time(q, bias)
+    for start in range(0, bias.queries, step):
+        stop = min(start + step, bias.queries)
+        low, high = bias.span(start, stop)
+        add = bias.rows(start, stop, low, high)
         mixed, lse = flash_attention(q[:, :, start:stop], k[:, :, low:high], v[:, :, low:high], False, add, scale)
         mixes.append(mixed)
         lses.append(lse)
@@ -104,9 +105,9 @@ def fused(q: Tensor, k: Tensor, v: Tensor, sight: AttentionBias, *, scale: float
     return torch.cat(mixes, dim=2)[..., :value_width], lse
 
 
-def _rows_at_a_time(q: Tensor, sight: AttentionBias) -> int:
+def _rows_at_a_time(q: Tensor, bias: AttentionBias) -> int:
     """Rows whose table of scores stays small; with a window, as many as it is wide."""
-    if sight.width is not None:
-        return max(64, sight.width)
-    heads = q.shape[1] if sight.position is not None else 1
-    return max(64, LARGEST_TABLE // (heads * sight.keys) // 64 * 64)
+    if bias.width is not None:
+        return max(64, bias.width)
+    heads = q.shape[1] if bias.position is not None else 1
+    return max(64, LARGEST_TABLE // (heads * bias.keys) // 64 * 64)

@@ -16,14 +16,14 @@ class LayerKVCache:
         self.v: Tensor | None = None
         self.length = 0
 
-    def grow(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Append; returns all keys and values so far."""
         self._check(k)
         start, self.length = self.length, self.length + k.shape[2]
-        self.k, self.v = _appended(self.k, k, start), _appended(self.v, v, start)
+        self.k, self.v = _append_rows(self.k, k, start), _append_rows(self.v, v, start)
         return self.k[:, :, : self.length], self.v[:, :, : self.length]
 
-    def once(self, project: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    def project_once(self, project: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """Project the memory at the first step, and never again."""
         if self.k is None or self.v is None:
             self.k, self.v = project()
@@ -62,7 +62,7 @@ class KVCache:
             part.select(rows)
 
 
-def _appended(old: Tensor | None, new: Tensor, start: int) -> Tensor:
+def _append_rows(old: Tensor | None, new: Tensor, start: int) -> Tensor:
     """`old` with `new` at `start`; the store doubles when full, so a step costs what it adds."""
     stop = start + new.shape[2]
     if torch.is_grad_enabled() and (new.requires_grad or (old is not None and old.requires_grad)):

@@ -1,6 +1,6 @@
 """Masks: which key each query may look at. True always means *may look*.
 
-A `Mask` is a conjunction of rules. Every rule is a function of positions: `look(t, s)` takes positions of queries
+A `Mask` is a conjunction of rules. Every rule is a function of positions: `allows(t, s)` takes positions of queries
 and keys, of shapes that broadcast to X, and gives [B|1, H|1, *X]. So the same few lines give the whole mask, some of
 its rows, or single pairs, and nothing of size T x S exists before it is needed.
 """
@@ -20,7 +20,7 @@ class CausalRule:
 
     keys_only = False
 
-    def look(self, t: Tensor, s: Tensor) -> Tensor:
+    def allows(self, t: Tensor, s: Tensor) -> Tensor:
         return (s <= t)[None, None]
 
 
@@ -31,7 +31,7 @@ class WindowRule:
     width: int
     keys_only = False
 
-    def look(self, t: Tensor, s: Tensor) -> Tensor:
+    def allows(self, t: Tensor, s: Tensor) -> Tensor:
         return ((t - s).abs() < self.width)[None, None]
 
 
@@ -42,7 +42,7 @@ class PrefixRule:
     count: Tensor  # [B]
     keys_only = False
 
-    def look(self, t: Tensor, s: Tensor) -> Tensor:
+    def allows(self, t: Tensor, s: Tensor) -> Tensor:
         return (s <= t) | (s < _by_row(self.count, s))
 
 
@@ -54,7 +54,7 @@ class LengthsRule:
     longest: int = 0  # of them; 0: nobody asked
     keys_only = True
 
-    def look(self, t: Tensor, s: Tensor) -> Tensor:
+    def allows(self, t: Tensor, s: Tensor) -> Tensor:
         return s < _by_row(self.count, s)
 
 
@@ -65,7 +65,7 @@ class SegmentsRule:
     ids: Tensor  # [B, S]
     keys_only = False
 
-    def look(self, t: Tensor, s: Tensor) -> Tensor:
+    def allows(self, t: Tensor, s: Tensor) -> Tensor:
         return (self.ids[:, t] == self.ids[:, s])[:, None]
 
 
@@ -80,7 +80,7 @@ class KeepRule:
     def keys_only(self) -> bool:
         return self.table.dim() == 2
 
-    def look(self, t: Tensor, s: Tensor) -> Tensor:
+    def allows(self, t: Tensor, s: Tensor) -> Tensor:
         if self.table.dim() == 2:
             return self.table[:, s][:, None]
         picked = self.table[..., t - self.first, s]
@@ -110,7 +110,11 @@ class Mask:
         self.rules = rules
 
     def __and__(self, other: Mask | None) -> Mask:
-        return self if other is None else Mask(*self.rules, *(r for r in other.rules if r not in _seen(self.rules)))
+        return (
+            self
+            if other is None
+            else Mask(*self.rules, *(r for r in other.rules if r not in _unique_rules(self.rules)))
+        )
 
     __rand__ = __and__
 
@@ -159,7 +163,7 @@ class Mask:
         return Mask(KeepRule(table))
 
 
-def refuse_unfit(rule: Rule, sizes: Mapping[str, int]) -> None:
+def check_shape(rule: Rule, sizes: Mapping[str, int]) -> None:
     """Does the rule's tensor speak of these rows, queries and keys (and heads, where they are known), or of others?
 
     One row or one head stands for all. A prefix may reach further than the keys: with a cache, they are still to come.
@@ -179,7 +183,7 @@ def refuse_unfit(rule: Rule, sizes: Mapping[str, int]) -> None:
         raise ValueError(f"Mask.lengths says {rule.longest}, there are {sizes['S']} keys; count those that are there")
 
 
-def _seen(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+def _unique_rules(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     """The rules that can be compared (those without tensors), so that causal & causal is causal."""
     return tuple(rule for rule in rules if isinstance(rule, CausalRule | WindowRule))
 

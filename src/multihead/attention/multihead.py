@@ -24,10 +24,10 @@ class AttentionRecord(NamedTuple):
     v: Tensor  # [B, G, S, W]
     mixed: Tensor  # [B, H, T, W]
     lse: Tensor | None  # [B, H, T]
-    sight: AttentionBias
+    bias: AttentionBias
     scale: float
 
-    def whole(self) -> AttentionRecord:
+    def upcast(self) -> AttentionRecord:
         """The same with q and k in fp32 at least, as the lse is: weights from halves of them would not sum to 1."""
         if self.q.dtype.itemsize >= 4:
             return self
@@ -95,11 +95,11 @@ class MultiHeadAttention(nn.Module):
             q, k = rotate(position, q, k, cache)
             k, v = extend(cache, k, v)  # [B, G, S, K], [B, G, S, W]
         else:
-            k, v = self._keys_values(memory) if cache is None else cache.once(lambda: self._keys_values(memory))
+            k, v = self._keys_values(memory) if cache is None else cache.project_once(lambda: self._keys_values(memory))
         q = q if self.head_scale is None else q * self.head_scale
         sight = AttentionBias.lower(mask, q, k, position, crossing=memory is not None)
         dropout = self.dropout * self.training
-        mixed, lse = attend(q, k, v, sight, scale=self.scale, dropout=dropout, tell=bool(self.taps))  # [B, H, T, W]
+        mixed, lse = attend(q, k, v, sight, scale=self.scale, dropout=dropout, need_lse=bool(self.taps))  # [B, H, T, W]
         for tap in self.taps:
             mixed = tap(AttentionRecord(q, k, v, mixed, lse, sight, self.scale))
         return self.out(merge(mixed, self.value_dims))
@@ -129,12 +129,12 @@ def rotate(
     if position is None:
         return q, k
     offset = 0 if cache is None else cache.length
-    return position.turn(q, offset), position.turn(k, offset)
+    return position.rotate(q, offset), position.rotate(k, offset)
 
 
 def extend(cache: LayerKVCache | None, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Append to the cache, if there is one, and return all its keys and values."""
-    return (k, v) if cache is None else cache.grow(k, v)
+    return (k, v) if cache is None else cache.append(k, v)
 
 
 def bias_letters(bias: bool | str) -> str:

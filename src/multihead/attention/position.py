@@ -20,8 +20,8 @@ class PositionEncoding(nn.Module):
 
     heads = 0  # how many heads have a bias of their own; 0: there is no bias
 
-    def turn(self, x: Tensor, first: int) -> Tensor:
-        """q or k [B, H, T, K], whose first token stands at position `first`."""
+    def rotate(self, x: Tensor, offset: int) -> Tensor:
+        """q or k [B, H, T, K], whose first token stands at position `offset`."""
         return x
 
     def bias(self, t: Tensor, s: Tensor) -> Tensor:
@@ -33,7 +33,7 @@ class Rotary(PositionEncoding):
     """Turns pairs of columns by an angle that grows with the position (Su et al. 2021).
 
     Column i is paired with column i + width/2; columns beyond `width` stay. `scaling` stretches the context:
-    {"kind": "linear", "factor": 4}, or kind "llama3" or "yarn" with their own keys (see `_scaled`).
+    {"kind": "linear", "factor": 4}, or kind "llama3" or "yarn" with their own keys (see `_scale_frequencies`).
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class Rotary(PositionEncoding):
         self.width = width
         frequency, self.gain = theta ** (-torch.arange(0, width, 2, dtype=torch.float64) / width), 1.0
         if scaling:
-            frequency, self.gain = _scaled(frequency, theta, width, scaling)
+            frequency, self.gain = _scale_frequencies(frequency, theta, width, scaling)
         self.frequency = frequency.float()  # no buffer: in half precision far places would be others
         self.register_buffer("table", self._angles(0, length), persistent=False)
         self.table: Tensor
 
-    def turn(self, x: Tensor, first: int) -> Tensor:
-        last = first + x.shape[2]
-        table = self.table[:, first:last] if last <= self.table.shape[1] else self._angles(first, last)
+    def rotate(self, x: Tensor, offset: int) -> Tensor:
+        last = offset + x.shape[2]
+        table = self.table[:, offset:last] if last <= self.table.shape[1] else self._angles(offset, last)
         cos, sin = table.to(x)  # each [T, width/2]
         a, b, rest = x.split((self.width // 2, self.width // 2, x.shape[-1] - self.width), dim=-1)
         return torch.cat((a * cos - b * sin, b * cos + a * sin, rest), dim=-1)
@@ -111,13 +111,13 @@ class HeadSubset(PositionEncoding):
 
     def __init__(self, whole: PositionEncoding, numbers: tuple[int, ...]) -> None:
         super().__init__()
-        self.whole, self.numbers, self.heads = whole, list(numbers), len(numbers)
+        self.encoding, self.numbers, self.heads = whole, list(numbers), len(numbers)
 
     def bias(self, t: Tensor, s: Tensor) -> Tensor:
-        return self.whole.bias(t, s)[:, self.numbers]
+        return self.encoding.bias(t, s)[:, self.numbers]
 
 
-def _scaled(frequency: Tensor, theta: float, width: int, how: dict[str, Any]) -> tuple[Tensor, float]:
+def _scale_frequencies(frequency: Tensor, theta: float, width: int, how: dict[str, Any]) -> tuple[Tensor, float]:
     """Stretched frequencies and the gain on cos and sin."""
     kind, factor = how.get("kind"), float(how.get("factor", 1.0))
     if kind == "linear":

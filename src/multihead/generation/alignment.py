@@ -51,6 +51,6 @@ def _mean(attended: AttentionRecord) -> Tensor:
     q, k = attended.q, attended.k
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
     scores = q @ k.transpose(-1, -2) * attended.scale
-    add = attended.sight.table()
+    add = attended.bias.table()
     weights = torch.softmax(scores if add is None else scores + add, dim=-1)
     return weights.nan_to_num(0.0).mean(dim=1)  # a source of nothing but padding

@@ -156,7 +156,7 @@ def weights_of(records: list[AttentionRecord], start: int, stop: int) -> Tensor:
         if (group := q.shape[1] // k.shape[1]) > 1:
             k = k.repeat_interleave(group, dim=1)
         scores = q @ k.transpose(-1, -2) * record.scale
-        add = record.sight.rows(start, stop)
+        add = record.bias.rows(start, stop)
         scores = scores if add is None else scores + add
         parts.append(scores.softmax(-1).nan_to_num(0.0).transpose(0, 1))  # a row that sees nothing gives nothing
     return torch.cat(parts)
@@ -166,7 +166,7 @@ def _add(group: _StackSums, records: list[AttentionRecord], queries: AttentionSi
     B, T = queries.tokens.shape
     S, A = keys.tokens.shape[1], len(group.addresses)
     step = max(1, CHUNK // (A * B * S))
-    crossing = records[0].sight.crossing
+    crossing = records[0].bias.crossing
     layers = [record.q.shape[1] for record in records]
     means: list[Tensor] | None = [] if T <= ROLLED and not crossing else None
     for start in range(0, T, step):
@@ -195,7 +195,7 @@ def _add(group: _StackSums, records: list[AttentionRecord], queries: AttentionSi
 
 def _look(record: AttentionRecord, start: int, stop: int, batch: int) -> Tensor:
     """Which keys each query may look at, [B, rows, S]."""
-    add = record.sight.rows(start, stop)
+    add = record.bias.rows(start, stop)
     if add is None:
         return torch.ones(batch, stop - start, record.k.shape[2], dtype=torch.bool)
     return (add[:, 0] > -torch.inf).expand(batch, stop - start, -1)

@@ -57,11 +57,11 @@ class Recording:
         for number, (run, beside) in enumerate(zip(self.runs(name), self.runs(own(name)), strict=True)):
             for record, mine in zip(run, beside, strict=True):
                 B, T = record.q.shape[0], record.q.shape[2]
-                kept = mine.sight.kept()
+                kept = mine.bias.key_padding()
                 keep = torch.ones(B, T, dtype=torch.bool) if kept is None else kept[:, -T:].expand(B, T)
                 marked = None
                 if separators:
-                    if beside[0].sight.first:
+                    if beside[0].bias.first:
                         raise ValueError("watch began amid decoding: what was read before is not known; begin earlier")
                     tokens = self._tokens(read, number)[:, : record.k.shape[2]]
                     marked = torch.isin(tokens, marks.to(tokens.device))
@@ -82,7 +82,7 @@ class Recording:
         """The passes of one attention, steps of decoding joined to the pass that they continue."""
         runs: list[list[AttentionRecord]] = []
         for mine, record in zip(self.passes[own(name)], self.passes[name], strict=True):
-            if mine.sight.first > 0 and runs:
+            if mine.bias.first > 0 and runs:
                 if runs[-1][0].q.shape[0] != record.q.shape[0]:
                     raise ValueError("the batch changed while decoding; watch one input at a time")
                 runs[-1].append(record)
@@ -152,7 +152,7 @@ class RecordedInput:
 
     def _first(self, name: str) -> int:
         """The position of the first query that was seen; not 0 if watch began amid decoding."""
-        return self.seen.runs(own(name))[self._number(name)][0].sight.first
+        return self.seen.runs(own(name))[self._number(name)][0].bias.first
 
 
 def head_weights(record: AttentionRecord, b: int, head: int, rows: Tensor) -> Tensor:
@@ -160,8 +160,8 @@ def head_weights(record: AttentionRecord, b: int, head: int, rows: Tensor) -> Te
     q = record.q[b, head, rows].to(torch.promote_types(record.q.dtype, torch.float32))
     k = record.k[b, head // (record.q.shape[1] // record.k.shape[1])].to(q.dtype)
     scores = q @ k.T * record.scale
-    t = rows[:, None] + record.sight.first
-    add = record.sight.pairs(t, torch.arange(k.shape[0], device=k.device)[None])
+    t = rows[:, None] + record.bias.first
+    add = record.bias.pairs(t, torch.arange(k.shape[0], device=k.device)[None])
     if add is not None:
         scores = scores + add[b % add.shape[0], head % add.shape[1]]
     if record.lse is None:
@@ -175,7 +175,7 @@ def own(name: str) -> str:
 
 
 def _kept(record: AttentionRecord, b: int) -> Tensor:
-    kept = record.sight.kept()
+    kept = record.bias.key_padding()
     if kept is None:
-        return torch.arange(record.sight.keys)
+        return torch.arange(record.bias.keys)
     return kept[b % len(kept)].nonzero()[:, 0]

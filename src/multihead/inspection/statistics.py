@@ -25,27 +25,27 @@ CHUNK = 2**22  # scores at a time, where there is a bias
 @torch.no_grad()
 def rowwise(record: AttentionRecord, marked: Tensor | None = None, offset: bool = False) -> dict[str, Tensor]:
     """Statistics of every row of one call, each [B, H, T]. marked [B, S]: the separators."""
-    exact, record = record.q.dtype.itemsize >= 4, record.whole()
-    first, shares = record.sight.kept(), {}
+    exact, record = record.q.dtype.itemsize >= 4, record.upcast()
+    first, shares = record.bias.key_padding(), {}
     B, _, T, _ = record.q.shape
     start = torch.zeros(B, dtype=torch.long) if first is None else first.long().argmax(1).expand(B)
     columns = [] if marked is None else [marked.to(record.k.dtype)]
     if offset:
         columns.append(torch.arange(record.k.shape[2], dtype=record.k.dtype).expand(B, -1))
     lse = record.lse if record.lse is not None else _lse(record)
-    if record.sight.position is None and exact:
+    if record.bias.position is None and exact:
         entropy, extra = _from_one_more_call(record, lse, columns)
     else:
         entropy, extra = _by_rows(record, lse, columns)
     shares["entropy"] = entropy
-    if not record.sight.crossing:
+    if not record.bias.crossing:
         for name, step in (("self", 0), ("previous", -1), ("next", 1)):
             shares[name] = _share(record, lse, step)
     shares["first"] = _share_on(record, lse, start)
     if marked is not None:
         shares["separator"] = extra.pop(0)
     if offset:
-        shares["offset"] = extra.pop(0) - (torch.arange(T) + record.sight.first)
+        shares["offset"] = extra.pop(0) - (torch.arange(T) + record.bias.first)
     return shares
 
 
@@ -55,7 +55,7 @@ def _from_one_more_call(record: AttentionRecord, lse: Tensor, columns: list[Tens
     if columns:  # more columns ride along, filled up to a width that the kernel likes
         more = torch.stack(columns, dim=-1)[:, None].expand(-1, k.shape[1], -1, -1)
         values = torch.cat((k, more, more.new_zeros(*more.shape[:-1], -(K + len(columns)) % 8)), dim=-1)
-    mean, _ = attend(q, k, values, record.sight, scale=record.scale)
+    mean, _ = attend(q, k, values, record.bias, scale=record.scale)
     entropy = lse - _dots(q, mean[..., :K]) * record.scale
     return entropy, [mean[..., K + i] for i in range(len(columns))]
 
@@ -69,7 +69,7 @@ def _by_rows(record: AttentionRecord, lse: Tensor, columns: list[Tensor]) -> tup
     for start in range(0, T, step):
         rows = slice(start, min(start + step, T))
         scores = record.q[:, :, rows] @ k.transpose(-1, -2) * record.scale
-        add = record.sight.rows(rows.start, rows.stop)
+        add = record.bias.rows(rows.start, rows.stop)
         logs = (scores if add is None else scores + add) - lse[:, :, rows, None]
         weights = logs.exp()
         entropy[:, :, rows] = -(weights * logs.clamp(min=-1e4)).sum(-1)  # 0 · log 0 = 0
@@ -80,14 +80,14 @@ def _by_rows(record: AttentionRecord, lse: Tensor, columns: list[Tensor]) -> tup
 
 def _share(record: AttentionRecord, lse: Tensor, step: int) -> Tensor:
     """What each query gives to the key `step` places ahead; 0 where there is none."""
-    T, first, S = record.q.shape[2], record.sight.first, record.k.shape[2]
+    T, first, S = record.q.shape[2], record.bias.first, record.k.shape[2]
     low, high = max(0, -step - first), min(T, S - step - first)
     share = torch.zeros_like(lse)
     if low < high:
         at = torch.arange(first + low, first + high)
         k = record.k[:, :, first + low + step : first + high + step]
         scores = _dots(record.q[:, :, low:high], k) * record.scale
-        add = record.sight.pairs(at, at + step)
+        add = record.bias.pairs(at, at + step)
         share[:, :, low:high] = ((scores if add is None else scores + add) - lse[:, :, low:high]).exp()
     return share
 
@@ -97,9 +97,9 @@ def _share_on(record: AttentionRecord, lse: Tensor, keys: Tensor) -> Tensor:
     B, T = record.q.shape[0], record.q.shape[2]
     k = record.k[torch.arange(B), :, keys][:, :, None].expand(-1, -1, T, -1)
     scores = _dots(record.q, k) * record.scale
-    at = torch.arange(T) + record.sight.first
+    at = torch.arange(T) + record.bias.first
     for key in keys.unique().tolist():
-        add = record.sight.pairs(at, torch.full_like(at, key))
+        add = record.bias.pairs(at, torch.full_like(at, key))
         if add is not None:
             rows = keys == key
             scores[rows] = scores[rows] + (add[rows] if add.shape[0] == B else add)
@@ -120,7 +120,7 @@ def _lse(record: AttentionRecord) -> Tensor:
     parts = []
     for start in range(0, T, step := max(1, CHUNK // (B * H * k.shape[2]))):
         scores = record.q[:, :, start : start + step] @ k.transpose(-1, -2) * record.scale
-        add = record.sight.rows(start, min(start + step, T))
+        add = record.bias.rows(start, min(start + step, T))
         parts.append((scores if add is None else scores + add).logsumexp(-1).nan_to_num(neginf=0.0))
     return torch.cat(parts, dim=2)
 

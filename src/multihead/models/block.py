@@ -97,7 +97,7 @@ class TransformerBlock(nn.Module):
         """x [B, T, D] -> [B, T, D]"""
         own, other = (None, None) if cache is None else (cache[self.address], cache[self.address + ".cross"])
         if self.kept is not None:
-            sight = sight.of(self.kept)
+            sight = sight.select_heads(self.kept)
         y = self.attention(self._before(self.attention_norm, x), mask=sight, position=position, cache=own)
         x = self._after(self.attention_norm, x, y)
         if self.cross is not None and self.cross_norm is not None:

@@ -59,7 +59,7 @@ def cut(cache: KVCache, length: int) -> KVCache:
     found = KVCache()
     for name, part in cache.parts.items():
         if part.k is not None and part.v is not None:  # there is no cross-attention, but a place for it
-            found[name].grow(part.k[:, :, :length].clone(), part.v[:, :, :length].clone())
+            found[name].append(part.k[:, :, :length].clone(), part.v[:, :, :length].clone())
     return found
 
 

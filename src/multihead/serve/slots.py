@@ -106,7 +106,7 @@ class BatchReader:
         cache, length = KVCache(), self.lengths[place]
         for layer, address in enumerate(self.addresses):
             k, v = self.pool[layer, :, place : place + 1, :, :length].clone()
-            cache[address].grow(k, v)
+            cache[address].append(k, v)
         return cache
 
     def leave(self, place: int) -> None:
@@ -179,7 +179,7 @@ class BatchReader:
             half = self.position.width // 2
             basis = self.pool.new_zeros(1, 1, 2 * most, self.K)
             basis[..., :half] = 1.0
-            self.angles = self.position.turn(basis, 0)[0, 0]
+            self.angles = self.position.rotate(basis, 0)[0, 0]
         return self.angles.index_select(0, at)
 
     def _turn(self, flat: Tensor, angles: Tensor) -> Tensor:

@@ -169,7 +169,7 @@ class FastDecoder:
         """Rotary: queries and keys, which stand side by side."""
         heads = self.G * self.R + self.G
         x = flat[:, : heads * self.K].view(-1, heads, 1, self.K)
-        return torch.cat((position.turn(x, self.column).flatten(1), flat[:, heads * self.K :]), dim=1)
+        return torch.cat((position.rotate(x, self.column).flatten(1), flat[:, heads * self.K :]), dim=1)
 
     def _look(self, n: int) -> Tensor | None:
         """Room for n new keys in the pool; what is added to the scores [B*G, n*R, S], the new keys included."""
