@@ -10,7 +10,7 @@ import torch
 from multihead.attention import Alibi, AttentionBias, Mask, attend, attend_fused, attend_reference, choose_kernel
 from multihead.kernels import dispatch as sharing
 from multihead.kernels import flash_cpu
-from multihead.kernels.short_attention import suits
+from multihead.kernels.short_attention import short_path_applies
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2])
@@ -182,8 +182,8 @@ def test_who_sees_nothing_is_left_to_the_kernel(monkeypatch):
     q, k, v = (torch.randn(2, 2, 4, 3) for _ in range(3))
     for mask in (Mask.lengths([0, 4]), Mask.causal() & Mask.keep(torch.tensor([[False, True, True, True]] * 2))):
         assert bool(attend(q, k, v, mask, need_lse=False)[0].isfinite().all())
-        assert not suits(q, 4, AttentionBias(mask, 4, 4, q))
-    assert suits(q, 4, AttentionBias(Mask.lengths([1, 4]), 4, 4, q))
+        assert not short_path_applies(q, 4, AttentionBias(mask, 4, 4, q))
+    assert short_path_applies(q, 4, AttentionBias(Mask.lengths([1, 4]), 4, 4, q))
 
 
 def test_some_heads_have_a_sight_of_their_own(monkeypatch):

@@ -68,7 +68,7 @@ def test_two_readings_are_pulled_together_as_classes_are(monkeypatch, chunk):
     wanted = class_loss(readout(both).flatten(0, 1), twice.flatten(), 0.1, agree=3.0)
     assert wanted > class_loss(readout(both).flatten(0, 1), twice.flatten(), 0.1) + 1
     true = torch.autograd.grad(wanted, (hidden, again, *readout.parameters()), retain_graph=True)
-    found = vocabulary_loss(readout, both, twice, 0.1, agree=3.0)
+    found = vocabulary_loss(readout, both, twice, 0.1, rdrop=3.0)
     assert found.item() == pytest.approx(wanted.item(), rel=1e-6)
     for one, other in zip(torch.autograd.grad(found, (hidden, again, *readout.parameters())), true, strict=True):
         torch.testing.assert_close(one, other)

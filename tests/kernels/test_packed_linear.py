@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from multihead.kernels import packed_linear as packing
-from multihead.kernels.packed_linear import packed
+from multihead.kernels.packed_linear import use_packed_weights
 
 pytestmark = pytest.mark.skipif(not packing._HERE, reason="this torch has no oneDNN")
 
@@ -25,8 +25,8 @@ def packs(model: nn.Sequential) -> list[bool]:
 def test_the_same_within(model: nn.Sequential, shape: tuple[int, ...]) -> None:
     x = torch.randn(shape)
     before = model(x)
-    worth = x.numel() // 384 * 384 * 512 >= packing.DEAR
-    with packed(model):
+    worth = x.numel() // 384 * 384 * 512 >= packing.MIN_MULTIPLICATIONS
+    with use_packed_weights(model):
         assert torch.equal(model(x), before)
         assert not any(packs(model))
         for _ in range(2):
@@ -36,14 +36,14 @@ def test_the_same_within(model: nn.Sequential, shape: tuple[int, ...]) -> None:
     with torch.no_grad():
         model[0].weight.data[3] = 0.0  # torch counts no such write
     changed = model(x)
-    with packed(model):
+    with use_packed_weights(model):
         for _ in range(3):
             torch.testing.assert_close(model(x), changed, atol=1e-5, rtol=1e-5)
 
 
 def test_learning_and_half_precision_go_their_own_way(model: nn.Sequential) -> None:
     x = torch.randn(8, 384, requires_grad=True)
-    with packed(model):
+    with use_packed_weights(model):
         for _ in range(2):
             model(x).sum().backward()
         assert x.grad is not None
@@ -57,20 +57,20 @@ def test_learning_and_half_precision_go_their_own_way(model: nn.Sequential) -> N
 def test_hooks_errors_and_a_second_time_within(model: nn.Sequential) -> None:
     seen = []
     model[0].register_forward_hook(lambda *given: seen.append(given))
-    with torch.inference_mode(), packed(model):
-        with packed(model):
+    with torch.inference_mode(), use_packed_weights(model):
+        with use_packed_weights(model):
             model(torch.randn(8, 384))
         model(torch.randn(8, 384))
         assert packs(model)[0]
-    with torch.inference_mode(), pytest.raises(RuntimeError), packed(model):
+    with torch.inference_mode(), pytest.raises(RuntimeError), use_packed_weights(model):
         model(torch.randn(8, 3))
     assert len(seen) == 2
     assert all("forward" not in vars(part) for part in model)
 
 
 def test_a_model_too_large_for_a_copy(model: nn.Sequential, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "most", lambda: 1000)
-    with torch.inference_mode(), packed(model):
+    monkeypatch.setattr(packing, "max_packed_bytes", lambda: 1000)
+    with torch.inference_mode(), use_packed_weights(model):
         for _ in range(2):
             model(torch.randn(8, 384))
         assert not any(packs(model))

@@ -13,17 +13,17 @@ from torch import Tensor
 
 from multihead.attention.bias import AttentionBias
 from multihead.attention.mask import Mask
-from multihead.kernels.dispatch import LARGEST_TABLE, transformed
+from multihead.kernels.dispatch import LARGEST_TABLE, in_functorch
 from multihead.kernels.dropout import dropout as dropped
 from multihead.kernels.flash_cpu import flash_attention
-from multihead.kernels.short_attention import short, suits
+from multihead.kernels.short_attention import attend_short, short_path_applies
 
 
 def choose_kernel(bias: AttentionBias, dropout: float = 0.0) -> str:
     """Which kernel `attend` takes: "fused", or "explicit" where fused has no dropout, no gradient of the bias, and none
     of torch.func's transforms."""
     learned = bias.position is not None and any(p.requires_grad for p in bias.position.parameters())
-    return "explicit" if dropout > 0 or (learned and torch.is_grad_enabled()) or transformed() else "fused"
+    return "explicit" if dropout > 0 or (learned and torch.is_grad_enabled()) or in_functorch() else "fused"
 
 
 def attend(
@@ -44,8 +44,8 @@ def attend(
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if choose_kernel(bias, dropout) == "explicit":
         return attend_reference(q, k, v, bias, scale=scale, dropout=dropout)
-    if not need_lse and suits(q, q.shape[0] * q.shape[1], bias):
-        return short(q, k, v, bias.dense, scale), None
+    if not need_lse and short_path_applies(q, q.shape[0] * q.shape[1], bias):
+        return attend_short(q, k, v, bias.dense, scale), None
     return attend_fused(q, k, v, bias, scale=scale)
 
 

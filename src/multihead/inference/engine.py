@@ -13,7 +13,7 @@ import torch
 
 from multihead.data.batching import plan
 from multihead.inference.defaults import vocabulary_of
-from multihead.kernels.packed_linear import packed
+from multihead.kernels.packed_linear import use_packed_weights
 from multihead.kernels.token_range import unknown_token
 from multihead.models import TaskModel
 from multihead.tasks.task import Prediction, Scorer, Task, Values, Window, distinct
@@ -100,7 +100,7 @@ def read(
     every, which = distinct(windows)
     sizes = np.array([len(window["tokens"]) for window in every], dtype=np.int64)
     said: dict[int, Any] = {}
-    with packed(model):
+    with use_packed_weights(model):
         for numbers in plan(sizes, max(batch_tokens, int(sizes.max(initial=1))), 0, 0):
             batch = task.collate([every[i] for i in numbers])
             with torch.autocast(task.device.type, torch.bfloat16, enabled=precision == "bf16"):

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from multihead.kernels.dispatch import whole
+from multihead.kernels.dispatch import upcast_logits
 from multihead.kernels.token_range import unknown_token
 
 IGNORE = -100  # a label that does not count
@@ -40,16 +40,16 @@ class VocabularyReadout(Protocol):
 
 
 def vocabulary_loss(
-    readout: VocabularyReadout, hidden: Tensor, labels: Tensor, smoothing: float = 0.0, agree: float = 0.0
+    readout: VocabularyReadout, hidden: Tensor, labels: Tensor, smoothing: float = 0.0, rdrop: float = 0.0
 ) -> Tensor:
     """Cross-entropy, summed: hidden [..., D], labels [...] (IGNORE: none). Smoothed, and made to agree, as in
     `losses.class_loss`."""
-    hidden, labels = _counted(readout, hidden, labels)
+    hidden, labels = _labelled_rows(readout, hidden, labels)
     if torch.is_grad_enabled():
-        if agree:  # the two readings of a token one behind the other, so that a chunk holds both
+        if rdrop:  # the two readings of a token one behind the other, so that a chunk holds both
             hidden = hidden.unflatten(0, (2, -1)).transpose(0, 1).flatten(0, 1)
             labels = labels.view(2, -1).t().flatten()
-        total: Tensor = _ChunkedCrossEntropy.apply(hidden, readout.weight, readout.bias, labels, smoothing, agree)  # type: ignore[no-untyped-call]
+        total: Tensor = _ChunkedCrossEntropy.apply(hidden, readout.weight, readout.bias, labels, smoothing, rdrop)  # type: ignore[no-untyped-call]
         return total
     return _nats(readout, hidden, labels, smoothing).sum()
 
@@ -57,11 +57,11 @@ def vocabulary_loss(
 def vocabulary_nats(readout: VocabularyReadout, hidden: Tensor, labels: Tensor) -> Tensor:
     """−log p of every label: hidden [..., D], labels [...] -> [...]; 0 where there is none."""
     found = torch.zeros(labels.shape, dtype=torch.promote_types(hidden.dtype, torch.float32), device=hidden.device)
-    found[labels != IGNORE] = _nats(readout, *_counted(readout, hidden, labels))
+    found[labels != IGNORE] = _nats(readout, *_labelled_rows(readout, hidden, labels))
     return found
 
 
-def _counted(readout: VocabularyReadout, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _labelled_rows(readout: VocabularyReadout, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """What has a label, ready for the projection: [N, D] and [N]."""
     hidden, labels = hidden.flatten(0, -2), labels.flatten()
     rows = (labels != IGNORE).nonzero()[:, 0]
@@ -98,7 +98,10 @@ def _chunks(hidden: Tensor, labels: Tensor, vocab: int) -> zip[tuple[Tensor, Ten
 def _nats(readout: VocabularyReadout, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
     parts = [
         F.cross_entropy(
-            whole(F.linear(part, readout.weight, readout.bias)), wanted, reduction="none", label_smoothing=smoothing
+            upcast_logits(F.linear(part, readout.weight, readout.bias)),
+            wanted,
+            reduction="none",
+            label_smoothing=smoothing,
         )
         for part, wanted in _chunks(hidden, labels, len(readout.weight))
     ]
@@ -110,7 +113,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float, agree: float
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float, rdrop: float
     ) -> Tensor:
         needs = ctx.needs_input_grad
         total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
@@ -122,15 +125,15 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         halves = torch.is_autocast_enabled(hidden.device.type)
         table = weight.to(torch.get_autocast_dtype(hidden.device.type)) if halves else weight
         for part, wanted in _chunks(hidden.to(table.dtype), labels, len(weight)):
-            logits = whole(F.linear(part, table, bias))
+            logits = upcast_logits(F.linear(part, table, bias))
             slope = torch.softmax(logits, -1)  # the chances; from here on the gradient by the logits
             lse = logits.amax(-1, keepdim=True) - slope.amax(-1, keepdim=True).log()  # one pass of exp serves both
             said = logits.gather(1, wanted[:, None])
             total += (lse - (1 - smoothing) * said).sum()
-            if agree:
-                apart, towards = _apart(slope, logits - lse)
-                total += agree / 2 * apart
-                slope = slope.add_(towards, alpha=agree / 2)
+            if rdrop:
+                apart, towards = _symmetric_kl(slope, logits - lse)
+                total += rdrop / 2 * apart
+                slope = slope.add_(towards, alpha=rdrop / 2)
             if smoothing:
                 total -= smoothing * logits.mean(-1).sum()
                 slope.sub_(smoothing / len(weight))
@@ -159,7 +162,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return (*scaled, None, None, None)
 
 
-def _apart(chances: Tensor, logs: Tensor) -> tuple[Tensor, Tensor]:
+def _symmetric_kl(chances: Tensor, logs: Tensor) -> tuple[Tensor, Tensor]:
     """Σ (p − q)(log p − log q) of two readings, rows 2i and 2i + 1 of [2N, V], and its gradient by the logits."""
     (p, q), (log_p, log_q) = (table.unflatten(0, (-1, 2)).unbind(1) for table in (chances, logs))
     d, e = log_p - log_q, p - q

@@ -16,17 +16,17 @@ MATMUL: Any = getattr(torch.backends.mkldnn, "matmul", None)  # which library mu
 _TRANSFORMED = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 
 
-def transformed() -> bool:
+def in_functorch() -> bool:
     """Does torch.func (vmap, jvp, hessian) look through what is computed? It wants to see every operation."""
     return not torch.compiler.is_compiling() and bool(_TRANSFORMED())
 
 
-def by_hand() -> bool:
+def custom_autograd_allowed() -> bool:
     """May passes be written out here? A compiler, too, wants to see every operation."""
     return not torch.compiler.is_compiling() and not _TRANSFORMED()
 
 
-def unobserved(*parts: nn.Module) -> bool:
+def is_plain_linear(*parts: nn.Module) -> bool:
     """Are these layers as torch makes them? An adapter gives something else, and a hook waits to be called."""
     return all(
         type(part) is nn.Linear
@@ -40,7 +40,7 @@ def weights_of(*parts: nn.Linear) -> list[Tensor | None]:
     return [tensor for part in parts for tensor in (part.weight, part.bias)]
 
 
-def lowered(x: Tensor, weights: Sequence[Tensor | None]) -> tuple[Tensor, list[Any]]:
+def flatten_and_cast(x: Tensor, weights: Sequence[Tensor | None]) -> tuple[Tensor, list[Any]]:
     """x [..., D] as [N, D], and the weights: of halves where autocast is on, which leaves float64 alone."""
     kind = x.device.type
     halves = torch.is_autocast_enabled(kind) and x.dtype != torch.float64
@@ -48,28 +48,28 @@ def lowered(x: Tensor, weights: Sequence[Tensor | None]) -> tuple[Tensor, list[A
     return x.reshape(-1, x.shape[-1]).to(dtype), [None if w is None else w.to(dtype) for w in weights]
 
 
-def way_back(function: Callable[..., Any]) -> Callable[..., Any]:
+def without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
     """A backward pass whose products are of what they are given, though it may be called where autocast is on."""
 
     @once_differentiable
     @wraps(function)
-    def given(ctx: Any, *slopes: Tensor) -> Any:
+    def call_without_autocast(ctx: Any, *slopes: Tensor) -> Any:
         if not torch.is_autocast_enabled("cpu"):
             return function(ctx, *slopes)
         with torch.autocast("cpu", enabled=False):
             return function(ctx, *slopes)
 
-    return given
+    return call_without_autocast
 
 
-def learnt(slope: Tensor, x: Tensor, needs: Sequence[bool]) -> tuple[Tensor | None, Tensor | None]:
+def linear_param_grads(slope: Tensor, x: Tensor, needs: Sequence[bool]) -> tuple[Tensor | None, Tensor | None]:
     """The gradients of a layer's weight and bias, where they are wanted: slope [N, out], x [N, in]. Of halves they are
     halves; torch makes them whole again."""
     return slope.t().mm(x) if needs[0] else None, slope.sum(0) if needs[1] else None
 
 
 @contextmanager
-def usual_products() -> Iterator[None]:
+def mkl_fp32_matmul() -> Iterator[None]:
     """Many small products of fp32 by torch's usual library: oneDNN takes longer to begin each."""
     if MATMUL is None:
         yield
@@ -81,6 +81,6 @@ def usual_products() -> Iterator[None]:
         MATMUL.fp32_precision = before
 
 
-def whole(logits: Tensor) -> Tensor:
+def upcast_logits(logits: Tensor) -> Tensor:
     """Logits of half precision as float32: a sum over classes or a batch needs more than 8 bits."""
     return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits

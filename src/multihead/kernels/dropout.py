@@ -7,14 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from multihead.kernels.dispatch import by_hand
+from multihead.kernels.dispatch import custom_autograd_allowed
 
 STEPS = 65536  # of a probability: 16 random bits decide on an element
 
 
-def noise(like: Tensor, p: float) -> Tensor:
+def dropout_mask(like: Tensor, p: float) -> Tensor:
     """0 with probability p (to the nearest 1/65536), else 1 / (1 - p); shaped as `like`. The torch seed decides."""
-    if like.device.type != "cpu" or not by_hand():
+    if like.device.type != "cpu" or not custom_autograd_allowed():
         return F.dropout(torch.ones_like(like), p)
     dropped = round(p * STEPS)
     bits = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
@@ -23,9 +23,9 @@ def noise(like: Tensor, p: float) -> Tensor:
 
 
 def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
-    return x * noise(x, p) if training and p > 0 else x
+    return x * dropout_mask(x, p) if training and p > 0 else x
 
 
-def add_dropped(x: Tensor, y: Tensor, p: float, training: bool = True) -> Tensor:
+def add_dropout(x: Tensor, y: Tensor, p: float, training: bool = True) -> Tensor:
     """x + dropout(y), in one pass."""
-    return torch.addcmul(x, y, noise(y, p)) if training and p > 0 else x + y
+    return torch.addcmul(x, y, dropout_mask(y, p)) if training and p > 0 else x + y

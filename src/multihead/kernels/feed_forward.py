@@ -28,7 +28,12 @@ _BACK: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 def trains_fused(x: Tensor, *layers: nn.Module) -> bool:
     """Whether `fused_feed_forward` may be used: gradients on, on the CPU, plain layers, nothing traces operations."""
-    return torch.is_grad_enabled() and x.is_cpu and dispatch.by_hand() and dispatch.unobserved(*layers)
+    return (
+        torch.is_grad_enabled()
+        and x.is_cpu
+        and dispatch.custom_autograd_allowed()
+        and dispatch.is_plain_linear(*layers)
+    )
 
 
 def fused_feed_forward(x: Tensor, kind: str, activation: nn.Module, *layers: nn.Linear) -> Tensor:
@@ -41,7 +46,7 @@ def fused_feed_forward(x: Tensor, kind: str, activation: nn.Module, *layers: nn.
 class _FusedFeedForward(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kind: str, activation: nn.Module, x: Tensor, *weights: Tensor | None) -> Tensor:
-        flat, (up, up_bias, down, down_bias, *gating) = dispatch.lowered(x, weights)  # [N, D]
+        flat, (up, up_bias, down, down_bias, *gating) = dispatch.flatten_and_cast(x, weights)  # [N, D]
         inner = F.linear(flat, up, up_bias)  # [N, F]
         gate = F.linear(flat, *gating) if gating else None
         active = activation(inner if gate is None else gate)
@@ -51,18 +56,18 @@ class _FusedFeedForward(torch.autograd.Function):
         return F.linear(mixed, down, down_bias).view(x.shape)
 
     @staticmethod
-    @dispatch.way_back
+    @dispatch.without_autocast
     def backward(ctx: Any, gradient: Tensor) -> Any:
         flat, inner, gate, active, mixed, up, down, *gating = ctx.saved_tensors
         _, _, x, *needs = ctx.needs_input_grad
         slope = gradient.reshape(-1, gradient.shape[-1])
-        to_down = dispatch.learnt(slope, mixed, needs[2:4])
+        to_down = dispatch.linear_param_grads(slope, mixed, needs[2:4])
         slope = slope.mm(down)  # [N, F], by mixed
         by_gate = None if gate is None else ctx.back(slope * inner, gate)
         slope = ctx.back(slope, inner) if gate is None else slope.mul_(active)
-        to_up = dispatch.learnt(slope, flat, needs[:2])
+        to_up = dispatch.linear_param_grads(slope, flat, needs[:2])
         to_x = slope.mm(up) if x else None
         if by_gate is None:
             return None, None, None if to_x is None else to_x.view(ctx.shape), *to_up, *to_down
         to_x = None if to_x is None else to_x.addmm_(by_gate, *gating).view(ctx.shape)
-        return None, None, to_x, *to_up, *to_down, *dispatch.learnt(by_gate, flat, needs[4:])
+        return None, None, to_x, *to_up, *to_down, *dispatch.linear_param_grads(by_gate, flat, needs[4:])

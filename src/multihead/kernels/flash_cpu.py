@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from multihead.kernels.dispatch import MATMUL, usual_products
+from multihead.kernels.dispatch import MATMUL, mkl_fp32_matmul
 
 # torch's own CPU flash kernel, called by name: the public function hides the log-sum-exp and refuses a causal
 # flag beside a mask.
@@ -26,7 +26,7 @@ def flash_attention(
     causal: on top of `add`; q and k of one length.
     """
     if q.device.type == "cpu" and _FLASH is not None:
-        flash = _FlashFp32.apply if _slow_tiles(q, k, v) else _plain
+        flash = _FlashFp32.apply if _prefers_fp32_tiles(q, k, v) else _call_flash
         mixed, lse = flash(q, k, v, causal, add, scale)
         return mixed, lse
     if causal and add is not None:  # the public function takes one or the other
@@ -36,13 +36,15 @@ def flash_attention(
     return F.scaled_dot_product_attention(q, k, v, add, 0.0, causal, scale=scale, enable_gqa=grouped), None
 
 
-def _plain(q: Tensor, k: Tensor, v: Tensor, causal: bool, add: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
+def _call_flash(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, add: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor]:
     assert _FLASH is not None
     mixed, lse = _FLASH(q, k, v, 0.0, causal, attn_mask=add, scale=scale)
     return mixed, lse
 
 
-def _slow_tiles(q: Tensor, k: Tensor, v: Tensor) -> bool:
+def _prefers_fp32_tiles(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Would the kernel ask oneDNN for each of its many small products? In half precision its backward pass does, and
     both do where oneDNN is to multiply fp32 matrices: every call then costs more than the product itself. Tiles of long
     texts are large enough (2,048 tokens: 0.8 of the time in bf16)."""
@@ -59,8 +61,10 @@ class _FlashFp32(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, causal: bool, add: Tensor | None, scale: float) -> Any:
-        with usual_products():
-            mixed, lse = _plain(q.float(), k.float(), v.float(), causal, None if add is None else add.float(), scale)
+        with mkl_fp32_matmul():
+            mixed, lse = _call_flash(
+                q.float(), k.float(), v.float(), causal, None if add is None else add.float(), scale
+            )
         ctx.save_for_backward(q, k, v, mixed, lse, add)
         ctx.causal, ctx.scale = causal, scale
         ctx.mark_non_differentiable(lse)
@@ -71,7 +75,7 @@ class _FlashFp32(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, _: Any) -> Any:
         q, k, v, mixed, lse, add = ctx.saved_tensors
         assert _BACKWARD is not None
-        with usual_products():
+        with mkl_fp32_matmul():
             whole = [x.float() for x in (gradient, q, k, v)]
             add = None if add is None else add.float()
             found = _BACKWARD(*whole, mixed, lse, 0.0, ctx.causal, attn_mask=add, scale=ctx.scale)

@@ -17,19 +17,19 @@ from torch import Tensor, nn
 from multihead.machine import memory
 
 LARGE = 2**17  # weights of a layer, for a copy to pay
-DEAR = 2**18  # multiplications, for its use to pay: oneDNN takes longer to begin
+MIN_MULTIPLICATIONS = 2**18  # multiplications, for its use to pay: oneDNN takes longer to begin
 SHARE = 8  # of the memory, one part is what the copies of a model may take
 
 _DNN: Any = torch.ops.mkldnn
 _HERE = torch.backends.mkldnn.is_available() and hasattr(_DNN, "_linear_pointwise")
 
 
-def packable(weight: Tensor) -> bool:
+def is_packable(weight: Tensor) -> bool:
     return _HERE and weight.numel() >= LARGE and weight.dtype == torch.float32 and weight.is_cpu
 
 
-def pays(rows: int, weight: Tensor) -> bool:
-    return rows * weight.numel() >= DEAR
+def is_worth_packing(rows: int, weight: Tensor) -> bool:
+    return rows * weight.numel() >= MIN_MULTIPLICATIONS
 
 
 def pack(weight: Tensor) -> Tensor:
@@ -37,24 +37,24 @@ def pack(weight: Tensor) -> Tensor:
     return found
 
 
-def product(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+def packed_matmul(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
     found: Tensor = _DNN._linear_pointwise(x, packed, bias, "none", [], "")
     return found
 
 
 @cache
-def most() -> int:
+def max_packed_bytes() -> int:
     """Bytes of the weights that are copied, at most."""
     return memory.limit() // SHARE
 
 
 @contextmanager
-def packed(model: nn.Module) -> Iterator[None]:
+def use_packed_weights(model: nn.Module) -> Iterator[None]:
     """Within it, where nothing is learnt, the larger layers of a model multiply so from their second use on: to pack
     takes about as long as one. The weights must stay as they are until it ends."""
-    layers = [part for part in model.modules() if type(part) is nn.Linear and packable(part.weight)]
+    layers = [part for part in model.modules() if type(part) is nn.Linear and is_packable(part.weight)]
     mine = [layer for layer in layers if "forward" not in vars(layer)]
-    if sum(layer.weight.nbytes for layer in mine) > most():
+    if sum(layer.weight.nbytes for layer in mine) > max_packed_bytes():
         mine = []
     for layer in mine:
         vars(layer)["forward"] = _PackedForward(layer)
@@ -75,9 +75,9 @@ class _PackedForward:
     def __call__(self, x: Tensor) -> Tensor:
         layer = self.layer
         plain = torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or x.dtype != torch.float32
-        if plain or not self.used or not pays(x.numel() // x.shape[-1], layer.weight):
+        if plain or not self.used or not is_worth_packing(x.numel() // x.shape[-1], layer.weight):
             self.used = not plain
             return nn.Linear.forward(layer, x)
         if self.packed is None:
             self.packed = pack(layer.weight)
-        return product(x, self.packed, layer.bias)
+        return packed_matmul(x, self.packed, layer.bias)

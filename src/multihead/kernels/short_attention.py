@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from multihead.kernels.dispatch import LARGEST_TABLE, by_hand, usual_products, way_back
+from multihead.kernels.dispatch import LARGEST_TABLE, custom_autograd_allowed, mkl_fp32_matmul, without_autocast
 
 LONGEST = 2**13  # queries times keys
 
@@ -27,25 +27,25 @@ class ScoreBias(Protocol):
     by_rows: bool
 
     @property
-    def blind(self) -> bool: ...
+    def has_empty_rows(self) -> bool: ...
 
 
-def suits(like: Tensor, tables: int, sight: ScoreBias) -> bool:
+def short_path_applies(like: Tensor, tables: int, bias: ScoreBias) -> bool:
     """tables: of scores, one for each head of each row."""
-    if not by_hand():
+    if not custom_autograd_allowed():
         return False
-    pairs = sight.queries * sight.keys
+    pairs = bias.queries * bias.keys
     return (
         like.is_cpu
         and 0 < pairs <= LONGEST
         and tables * pairs <= LARGEST_TABLE
         and torch.get_num_threads() > 1
-        and not sight.by_rows
-        and not sight.blind
+        and not bias.by_rows
+        and not bias.has_empty_rows
     )
 
 
-def short(q: Tensor, k: Tensor, v: Tensor, add: Tensor | None, scale: float) -> Tensor:
+def attend_short(q: Tensor, k: Tensor, v: Tensor, add: Tensor | None, scale: float) -> Tensor:
     """q [B,H,T,K], k [B,G,S,K], v [B,G,S,W], add [B|1,H|1,T|1,S] -> mixed [B,H,T,W]; in fp32 at least."""
     mixed: Tensor = _ShortAttention.apply(q, k, v, add, scale)  # type: ignore[no-untyped-call]
     return mixed
@@ -54,22 +54,22 @@ def short(q: Tensor, k: Tensor, v: Tensor, add: Tensor | None, scale: float) -> 
 class _ShortAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, add: Tensor | None, scale: float) -> Tensor:
-        mixed, kept = _mix(q, k, v, add, scale)
+        mixed, kept = _forward(q, k, v, add, scale)
         ctx.save_for_backward(*kept)
         ctx.shapes, ctx.scale = (q.shape, k.shape, v.shape), scale
         return mixed.to(q.dtype)
 
     @staticmethod
-    @way_back
+    @without_autocast
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        found = _back(gradient, ctx.saved_tensors, ctx.scale, ctx.shapes)
+        found = _backward(gradient, ctx.saved_tensors, ctx.scale, ctx.shapes)
         return *(slope.to(gradient.dtype) for slope in found), None, None
 
 
-def _mix(q: Tensor, k: Tensor, v: Tensor, add: Tensor | None, scale: float) -> tuple[Tensor, list[Tensor]]:
+def _forward(q: Tensor, k: Tensor, v: Tensor, add: Tensor | None, scale: float) -> tuple[Tensor, list[Tensor]]:
     """mixed [B, H, T, W], and what the way back wants kept."""
     B, H, T, _ = q.shape
-    with torch.autocast("cpu", enabled=False), usual_products():
+    with torch.autocast("cpu", enabled=False), mkl_fp32_matmul():
         flat = [_flat(x, k.shape[1]) for x in (q, k, v)]  # of G heads; the queries that share one are its rows
         scores = _product(flat[0], flat[1].mT, scale)
         if add is not None:
@@ -78,10 +78,10 @@ def _mix(q: Tensor, k: Tensor, v: Tensor, add: Tensor | None, scale: float) -> t
         return torch.bmm(weights, flat[2]).view(B, H, T, -1), [*flat, weights]
 
 
-def _back(gradient: Tensor, kept: Sequence[Tensor], scale: float, shapes: Sequence[torch.Size]) -> list[Tensor]:
+def _backward(gradient: Tensor, kept: Sequence[Tensor], scale: float, shapes: Sequence[torch.Size]) -> list[Tensor]:
     """By q, k and v, in their shapes."""
     q, k, v, weights = kept
-    with usual_products():
+    with mkl_fp32_matmul():
         flat = _flat(gradient, shapes[1][1])
         by_score = torch._softmax_backward_data(torch.bmm(flat, v.mT), weights, -1, weights.dtype)
         found = (_product(by_score, k, scale), _product(by_score.mT, q, scale), torch.bmm(weights.mT, flat))

@@ -15,7 +15,7 @@ from multihead.attention import (
     RelativeBias,
     Rotary,
 )
-from multihead.kernels.dropout import add_dropped
+from multihead.kernels.dropout import add_dropout
 from multihead.models.config import ModelConfig
 from multihead.models.feed_forward import FeedForward
 
@@ -111,7 +111,7 @@ class TransformerBlock(nn.Module):
         return norm(x) if self.norm_first else x
 
     def _after(self, norm: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        x = add_dropped(x, y, self.dropout, self.training)
+        x = add_dropout(x, y, self.dropout, self.training)
         return x if self.norm_first else norm(x)
 
 

@@ -20,7 +20,7 @@ import torch
 
 from multihead.generation import Hypothesis
 from multihead.inference.engine import RejectedInput, answer_row, check_tokens, encoded
-from multihead.kernels.packed_linear import packed
+from multihead.kernels.packed_linear import use_packed_weights
 from multihead.models import TaskModel
 from multihead.serve.admission import check_size, too_much_text
 from multihead.serve.batching import choose_batch
@@ -218,7 +218,7 @@ class Scheduler:
 
     @torch.inference_mode()
     def _read_batches(self) -> None:
-        with packed(self.model):  # packs the weights once, for as long as the model is served
+        with use_packed_weights(self.model):  # packs the weights once, for as long as the model is served
             while (work := self._take()) is not None:
                 if isinstance(work, Alone):
                     with self.lock.alone():

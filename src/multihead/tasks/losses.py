@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from multihead.kernels.dispatch import whole
+from multihead.kernels.dispatch import upcast_logits
 from multihead.tasks.task import IGNORE
 
 
@@ -20,7 +20,7 @@ def class_loss(
     agree: the second half reads the rows of the first again, with other dropout; so much counts how far the two are
     apart (R-Drop, Liang et al. 2021): half of KL(p‖q) + KL(q‖p) = Σ (p − q)(log p − log q).
     """
-    logits = whole(logits)
+    logits = upcast_logits(logits)
     weight = None if weight is None else weight.to(logits.dtype)
     if labels.is_floating_point():
         real = counted(labels)
@@ -41,7 +41,7 @@ def counted(labels: Tensor) -> Tensor:
 
 def label_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, agree: float = 0.0) -> Tensor:
     """Binary cross-entropy, summed: logits and labels [N, C], each label on its own; smoothing pulls it to 1/2."""
-    logits = whole(logits)
+    logits = upcast_logits(logits)
     labels = labels.to(logits.dtype)
     if smoothing:
         labels = labels * (1 - smoothing) + smoothing / 2

@@ -101,7 +101,7 @@ def packing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     packs = request.param == "packed" and packed_linear._HERE
     monkeypatch.setattr(packed_linear, "_HERE", packs)
     monkeypatch.setattr(packed_linear, "LARGE", 1)
-    monkeypatch.setattr(packed_linear, "DEAR", 1)
+    monkeypatch.setattr(packed_linear, "MIN_MULTIPLICATIONS", 1)
     return packs
 
 
@@ -164,7 +164,7 @@ def test_parts_are_kept_until_a_weight_changes(translator: Callable[..., TaskMod
 @pytest.mark.usefixtures("packing")
 def test_large_ones_are_not_kept(translator: Callable[..., TaskModel], monkeypatch: pytest.MonkeyPatch) -> None:
     model = translator()
-    monkeypatch.setattr(weight_cache, "most", lambda: 1000)
+    monkeypatch.setattr(weight_cache, "max_packed_bytes", lambda: 1000)
     one = parts_of(prompts(model, True, False))
     assert parts_of(prompts(model, True, False)) is not one
     assert isinstance(one.readout, FusedReadout)

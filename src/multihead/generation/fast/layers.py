@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from multihead.attention import MultiHeadAttention
 from multihead.generation.incremental import Prompt
-from multihead.kernels.packed_linear import pack, packable, pays, product
+from multihead.kernels.packed_linear import is_packable, is_worth_packing, pack, packed_matmul
 from multihead.models import Decoder, FeedForward, LMReadout, TokenEmbedding, TransformerBlock, TransformerStack
 
 Function = Callable[[Tensor], Tensor]
@@ -112,11 +112,11 @@ class FusedLinear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None, kept: bool) -> None:
         self.weight, self.columns, self.bias = weight, weight.t(), bias
-        self.packs = kept and packable(weight)
+        self.packs = kept and is_packable(weight)
 
     def __call__(self, x: Tensor) -> Tensor:
-        if self.packs and pays(x.shape[0], self.weight):
-            return product(x, self.packed, self.bias)
+        if self.packs and is_worth_packing(x.shape[0], self.weight):
+            return packed_matmul(x, self.packed, self.bias)
         return torch.mm(x, self.columns) if self.bias is None else torch.addmm(self.bias, x, self.columns)
 
     @cached_property

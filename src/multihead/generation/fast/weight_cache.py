@@ -26,7 +26,7 @@ from multihead.generation.fast.layers import (
     unobserved,
 )
 from multihead.generation.incremental import Prompt
-from multihead.kernels.packed_linear import most, packable
+from multihead.kernels.packed_linear import is_packable, max_packed_bytes
 from multihead.models import Decoder
 
 Stamp = tuple[Any, ...]
@@ -75,7 +75,7 @@ def _stamp(prompt: Prompt) -> Stamp | None:
     """
     modules = [*tree(prompt.decoder), *tree(prompt.readout)]
     weights = _weights(modules)
-    if not all(weight.is_cpu for weight in weights) or sum(weight.nbytes for weight in weights) > most():
+    if not all(weight.is_cpu for weight in weights) or sum(weight.nbytes for weight in weights) > max_packed_bytes():
         return None
     copied = _weights(_copied(prompt))
     if any(weight.is_inference() for weight in copied):
@@ -92,7 +92,9 @@ def _copied(prompt: Prompt) -> Iterator[nn.Module]:
         joined = [(part.q, part.k, part.v) for part in (block.attention, block.cross) if part is not None]  # type: ignore[union-attr]
         some = {linear for linears in joined for linear in linears}
         some |= set() if block.cross is None else {block.cross.out}  # type: ignore[union-attr]
-        yield from (one for one in tree(block) if one in some or (isinstance(one, nn.Linear) and packable(one.weight)))
+        yield from (
+            one for one in tree(block) if one in some or (isinstance(one, nn.Linear) and is_packable(one.weight))
+        )
 
 
 def _weights(modules: Iterable[nn.Module]) -> list[nn.Parameter]:
