@@ -152,7 +152,7 @@ def free_bytes(path: Path) -> int:
 
 
 @contextmanager
-def aside(path: Path, size: int) -> Iterator[Path]:
+def atomic_write(path: Path, size: int) -> Iterator[Path]:
     """A new file beside `path`, for the caller to write; then it is synced and takes the place of `path`.
 
     `size` is how many bytes it will have. On a disk that is too full, the old file stays. A symbolic link at either
@@ -230,7 +230,7 @@ def remove_tree(path: Path) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    with aside(path, len(content)) as new, new.open("r+b") as file:
+    with atomic_write(path, len(content)) as new, new.open("r+b") as file:
         file.write(content)
 
 

@@ -112,10 +112,10 @@ class GGUFFile:
             if end > len(self.raw):
                 raise ValueError(f"it ends at byte {end:,}, the file at {len(self.raw):,}")
         except (ValueError, KeyError) as error:
-            raise self._unreadable(name, error) from None
+            raise self._read_error(name, error) from None
         return begin, end
 
-    def _unreadable(self, name: str, error: Exception) -> ValueError:
+    def _read_error(self, name: str, error: Exception) -> ValueError:
         return ValueError(f"{self.path}: tensor {name!r}: {error}: cut short or of an unknown kind; fetch it again")
 
     def _tensor(self, name: str, new: str) -> Tensor:
@@ -128,7 +128,7 @@ class GGUFFile:
             data = np.frombuffer(self.raw, np.uint8, end - begin, begin).reshape(*shape[:-1], -1)
             values = gguf.quants.dequantize(data, gguf.GGMLQuantizationType(kind))
         except (ValueError, KeyError, NotImplementedError) as error:
-            raise self._unreadable(name, error) from None
+            raise self._read_error(name, error) from None
         # A copy: plain fp32 comes as a view of the file, which is read-only.
         tensor = torch.from_numpy(np.array(values, np.float32).reshape(shape))
         if self.architecture == "llama" and ".self_attn." in new and new.split(".")[-2] in ("q_proj", "k_proj"):
@@ -164,7 +164,7 @@ class GGUFFile:
             "max_position_embeddings": self._number("context_length"),
             "rms_norm_eps": _round(self._read("attention.layer_norm_rms_epsilon", float, 1e-6, RANGES["norm_eps"])),
             "rope_theta": _round(self._read("rope.freq_base", float, 10_000.0, RANGES["rotary_theta"])),
-            "rope_scaling": self._scaling(),
+            "rope_scaling": self._read_scaling(),
             "hidden_act": "silu",
             "attention_bias": "blk.0.attn_q.bias" in self.places,
             "mlp_bias": "blk.0.ffn_up.bias" in self.places,
@@ -183,7 +183,7 @@ class GGUFFile:
             raise ValueError(f"{self.path}: tensor 'token_embd.weight' is missing; fetch it again")
         return self.places["token_embd.weight"][0][0]
 
-    def _scaling(self) -> dict[str, Any] | None:
+    def _read_scaling(self) -> dict[str, Any] | None:
         """How rotary positions are stretched; Llama 3.1's GGUF has its factors, not the rule behind them."""
         kind = self._read("rope.scaling.type", str | None, None)
         factor = self._read("rope.scaling.factor", float | None, None, SCALING_RANGES["factor"])

@@ -39,7 +39,7 @@ def _fetch(name: str, revision: str | None) -> Path:
     except ImportError:
         raise ValueError(f"hub:{name} needs a package; run pip install 'multihead[hub]'") from None
     if _offline():
-        return _cached(hub, name, revision, "HF_HUB_OFFLINE is set: nothing is fetched")
+        return _find_cached(hub, name, revision, "HF_HUB_OFFLINE is set: nothing is fetched")
     try:
         # One question with a short wait, before anything that would be tried again for minutes.
         files = hub.HfApi().model_info(name, revision=revision, timeout=SECONDS).siblings or []
@@ -52,12 +52,12 @@ def _fetch(name: str, revision: str | None) -> Path:
     except hub.errors.RepositoryNotFoundError:
         raise ValueError(f"hub:{name}: there is no such public model; check the name, or hf auth login") from None
     except Exception as error:  # requests or httpx, by version: no route, no name, refused, too slow
-        return _cached(hub, name, revision, f"the hub does not answer ({type(error).__name__})")
+        return _find_cached(hub, name, revision, f"the hub does not answer ({type(error).__name__})")
     weights = WEIGHTS if any(file.rfilename.endswith(".safetensors") for file in files) else FALLBACK
     return _snapshot(hub, name, revision, [*TEXTS, *weights])
 
 
-def _cached(hub: Any, name: str, revision: str | None, why: str) -> Path:
+def _find_cached(hub: Any, name: str, revision: str | None, why: str) -> Path:
     """What was fetched before; else an error that says what there is."""
     try:
         path = _snapshot(hub, name, revision, [*TEXTS, *WEIGHTS, *FALLBACK], local_files_only=True)

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from multihead.io.files import JSON_LIMIT, MIB, aside, parse_json, read_json, sha256, size_of, write_json
+from multihead.io.files import JSON_LIMIT, MIB, atomic_write, parse_json, read_json, sha256, size_of, write_json
 
 __all__ = ["read_config", "read_tensors", "sha256", "write_json", "write_tensors"]
 
@@ -71,7 +71,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
         seen.add(tensor.untyped_storage().data_ptr())
         ready[name] = tensor
     size = sum(tensor.nbytes for tensor in ready.values()) + sum(len(name) + 100 for name in ready)
-    with aside(path, size) as new:
+    with atomic_write(path, size) as new:
         try:
             # Readers ask for the format: transformers opens no file without it.
             save_file(ready, new, {"format": "pt", **(metadata or {})})
@@ -83,7 +83,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
-    header = _checked_header(path)
+    header = _check_header(path)
     try:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in header}
@@ -91,7 +91,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path}: not a sound safetensors file ({error}); fetch it again") from None
 
 
-def _checked_header(path: Path) -> dict[str, Any]:
+def _check_header(path: Path) -> dict[str, Any]:
     """Name -> dtype, shape, data_offsets; all of them known to fit the file, in order and without a gap."""
     size = size_of(path)
     with path.open("rb") as file:
@@ -112,7 +112,7 @@ def _checked_header(path: Path) -> dict[str, Any]:
     header.pop("__metadata__", None)
     if not header:
         raise ValueError(f"{path}: holds no tensor; fetch it again")
-    spans = sorted((*_checked_entry(path, name, entry), name) for name, entry in header.items())
+    spans = sorted((*_check_entry(path, name, entry), name) for name, entry in header.items())
     at = 0
     for begin, end, name in spans:
         if begin != at:
@@ -127,7 +127,7 @@ def _checked_header(path: Path) -> dict[str, Any]:
     return header
 
 
-def _checked_entry(path: Path, name: str, entry: Any) -> tuple[int, int]:
+def _check_entry(path: Path, name: str, entry: Any) -> tuple[int, int]:
     """Begin and end of one tensor's bytes, which its dtype and shape agree with."""
     where = f"{path}: tensor {name!r}"
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
@@ -135,7 +135,7 @@ def _checked_entry(path: Path, name: str, entry: Any) -> tuple[int, int]:
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in WIDTHS:
         raise ValueError(f"{where}: dtype {str(dtype)[:20]} is not supported; save it as one of {', '.join(WIDTHS)}")
-    if not _whole(shape) or not _whole(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+    if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise ValueError(f"{where}: its shape or its offsets are no row of numbers; fetch the file again")
     if WIDTHS[dtype] * math.prod(shape) != offsets[1] - offsets[0]:
         raise ValueError(
@@ -144,7 +144,7 @@ def _checked_entry(path: Path, name: str, entry: Any) -> tuple[int, int]:
     return offsets[0], offsets[1]
 
 
-def _whole(numbers: Any) -> bool:
+def _are_sizes(numbers: Any) -> bool:
     return (
         isinstance(numbers, list)
         and len(numbers) <= 8
@@ -154,7 +154,7 @@ def _whole(numbers: Any) -> bool:
 
 def read_pickle(path: Path) -> dict[str, Tensor]:
     """A .bin file through torch's safe unpickler, which knows tensors and plain containers only."""
-    zipped = _checked_zip(path)
+    zipped = _check_zip(path)
     try:
         # Files from before 2020 are no zip archive and cannot be mapped.
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
@@ -183,7 +183,7 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
     return {name: tensor.detach() for name, tensor in found.items()}
 
 
-def _checked_zip(path: Path) -> bool:
+def _check_zip(path: Path) -> bool:
     """Whether it is a zip archive; then nothing in it is compressed, so it cannot grow when it is read."""
     size = size_of(path)
     with path.open("rb") as file:
