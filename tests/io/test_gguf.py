@@ -14,7 +14,7 @@ import torch
 from multihead.generation import greedy
 from multihead.io.gguf import GGUFFile
 from multihead.pretrained import load
-from multihead.text.gguf import tokenizer_from
+from multihead.text.gguf import load_gguf_tokenizer
 from multihead.text.tokenizer import Tokenizer
 
 gguf = pytest.importorskip("gguf", reason="pip install multihead[gguf]")
@@ -157,7 +157,7 @@ def test_logits_equal_transformers_and_the_order_of_columns_matters(tmp_path: Pa
 
 def test_tokenizer(tmp_path: Path) -> None:
     write(tmp_path / "m.gguf", made())
-    ours = tokenizer_from(tmp_path / "m.gguf", GGUFFile(tmp_path / "m.gguf").fields)
+    ours = load_gguf_tokenizer(tmp_path / "m.gguf", GGUFFile(tmp_path / "m.gguf").fields)
     assert ours.tokens(ours.encode("ab ab").ids) == ["<s>", "ab", "Ġab"]
     assert ours.special == {"bos": 1, "eos": 2}
     assert ours.decode(ours.encode("ab ab").ids) == "ab ab"
@@ -232,7 +232,7 @@ def test_broken_files_are_told_by_name(tmp_path: Path, case: str) -> None:
     def opened() -> None:
         found = GGUFFile(path)
         assert found.tensors
-        assert tokenizer_from(found.path, found.fields)
+        assert load_gguf_tokenizer(found.path, found.fields)
 
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         opened()
@@ -252,7 +252,7 @@ from multihead.pretrained import load
 from multihead.text.tokenizer import Tokenizer
 from multihead.generation import greedy
 from multihead.io.gguf import GGUFFile
-from multihead.text.gguf import tokenizer_from
+from multihead.text.gguf import load_gguf_tokenizer
 path = Path({str(path)!r})
 good = path.read_bytes()
 for bit in random.Random(1).sample(range(8 * 3000), 400):
@@ -262,7 +262,7 @@ for bit in random.Random(1).sample(range(8 * 3000), 400):
     path.write_bytes(raw)
     try:
         found = GGUFFile(path)
-        found.tensors, tokenizer_from(found.path, found.fields)
+        found.tensors, load_gguf_tokenizer(found.path, found.fields)
     except ValueError as error:
         print("told")
 """
@@ -292,7 +292,7 @@ def test_smollm2_says_paris(smollm2: Path) -> None:
     transformers = pytest.importorskip("transformers")
     found = GGUFFile(smollm2)
     prompt = torch.tensor(
-        [tokenizer_from(found.path, found.fields).encode("The capital of France is", special=False).ids]
+        [load_gguf_tokenizer(found.path, found.fields).encode("The capital of France is", special=False).ids]
     )
 
     def written(state: dict[str, torch.Tensor]) -> list[int]:
@@ -317,14 +317,14 @@ def test_smollm2_says_paris(smollm2: Path) -> None:
     ours = written(found.tensors)
     assert len(ours) == 50
     assert ours == written(reference)
-    assert tokenizer_from(found.path, found.fields).decode(ours).startswith(" Paris")
+    assert load_gguf_tokenizer(found.path, found.fields).decode(ours).startswith(" Paris")
     assert greedy(load(smollm2).model, prompt, limit=50) == [ours], "and so does our own model"
 
 
 @pytest.mark.slow
 def test_smollm2_tokenizer_equals_transformers(smollm2: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    ours = tokenizer_from(smollm2, GGUFFile(smollm2).fields)
+    ours = load_gguf_tokenizer(smollm2, GGUFFile(smollm2).fields)
     theirs = transformers.AutoTokenizer.from_pretrained(smollm2.parent, gguf_file=smollm2.name)
     texts = [
         "Hello 1234 北京大学 é\u00a0x\u2028 👩‍👩‍👧\n\n  tabs\t!",

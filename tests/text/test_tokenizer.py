@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from multihead.text.safety import nested
-from multihead.text.sentencepiece import SentencePieceModel, merges_of
+from multihead.text.safety import has_nested_repeat
+from multihead.text.sentencepiece import SentencePieceModel, find_merges
 from multihead.text.tokenizer import Encoding, Tokenizer
 
 TEXTS = [
@@ -167,7 +167,7 @@ def test_what_ends_a_text_stands_between_two(ends: bool, tmp_path: Path) -> None
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer", **named}))
     plain = Tokenizer.load(tmp_path)
     assert not any(plain.encode("a", "b").special)
-    parting = plain.parting()
+    parting = plain.with_pair_separator()
     if not ends:
         assert parting is plain
         return
@@ -178,7 +178,7 @@ def test_what_ends_a_text_stands_between_two(ends: bool, tmp_path: Path) -> None
     assert found.ids == [*first.ids, eos, *second.ids, eos]
     assert found.offsets == [*first.offsets, (0, 0), *second.offsets, (0, 0)]
     assert parting.encode(texts[0]).ids == [*first.ids, eos]
-    assert parting.parting() is parting
+    assert parting.with_pair_separator() is parting
     parting.save(tmp_path / "saved")
     assert Tokenizer.load(tmp_path / "saved").encode(*texts) == found
 
@@ -273,7 +273,7 @@ def test_merges_go_by_score_not_by_place() -> None:
         ("</", -4.0),
     ]
     kinds = [1, 1, 1, 1, 1, 1, 3, 1]
-    assert merges_of(SentencePieceModel(pieces, kinds)) == [("a", "b"), ("b", "c"), ("ab", "c"), ("a", "bc")]
+    assert find_merges(SentencePieceModel(pieces, kinds)) == [("a", "b"), ("b", "c"), ("ab", "c"), ("a", "bc")]
 
 
 @pytest.mark.parametrize("control", ["</s>", "a</s>b", "<s> x", "<unk>", "x </s></s>"])
@@ -549,11 +549,11 @@ def test_a_cut_piece_file_is_told(t5: Path, tmp_path: Path) -> None:
 
 def test_which_patterns_nest() -> None:
     for bad in ("(a+)+", "(a*)*b", "((ab)+c)*", "(?:x{2,})+", "([a-z]+\\s?)+$"):
-        assert nested(bad), bad
+        assert has_nested_repeat(bad), bad
     gpt2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
     llama = r"(?i:'s|'t)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     for good in (gpt2, llama, "(ab)+", r"(a\+)+", "[(a+)]+", "(a+)?", "(a+){1,3}", "(?:a|b)+c*"):
-        assert not nested(good), good
+        assert not has_nested_repeat(good), good
 
 
 def test_misuse() -> None:

@@ -16,7 +16,7 @@ import tokenizers
 from multihead.data import token_cache
 from multihead.io.files import make_directory, read_own_json, write_json
 from multihead.io.seal import seal, unseal
-from multihead.text.safety import calm
+from multihead.text.safety import wrap_tokenizer_errors
 from multihead.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -47,6 +47,6 @@ def learnt(
 
 def _opened(path: Path) -> Tokenizer:
     kept = unseal(read_own_json(path), str(path), ("named", "tokenizer"))
-    with calm(str(path)):
+    with wrap_tokenizer_errors(str(path)):
         inner = tokenizers.Tokenizer.from_str(kept["tokenizer"])
     return Tokenizer(inner, {str(name): str(token) for name, token in kept["named"].items()})

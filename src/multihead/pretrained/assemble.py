@@ -114,7 +114,7 @@ def reading(loaded: Pipeline) -> Pipeline:
         with MetaInit():
             reads = Encoder(body.config)
         reads.load_state_dict(body.state_dict(), assign=True)
-        tokenizer = None if tokenizer is None else tokenizer.parting()
+        tokenizer = None if tokenizer is None else tokenizer.with_pair_separator()
     model = TaskModel(reads, torch.nn.Identity()).eval()
     return Pipeline(model, own_config(model), tokenizer)
 

@@ -37,7 +37,7 @@ from multihead.pretrained.assemble import architecture_of, family_of, join
 from multihead.pretrained.task_options import check_options
 from multihead.tasks import TASKS
 from multihead.tasks.bi_encoder import EmbeddingTask
-from multihead.text.gguf import tokenizer_from
+from multihead.text.gguf import load_gguf_tokenizer
 from multihead.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -178,7 +178,7 @@ def _load_gguf(path: Path, architecture: str | None, tokenizer: bool, dtype: tor
     return Pipeline(
         model,
         config,
-        tokenizer_from(path, file.fields) if tokenizer else None,
+        load_gguf_tokenizer(path, file.fields) if tokenizer else None,
         generation=generation,
         generation_file=str(path),
         kept=kept,

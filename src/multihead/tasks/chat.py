@@ -11,7 +11,7 @@ import tokenizers
 from numpy.typing import NDArray
 
 from multihead.tasks.task import EmptyInput, Window
-from multihead.text.chat_template import SIGNS, Messages, answers, default_template, marked
+from multihead.text.chat_template import SIGNS, Messages, answer_spans, default_template, mark_control_tokens
 from multihead.text.tokenizer import Tokenizer
 
 CONFIG = "tokenizer_config.json"
@@ -41,9 +41,9 @@ def spoken(tokenizer: Tokenizer, messages: Messages, stop: Sequence[int], everyo
     Of an assistant's turn all is learnt that the model has to write: from behind what asks for the turn to the token
     that stops it. everyone: the other turns too.
     """
-    safe, mark = marked(messages, list(tokenizer.control))
+    safe, mark = mark_control_tokens(messages, list(tokenizer.control))
     with tokenizer.name_template():
-        text, turns = answers(tokenizer.chat, safe)
+        text, turns = answer_spans(tokenizer.chat, safe)
     ids, starts = _tokens(tokenizer, text, mark, [start for start, _ in turns])
     counted = np.full(len(ids), everyone, dtype=np.int8)
     for start, end in turns:

@@ -24,7 +24,7 @@ def render(template: str, messages: Messages, **values: Any) -> str:
         raise ValueError(f"the chat template refuses these messages: {error}; check roles and order") from None
 
 
-def marked(messages: Messages, control: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
+def mark_control_tokens(messages: Messages, control: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
     """The messages with control tokens in their texts broken by a mark, and the mark ("" if none was needed).
 
     The mark is a character that no message holds; taking it out again gives the user's text back.
@@ -32,16 +32,16 @@ def marked(messages: Messages, control: Sequence[str]) -> tuple[list[dict[str, A
     everything = json.dumps(list(messages), ensure_ascii=False)
     mark = next(chr(code) for code in range(0xE000, 0xF8FF) if chr(code) not in everything)
 
-    def broken(value: Any) -> Any:
+    def break_tokens(value: Any) -> Any:
         if isinstance(value, str):
             for token in control:
                 value = value.replace(token, token[0] + mark + token[1:])
             return value
         if isinstance(value, Mapping):
-            return {key: broken(item) for key, item in value.items()}
-        return [broken(item) for item in value] if isinstance(value, list | tuple) else value
+            return {key: break_tokens(item) for key, item in value.items()}
+        return [break_tokens(item) for item in value] if isinstance(value, list | tuple) else value
 
-    changed = [broken(message) for message in messages]
+    changed = [break_tokens(message) for message in messages]
     return changed, mark if changed != [dict(message) for message in messages] else ""
 
 
@@ -51,7 +51,7 @@ def default_template(first: str, last: str) -> str:
     return first + said + "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 
 
-def answers(chat: Callable[[Messages, bool], str], messages: Messages) -> tuple[str, list[tuple[int, int]]]:
+def answer_spans(chat: Callable[[Messages, bool], str], messages: Messages) -> tuple[str, list[tuple[int, int]]]:
     """The whole conversation as one text, and where in it the assistant's turns begin and end.
 
     chat: messages -> text, with what asks for an answer behind them, or without. A turn begins where the model would be

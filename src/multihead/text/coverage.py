@@ -10,7 +10,7 @@ from multihead.text.tokenizer import Tokenizer
 ROWS, CHARACTERS = 1_000, 1 << 19  # that are looked at, which takes a part of a second
 
 
-def unspelt(tokenizer: Tokenizer, texts: Iterable[str]) -> float:
+def unknown_share(tokenizer: Tokenizer, texts: Iterable[str]) -> float:
     """The share of their characters, white space aside, in unknown tokens; of the first texts. Characters are counted
     since an unknown token can be one of them, a word, or all that stands together."""
     if (unknown := tokenizer.special.get("unk")) is None:
@@ -18,9 +18,9 @@ def unspelt(tokenizer: Tokenizer, texts: Iterable[str]) -> float:
     lost = count = 0
     for text in _first(texts):
         encoding = tokenizer.encode(text, special=False)
-        count += _written(text)
+        count += _count_characters(text)
         for (start, end), token in zip(encoding.offsets, encoding.ids, strict=True):
-            lost += _written(text[start:end]) if token == unknown else 0
+            lost += _count_characters(text[start:end]) if token == unknown else 0
     return lost / max(count, 1)
 
 
@@ -33,5 +33,5 @@ def _first(texts: Iterable[str]) -> Iterator[str]:
             return
 
 
-def _written(text: str) -> int:
+def _count_characters(text: str) -> int:
     return sum(map(len, text.split()))

@@ -21,8 +21,8 @@ from tokenizers import (
 
 from multihead.io.type_checks import read_value
 from multihead.text.legacy_formats import add_template
-from multihead.text.safety import calm
-from multihead.text.sentencepiece import BPE, CONTROL, USER, SentencePieceModel, tokenizer_of
+from multihead.text.safety import wrap_tokenizer_errors
+from multihead.text.sentencepiece import BPE, CONTROL, USER, SentencePieceModel, build_tokenizer
 from multihead.text.tokenizer import Tokenizer
 
 # How text is cut before merging, by GGUF's names; the patterns are those of the models' own tokenizer.json.
@@ -40,22 +40,22 @@ CUTS = {
 OWN_PATTERN = ("default", "gpt-2", "smollm")  # cut by ByteLevel's pattern, GPT-2's
 
 
-def tokenizer_from(path: Path, fields: dict[str, Any]) -> Tokenizer:
+def load_gguf_tokenizer(path: Path, fields: dict[str, Any]) -> Tokenizer:
     """fields: the header of the GGUF file at `path`."""
-    tokens, kinds = _listed(path, fields, "tokens", str), _listed(path, fields, "token_type", int)
+    tokens, kinds = _read_list(path, fields, "tokens", str), _read_list(path, fields, "token_type", int)
     if len(kinds) != len(tokens):
         raise ValueError(f"{path}: {len(tokens)} tokens have {len(kinds)} kinds; fetch it again")
     model = fields.get("tokenizer.ggml.model")
-    with calm(str(path)):
+    with wrap_tokenizer_errors(str(path)):
         if model == "gpt2":
             inner = _bpe(path, fields, tokens)
         elif model == "llama":
-            scores = _listed(path, fields, "scores", float)
+            scores = _read_list(path, fields, "scores", float)
             if len(scores) != len(tokens):
                 raise ValueError(f"{path}: {len(tokens)} tokens have {len(scores)} scores; fetch it again")
             prefix = _read(path, fields, "tokenizer.ggml.add_space_prefix", bool, True)
             pieces = list(zip(tokens, scores, strict=True))
-            inner = tokenizer_of(SentencePieceModel(pieces, kinds, BPE, True, b"", dummy_prefix=prefix, strip=False))
+            inner = build_tokenizer(SentencePieceModel(pieces, kinds, BPE, True, b"", dummy_prefix=prefix, strip=False))
         else:
             raise ValueError(f"{path}: tokenizer {str(model)[:40]!r} is unknown; fetch the model as safetensors")
         if model == "gpt2":
@@ -84,7 +84,7 @@ def _bpe(path: Path, fields: dict[str, Any], tokens: list[str]) -> Inner:
     cut = _read(path, fields, "tokenizer.ggml.pre", str, "default")
     if cut not in CUTS:
         raise ValueError(f"{path}: pre-tokenizer {cut[:40]!r} is unknown, {', '.join(CUTS)} are known; use safetensors")
-    merges = [tuple(merge.split(" ")) for merge in _listed(path, fields, "merges", str)]
+    merges = [tuple(merge.split(" ")) for merge in _read_list(path, fields, "merges", str)]
     if any(len(merge) != 2 for merge in merges):
         raise ValueError(f"{path}: a merge in its tokenizer is not two tokens; fetch it again")
     vocab = {token: i for i, token in enumerate(tokens)}
@@ -99,7 +99,7 @@ def _bpe(path: Path, fields: dict[str, Any], tokens: list[str]) -> Inner:
     return inner
 
 
-def _listed(path: Path, fields: dict[str, Any], name: str, kind: type) -> list[Any]:
+def _read_list(path: Path, fields: dict[str, Any], name: str, kind: type) -> list[Any]:
     values = fields.get(f"tokenizer.ggml.{name}")
     sound = isinstance(values, list) and all(isinstance(value, kind) for value in values)
     if not isinstance(values, list) or not sound or (kind is float and not all(map(math.isfinite, values))):

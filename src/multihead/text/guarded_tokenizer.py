@@ -42,7 +42,7 @@ CHEAP = frozenset(
 def needs_guard(inner: tokenizers.Tokenizer) -> bool:
     """Whether a part is not known to be cheap."""
     sections = (inner.normalizer, inner.pre_tokenizer, inner.decoder)
-    return not all(_cheap(json.loads(section.__getstate__())) for section in sections if section is not None)
+    return not all(_is_cheap(json.loads(section.__getstate__())) for section in sections if section is not None)
 
 
 def iterate_parts(value: Any) -> Iterator[dict[str, Any]]:
@@ -58,7 +58,7 @@ def iterate_parts(value: Any) -> Iterator[dict[str, Any]]:
             waiting += value
 
 
-def _cheap(section: Any) -> bool:
+def _is_cheap(section: Any) -> bool:
     parts, growth = list(iterate_parts(section)), 1.0
     for part in parts:
         if (times := _growth(part)) is None:

@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from multihead.io.files import read_json, read_text
-from multihead.text.sentencepiece import read_pieces, tokenizer_of
+from multihead.text.sentencepiece import build_tokenizer, read_pieces
 from multihead.text.tokenizer_config import FLAGS, NAMES, read_added_tokens, read_special_tokens, token_text
 
 PIECES = ("spiece.model", "tokenizer.model", "sentencepiece.bpe.model")
@@ -97,7 +97,7 @@ def from_pieces(path: Path, config: dict[str, Any], family: str) -> Tokenizer:
     have = {piece for piece, _ in source.pieces}
     extra = config.get("extra_ids", 100) or 0 if family == "t5" else 0
     names = [f"<extra_id_{i}>" for i in reversed(range(extra))]
-    return tokenizer_of(source, [name for name in names if name not in have])
+    return build_tokenizer(source, [name for name in names if name not in have])
 
 
 def add_tokens(directory: Path, inner: Tokenizer, config: dict[str, Any], named: dict[str, str]) -> None:

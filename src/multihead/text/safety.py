@@ -19,7 +19,7 @@ MOST_AROUND = 100_000  # entries of a post-processor's template by what each bec
 GROWTH = 256  # how many times longer a text may become
 
 
-def vet(path: Path, content: dict[str, Any]) -> None:
+def check_tokenizer(path: Path, content: dict[str, Any]) -> None:
     """Refuse patterns that can take exponential time, and normalisers that make a text endlessly longer."""
     _vet_model(path, content)
     for key in ("normalizer", "pre_tokenizer", "decoder"):
@@ -44,7 +44,7 @@ def _vet_pattern(path: Path, key: str, regex: str) -> None:
     shown = regex if len(regex) <= 60 else regex[:60] + "…"
     if len(regex) > LONGEST_PATTERN:
         raise ValueError(f"{path}: {key}: a pattern of {len(regex)} characters ({shown}); shorten it")
-    if nested(regex):
+    if has_nested_repeat(regex):
         raise ValueError(
             f"{path}: {key}: the pattern {shown} repeats a group that repeats itself: "
             f"it can take for ever; "
@@ -87,7 +87,7 @@ def _vet_model(path: Path, content: dict[str, Any]) -> None:
         raise ValueError(f"{path}: post_processor puts up to {added * around:,} tokens around a text; shorten it")
 
 
-def nested(regex: str) -> bool:
+def has_nested_repeat(regex: str) -> bool:
     """Whether a group with an unbounded repeat in it is itself repeated without bound, as in (a+)+."""
     repeats = [False]  # for every open group: does it hold an unbounded repeat?
     closed = False  # the thing before this character is a group that holds one
@@ -139,10 +139,10 @@ def _after_class(regex: str, at: int) -> int:
     return at
 
 
-def readable(text: str | tuple[str, str]) -> str | tuple[str, str]:
+def clean_text(text: str | tuple[str, str]) -> str | tuple[str, str]:
     """Bounded, and lone surrogates (no text at all, but Python has them) as U+FFFD, so that offsets stay."""
     if isinstance(text, tuple):
-        return readable(text[0]), readable(text[1])  # type: ignore[return-value]
+        return clean_text(text[0]), clean_text(text[1])  # type: ignore[return-value]
     if not isinstance(text, str):
         raise ValueError(f"a {type(text).__name__} is no text; give a str, or a pair of them")
     if len(text) > LONGEST_TEXT:
@@ -151,7 +151,7 @@ def readable(text: str | tuple[str, str]) -> str | tuple[str, str]:
 
 
 @contextmanager
-def calm(where: str) -> Iterator[None]:
+def wrap_tokenizer_errors(where: str) -> Iterator[None]:
     """The errors of `tokenizers` as ours; its panics are no Exception and would pass through everything."""
     try:
         yield

@@ -106,7 +106,7 @@ def _number(value: int | memoryview) -> int:
     raise TypeError("bytes where a number belongs")
 
 
-def tokenizer_of(source: SentencePieceModel, extra: list[str] | None = None) -> Tokenizer:
+def build_tokenizer(source: SentencePieceModel, extra: list[str] | None = None) -> Tokenizer:
     """The same segmentation in `tokenizers`; `extra` pieces (T5's sentinels) follow the model's own."""
     longest = max((piece for piece, _ in source.pieces), key=len, default="")
     if len(longest) > LONGEST_PIECE:  # quadratic time, and memory for every prefix
@@ -118,7 +118,7 @@ def tokenizer_of(source: SentencePieceModel, extra: list[str] | None = None) -> 
     else:
         model = models.BPE(
             {piece: i for i, (piece, _) in enumerate(pieces)},
-            merges_of(source),
+            find_merges(source),
             unk_token=None if unknown is None else pieces[unknown][0],
             fuse_unk=True,
             byte_fallback=source.byte_fallback,
@@ -143,7 +143,7 @@ def tokenizer_of(source: SentencePieceModel, extra: list[str] | None = None) -> 
     return inner
 
 
-def merges_of(source: SentencePieceModel) -> list[tuple[str, str]]:
+def find_merges(source: SentencePieceModel) -> list[tuple[str, str]]:
     """The pairs that make up each piece, best score first: sentencepiece's BPE has no list of merges."""
     ordinary = {
         p: i for i, ((p, _), kind) in enumerate(zip(source.pieces, source.kinds, strict=True)) if kind in (1, USER)

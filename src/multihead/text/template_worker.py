@@ -33,7 +33,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
 
-def _refuse(message: str) -> None:
+def _raise_error(message: str) -> None:
     raise TemplateError(message)
 
 
@@ -43,11 +43,11 @@ def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, *
 
 
 @lru_cache(maxsize=8)
-def _compiled(template: str) -> Template:
+def _compile(template: str) -> Template:
     """Some milliseconds each, and every conversation of a training set is rendered several times."""
     sandbox = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
     sandbox.filters["tojson"] = _tojson
-    sandbox.globals["raise_exception"] = _refuse
+    sandbox.globals["raise_exception"] = _raise_error
     sandbox.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
     return sandbox.from_string(template)
 
@@ -56,7 +56,7 @@ def render_template(request: dict[str, Any]) -> str:
     """request: template, and the values that it sees by name."""
     text: list[str] = []
     length = 0
-    for part in _compiled(request["template"]).generate(**request["values"]):
+    for part in _compile(request["template"]).generate(**request["values"]):
         length += len(part)
         if length > LONGEST:
             raise ValueError(f"it writes more than {LONGEST:,} characters")

@@ -15,12 +15,12 @@ import tokenizers
 from multihead.io.files import parse_json, read_bytes, read_json, read_text, write_bytes, write_json
 from multihead.io.type_checks import check_value
 from multihead.text import legacy_formats
-from multihead.text.chat_template import Messages, marked, render
+from multihead.text.chat_template import Messages, mark_control_tokens, render
 from multihead.text.guarded_tokenizer import GuardedEncoding, GuardedTokenizer, needs_guard
-from multihead.text.safety import calm, readable, vet
-from multihead.text.sentencepiece import read_pieces, tokenizer_of
+from multihead.text.safety import check_tokenizer, clean_text, wrap_tokenizer_errors
+from multihead.text.sentencepiece import build_tokenizer, read_pieces
 from multihead.text.tokenizer_config import read_tokenizer_config
-from multihead.text.training import learn
+from multihead.text.training import train_tokenizer
 
 FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
@@ -90,7 +90,7 @@ class Tokenizer:
         """How tokens are spelled in the vocabulary; "" for a number that is none."""
         if self.outer is None:
             return [self.inner.id_to_token(i) or "" for i in ids]
-        return [self._spelled.get(i, "") for i in ids]
+        return [self._token_spellings.get(i, "") for i in ids]
 
     @staticmethod
     def load(directory: Path) -> Tokenizer:
@@ -100,10 +100,10 @@ class Tokenizer:
     @staticmethod
     def train(texts: Iterable[str], kind: str = "bpe", vocab: int = 8000, *, lowercase: bool = False) -> Tokenizer:
         """kind: bpe (bytes, so nothing is unknown), unigram, wordpiece or char."""
-        with calm("the texts"):
-            return Tokenizer(*learn(texts, kind, vocab, lowercase))
+        with wrap_tokenizer_errors("the texts"):
+            return Tokenizer(*train_tokenizer(texts, kind, vocab, lowercase))
 
-    def parting(self) -> Tokenizer:
+    def with_pair_separator(self) -> Tokenizer:
         """One that puts something between two texts: itself, or, where nothing stands there (GPT-2, Qwen), one that
         puts what ends a text behind each, if there is such a token."""
         if "eos" not in self.special or any(self.encode("a", "b").special):
@@ -137,8 +137,8 @@ class Tokenizer:
         """The tokens of a text alone, without offsets and special tokens: several times faster for a long one."""
         if self._guard is not None:
             return self.encode(text, special=False).ids
-        with calm("the text"):
-            found = self.inner.encode(readable(text), add_special_tokens=False).ids
+        with wrap_tokenizer_errors("the text"):
+            found = self.inner.encode(clean_text(text), add_special_tokens=False).ids
         if not self._inner_control.isdisjoint(found):
             return self.encode(text, special=False).ids
         numbers = self._renumber
@@ -148,13 +148,13 @@ class Tokenizer:
         self, texts: Sequence[str | tuple[str, str]], *, special: bool = True, control: bool = False
     ) -> list[Encoding]:
         """As `encode`, for many texts or pairs of texts; in parallel."""
-        ready = [readable(text) for text in texts]
+        ready = [clean_text(text) for text in texts]
         if self._guard is not None:
-            return [self._encoding(row, control) for row in self._guard.encode_batch(ready, special, control)]
-        inner = self._reading_control if control else self.inner
-        with calm("the text"):
+            return [self._make_encoding(row, control) for row in self._guard.encode_batch(ready, special, control)]
+        inner = self._control_reader if control else self.inner
+        with wrap_tokenizer_errors("the text"):
             found = inner.encode_batch(ready, add_special_tokens=special)
-        return [self._encoding(one, control) for one in found]
+        return [self._make_encoding(one, control) for one in found]
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         """Tokens to text; numbers that are no token are an error."""
@@ -164,7 +164,7 @@ class Tokenizer:
         if self.outer is None and self._guard is not None:
             return self._guard.decode(list(ids), skip_special)
         if self.outer is None:
-            with calm("the tokens"):
+            with wrap_tokenizer_errors("the tokens"):
                 return self.inner.decode(list(ids), skip_special_tokens=skip_special)
         skip = set(self.special.values()) if skip_special else set()
         return "".join(self.tokens(i for i in ids if i not in skip)).replace("▁", " ").strip()
@@ -193,11 +193,11 @@ class Tokenizer:
 
     def encode_chat(self, messages: Messages, add_generation_prompt: bool = True, **values: Any) -> list[int]:
         """Tokens of `chat`; control tokens come from the template only, never from what a message says."""
-        safe, mark = marked(messages, list(self.control))
+        safe, mark = mark_control_tokens(messages, list(self.control))
         return self.encode_marked(self.chat(safe, add_generation_prompt, **values), mark)[0]
 
     def encode_marked(self, text: str, mark: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Tokens of what `chat` wrote of `marked` messages, and where each of them stands in that text."""
+        """Tokens of what `chat` wrote of `mark_control_tokens` messages, and where each of them stands in that text."""
         if not mark:
             found = self.encode(text, special=False, control=True)
             return found.ids, found.offsets
@@ -216,12 +216,12 @@ class Tokenizer:
         return ids, places
 
     @cached_property
-    def _reading_control(self) -> tokenizers.Tokenizer:
+    def _control_reader(self) -> tokenizers.Tokenizer:
         """A copy, not a switch: a switch thrown by one thread would change what another one reads."""
         return tokenizers.Tokenizer.from_str(self.inner.to_str())
 
     @cached_property
-    def _spelled(self) -> dict[int, str]:
+    def _token_spellings(self) -> dict[int, str]:
         return {i: token for token, i in (self.target.outer or {}).items()}
 
     @cached_property
@@ -232,18 +232,18 @@ class Tokenizer:
         spelled = [self.inner.id_to_token(i) for i in range(self.inner.get_vocab_size())]
         return [self.outer.get(token or "", self.special["unk"]) for token in spelled]
 
-    def _encoding(self, found: tokenizers.Encoding | GuardedEncoding, control: bool) -> Encoding:
+    def _make_encoding(self, found: tokenizers.Encoding | GuardedEncoding, control: bool) -> Encoding:
         special = [flag == 1 for flag in found.special_tokens_mask]
         ids, offsets, types, sequences = found.ids, found.offsets, found.type_ids, found.sequence_ids
         if not control and sum(i in self._inner_control for i in ids) > sum(special):
             rows = list(zip(ids, offsets, types, special, sequences, strict=True))
-            spread = [row for one in rows for row in self._spelled_out(*one)]
+            spread = [row for one in rows for row in self._spell_out(*one)]
             ids, offsets, types, special, sequences = (list(column) for column in zip(*spread, strict=True))
         if (numbers := self._renumber) is not None:
             ids = [numbers[i] for i in ids]
         return Encoding(ids, offsets, types, special, sequences)
 
-    def _spelled_out(
+    def _spell_out(
         self, i: int, offset: tuple[int, int], kind: int, special: bool, sequence: int | None
     ) -> Iterator[Any]:
         """A control token that the model's own vocabulary matched in the text, as its characters.
@@ -269,17 +269,17 @@ def load(directory: Path) -> Tokenizer:
     config = read_tokenizer_config(directory)
     family = legacy_formats.family_of(directory, config)
     if "source.spm" in files and "tokenizer.json" not in files:
-        return _two(directory, config, files)
+        return _load_marian(directory, config, files)
     piece = next((name for name in legacy_formats.PIECES if name in files), None)
     if "tokenizer.json" in files:
-        inner = _whole(directory / "tokenizer.json", files["tokenizer.json"])
+        inner = _load_tokenizer_json(directory / "tokenizer.json", files["tokenizer.json"])
     elif piece is not None:
-        with calm(str(directory / piece)):
+        with wrap_tokenizer_errors(str(directory / piece)):
             inner = legacy_formats.from_pieces(directory / piece, config, family)
     elif "vocab.txt" in files:
         inner, family = legacy_formats.wordpiece(directory / "vocab.txt", config), family or "bert"
     elif "vocab.json" in files and "merges.txt" in files:
-        with calm(str(directory / "vocab.json")):
+        with wrap_tokenizer_errors(str(directory / "vocab.json")):
             inner = legacy_formats.byte_bpe(directory, config, family)
     else:
         raise ValueError(
@@ -296,17 +296,17 @@ def load(directory: Path) -> Tokenizer:
     return Tokenizer(inner, named, template=template, template_file=origin, files=files)
 
 
-def _whole(path: Path, raw: bytes) -> tokenizers.Tokenizer:
+def _load_tokenizer_json(path: Path, raw: bytes) -> tokenizers.Tokenizer:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: byte {error.start} is not UTF-8; fetch it again") from None
-    vet(path, parse_json(text, str(path)))
-    with calm(str(path)):
+    check_tokenizer(path, parse_json(text, str(path)))
+    with wrap_tokenizer_errors(str(path)):
         return tokenizers.Tokenizer.from_str(text)
 
 
-def _two(directory: Path, config: dict[str, Any], files: dict[str, bytes]) -> Tokenizer:
+def _load_marian(directory: Path, config: dict[str, Any], files: dict[str, bytes]) -> Tokenizer:
     """Marian: two SentencePiece models, whose pieces vocab.json numbers (and target_vocab.json, if any)."""
     named = legacy_formats.named_tokens(directory, config, "marian")
     second = directory / "target_vocab.json"
@@ -322,9 +322,9 @@ def _two(directory: Path, config: dict[str, Any], files: dict[str, bytes]) -> To
             raise ValueError(
                 f"{directory / 'vocab.json'}: has no {named['unk']}, or holds more than numbers; fetch it again"
             )
-        with calm(str(directory / name)):
+        with wrap_tokenizer_errors(str(directory / name)):
             source = read_pieces(directory / name)
-            inner = tokenizer_of(source)
+            inner = build_tokenizer(source)
             codes = [token for token in outer if token.startswith(">>") and token.endswith("<<")]
             inner.add_tokens([tokenizers.AddedToken(token, normalized=False) for token in codes])
             legacy_formats.add_template(inner, config, "marian", named, f"{directory / name}: ")

@@ -33,7 +33,7 @@ _LONG_WORD = re.compile(
 FIRST, AFTER = 0x20000, 0x40000  # codes of signs at the start of a word, and how far above those behind it lie
 
 
-def learn(texts: Iterable[str], kind: str, vocab: int, lowercase: bool) -> tuple[Tokenizer, dict[str, str]]:
+def train_tokenizer(texts: Iterable[str], kind: str, vocab: int, lowercase: bool) -> tuple[Tokenizer, dict[str, str]]:
     """A tokenizer of at most `vocab` tokens and the names of its special tokens."""
     if kind not in KINDS:
         raise ValueError(f"kind={kind!r} is no kind of tokenizer; use one of {', '.join(KINDS)}")
@@ -111,12 +111,14 @@ def _unigram(texts: Iterator[str], vocab: int, special: list[str], lowercase: bo
     )
     inner.train_from_iterator(texts, trainer)
     found = json.loads(inner.to_str())["model"]["vocab"]
-    pieces = found[: len(special)] + _settled([(str(piece), score) for piece, score in found[len(special) :]])
+    pieces = found[: len(special)] + _make_deterministic(
+        [(str(piece), score) for piece, score in found[len(special) :]]
+    )
     inner.model = models.Unigram([(piece, score) for piece, score in pieces], unk_id=special.index(ROBERTA["unk"]))
     return inner
 
 
-def _settled(pieces: list[tuple[str, float]]) -> list[tuple[str, float]]:
+def _make_deterministic(pieces: list[tuple[str, float]]) -> list[tuple[str, float]]:
     """The same pieces from every run. The trainer goes by the order of a hash table in two places: scores differ in
     their last digits, and rare signs get the lowest score, plus 0.0001 for each, in any order.
     """

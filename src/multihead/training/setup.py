@@ -23,7 +23,7 @@ from multihead.pretrained import load, reading, with_readout
 from multihead.tasks import Task, Values
 from multihead.tasks.chat import give_template
 from multihead.tasks.pair_scores import number
-from multihead.text.coverage import unspelt
+from multihead.text.coverage import unknown_share
 from multihead.text.training import NoText
 from multihead.training.distillation import TeacherEnsemble
 from multihead.training.freezing import limit
@@ -66,7 +66,7 @@ class TaskSetup(TaskData):
                 continue
             for column, tokenizer in columns.items():
                 names = None if column == "text" else (column,)
-                share = unspelt(tokenizer, (text for values in side() for text in texts_of(values, names)))
+                share = unknown_share(tokenizer, (text for values in side() for text in texts_of(values, names)))
                 if share > UNSPELT:
                     unknown = f"is not in the vocabulary and read as {tokenizer.named['unk']}"
                     found.append(f"{name}: {share:.0%} of the {column} {unknown}; {fix}")
