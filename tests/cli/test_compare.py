@@ -15,7 +15,7 @@ from multihead.cli.data_arguments import reading_of, scored
 from multihead.inference import Pipeline
 from multihead.inference.engine import evaluate
 from multihead.models import Decoder, Encoder, LMReadout, ModelConfig, TaskModel
-from multihead.models.families import own_config
+from multihead.models.families import native_config
 from multihead.pretrained import save
 from multihead.text.tokenizer import Tokenizer
 from tests.half_precision import WORKS, LinearDtypes
@@ -30,7 +30,7 @@ def bi(place: Path, seed: int, **options: Any) -> str:
     config = ModelConfig(vocab=len(tokenizer), dim=8, layers=1, heads=2, max_length=16, dropout=0.0)
     model = TaskModel(Encoder(config), torch.nn.Identity())
     told = {"kind": "bi", "size": 16, "overlap": 0, **options}
-    save(Pipeline(model, own_config(model), tokenizer, task="match", options=told), place)
+    save(Pipeline(model, native_config(model), tokenizer, task="match", options=told), place)
     return str(place)
 
 
@@ -90,7 +90,7 @@ def foreteller(place: Path, task: str, vocab: int, size: int = 16) -> str:
     special = tokenizer.special
     told = {"start": special["bos"], "stop": [special["eos"]]} if task == "generate" else {}
     options = {"size": size, "overlap": 0, **told}
-    save(Pipeline(model, own_config(model), tokenizer, task=task, options=options), place)
+    save(Pipeline(model, native_config(model), tokenizer, task=task, options=options), place)
     return str(place)
 
 

@@ -22,7 +22,7 @@ from multihead.data.readers.notation import TagNotation
 from multihead.inference import Pipeline
 from multihead.inference.engine import AHEAD
 from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
-from multihead.models.families import own_config
+from multihead.models.families import native_config
 from multihead.pretrained import load, save
 from multihead.tasks import Translate
 from multihead.text.tokenizer import Tokenizer
@@ -54,7 +54,7 @@ def made(folder: Path, task: str, labels: list[str], **options: object) -> Path:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(30 if parameter.dim() > 1 else 1)  # else all inputs would look alike
-    whole = Pipeline(model, own_config(model), tokenizer, labels=labels, task=task, options={"size": 32, **options})
+    whole = Pipeline(model, native_config(model), tokenizer, labels=labels, task=task, options={"size": 32, **options})
     save(whole, folder / task)
     return folder / task
 

@@ -11,7 +11,7 @@ import torch
 import multihead as mh
 from multihead.inference import Pipeline
 from multihead.models import ClassifierReadout, Encoder, LanguageModel, ModelConfig, TaskModel
-from multihead.models.families import own_config
+from multihead.models.families import native_config
 from multihead.pretrained import save
 from multihead.text.tokenizer import Tokenizer
 
@@ -32,7 +32,7 @@ def tagger() -> Pipeline:
     model = TaskModel(Encoder(config), ClassifierReadout(24, len(TAGS))).eval()
     for parameter in model.parameters():
         parameter.data.normal_(std=0.5)
-    return Pipeline(model, own_config(model), tokenizer, labels=TAGS, task="ner", options={"size": 48, "overlap": 8})
+    return Pipeline(model, native_config(model), tokenizer, labels=TAGS, task="ner", options={"size": 48, "overlap": 8})
 
 
 def test_one_input_gives_one_prediction_a_list_a_list_an_iterator_an_iterator(tagger: Pipeline) -> None:
@@ -78,7 +78,7 @@ def test_only_language_models_stream(tagger: Pipeline) -> None:
         tagger.stream("Rome")
     tokenizer = Tokenizer.train(TEXTS, "char", 60)
     model = LanguageModel(ModelConfig(vocab=len(tokenizer), dim=24, layers=1, heads=2, max_length=32)).eval()
-    writer = Pipeline(model, own_config(model), tokenizer, options={"decode": {"max_length": 8, "sample": False}})
+    writer = Pipeline(model, native_config(model), tokenizer, options={"decode": {"max_length": 8, "sample": False}})
     assert isinstance("".join(writer.stream("Ro")), str)
 
 

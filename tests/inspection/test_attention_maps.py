@@ -20,7 +20,7 @@ from multihead.inspection import watch
 from multihead.inspection.attention_maps import picture
 from multihead.inspection.inputs import ModelInputs, run
 from multihead.models import LanguageModel, ModelConfig
-from multihead.models.families import own_config
+from multihead.models.families import native_config
 from multihead.pretrained import load
 from multihead.pruning.surgery import cut, cut_of
 from multihead.report.attention_html import attention_page, packed
@@ -94,7 +94,7 @@ def long(tokenizer: Tokenizer) -> Any:
     model = LanguageModel(config).eval()
     for parameter in model.parameters():
         parameter.data *= 1.5
-    return Pipeline(model, own_config(model), tokenizer)
+    return Pipeline(model, native_config(model), tokenizer)
 
 
 def words(count: int) -> str:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from multihead.models import ClassifierReadout
-from multihead.models.crf import CRFReadout, log_total, score, surprise
+from multihead.models.crf import CRFReadout, crf_nll, log_partition, path_score
 
 
 def case(seed: int, lengths: list[int], classes: int) -> tuple[Tensor, ...]:
@@ -37,7 +37,7 @@ def by_hand(emissions: Tensor, tags: list[int], start: Tensor, end: Tensor, step
 @given(st.integers(0, 10**6), st.lists(st.integers(0, 5), min_size=2, max_size=4), st.integers(1, 4))
 def test_every_sequence_written_out(seed: int, lengths: list[int], classes: int) -> None:
     emissions, tags, sizes, start, end, step = case(seed, lengths, classes)
-    lost = surprise(emissions, tags, sizes, start, end, step)
+    lost = crf_nll(emissions, tags, sizes, start, end, step)
     for row, n in enumerate(lengths):
         if not n:
             assert lost[row] == 0
@@ -53,8 +53,8 @@ def test_every_sequence_written_out(seed: int, lengths: list[int], classes: int)
 def test_gradients() -> None:
     emissions, tags, sizes, start, end, step = case(0, [4, 1, 3, 0], 3)
     leaves = tuple(x.requires_grad_() for x in (emissions, start, end, step))
-    assert torch.autograd.gradcheck(lambda e, a, b, s: surprise(e, tags, sizes, a, b, s), leaves)
-    surprise(emissions, tags, sizes, start, end, step).sum().backward()
+    assert torch.autograd.gradcheck(lambda e, a, b, s: crf_nll(e, tags, sizes, a, b, s), leaves)
+    crf_nll(emissions, tags, sizes, start, end, step).sum().backward()
     assert emissions.grad is not None
     assert emissions.grad[1, 1:].abs().max() == 0  # behind the end nothing matters
     assert emissions.grad[3].abs().max() == 0
@@ -68,7 +68,7 @@ def test_forbidden_moves_stay_finite() -> None:
     start[:, 2] = step[0, 2] = -1e6
     leaves = [x.requires_grad_() for x in (emissions, start, end, step)]
     tags = torch.tensor([[0, 1, 2, 2, 0], [1, 2, 0, 0, 0]])
-    lost = surprise(emissions, tags, sizes, *leaves[1:])
+    lost = crf_nll(emissions, tags, sizes, *leaves[1:])
     lost.sum().backward()
     assert lost.max() < 100
     assert all(leaf.grad is not None and leaf.grad.isfinite().all() for leaf in leaves)
@@ -78,21 +78,21 @@ def test_forbidden_moves_stay_finite() -> None:
 
 def test_half_precision_is_summed_in_float32() -> None:
     emissions, tags, sizes, start, end, step = case(2, [5, 3], 4)
-    want = surprise(emissions.bfloat16().double(), tags, sizes, start, end, step)
-    got = surprise(emissions.bfloat16(), tags, sizes, start.float(), end.float(), step.float())
+    want = crf_nll(emissions.bfloat16().double(), tags, sizes, start, end, step)
+    got = crf_nll(emissions.bfloat16(), tags, sizes, start.float(), end.float(), step.float())
     assert got.dtype == torch.float32
     assert torch.allclose(got.double(), want, rtol=1e-4, atol=1e-4)
 
 
 def test_score_and_total_are_the_parts_of_it() -> None:
     emissions, tags, sizes, start, end, step = case(3, [4, 2], 3)
-    both = log_total(emissions, sizes, start, end, step) - score(emissions, tags, sizes, start, end, step)
-    assert torch.equal(both, surprise(emissions, tags, sizes, start, end, step))
+    both = log_partition(emissions, sizes, start, end, step) - path_score(emissions, tags, sizes, start, end, step)
+    assert torch.equal(both, crf_nll(emissions, tags, sizes, start, end, step))
 
 
 def test_on_a_readout_that_is_there() -> None:
     plain = ClassifierReadout(6, 4)
-    chain = CRFReadout.on(plain)
+    chain = CRFReadout.from_classifier(plain)
     hidden = torch.randn(2, 3, 6)
     assert chain.scores is plain.scores
     assert torch.equal(chain.eval()(hidden), plain.eval()(hidden))

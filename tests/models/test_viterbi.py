@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multihead.models.viterbi import NEVER, SpanProbabilities, TransitionScores, best_legal, best_path, legal
+from multihead.models.viterbi import (
+    NEVER,
+    SpanProbabilities,
+    TransitionScores,
+    best_legal_path,
+    best_path,
+    transition_rules,
+)
 
 LABELS = ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
 
@@ -18,7 +25,7 @@ def drawn(seed: int, length: int, labels: list[str], learnt: bool = True) -> tup
     draw = np.random.default_rng(seed)
     C = len(labels)
     own = TransitionScores(draw.normal(size=C), draw.normal(size=C), draw.normal(size=(C, C)))
-    return 2 * draw.normal(size=(length, C)), legal(labels) + own if learnt else legal(labels)
+    return 2 * draw.normal(size=(length, C)), transition_rules(labels) + own if learnt else transition_rules(labels)
 
 
 def worth(scores: np.ndarray, moves: TransitionScores, path: tuple[int, ...]) -> float:
@@ -37,7 +44,7 @@ def test_against_all_sequences(seed: int, length: int, labels: list[str], learnt
     found = best_path(scores, moves)
     assert worth(scores, moves, tuple(found)) == pytest.approx(values.max())
     if not learnt:
-        assert best_legal(scores, moves).tolist() == found.tolist()
+        assert best_legal_path(scores, moves).tolist() == found.tolist()
     shares = np.exp(values - np.logaddexp.reduce(values))
     chances = SpanProbabilities(scores, moves)
     for start in range(length):
@@ -50,14 +57,14 @@ def test_against_all_sequences(seed: int, length: int, labels: list[str], learnt
 @given(st.integers(0, 10**6), st.integers(0, 30))
 def test_no_entity_goes_on_that_was_not_begun(seed: int, length: int) -> None:
     scores, moves = drawn(seed, length, LABELS)
-    for path in (best_path(scores, moves), best_legal(scores, legal(LABELS))):
+    for path in (best_path(scores, moves), best_legal_path(scores, transition_rules(LABELS))):
         tags = ["O", *(LABELS[i] for i in path)]
         assert len(tags) == length + 1
         assert all(not b.startswith("I-") or a[1:] == b[1:] for a, b in pairwise(tags))
 
 
 def test_labels_without_a_beginning_are_free() -> None:
-    rules = legal(["O", "I-LOC", "B-PER", "I-PER", "NN"])
+    rules = transition_rules(["O", "I-LOC", "B-PER", "I-PER", "NN"])
     assert rules.start.tolist() == [0, 0, 0, NEVER, 0]
     assert rules.step[0].tolist() == [0, 0, 0, NEVER, 0]
     assert rules.step[2].tolist() == [0, 0, 0, 0, 0]

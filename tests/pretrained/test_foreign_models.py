@@ -20,7 +20,7 @@ from multihead.inspection.head_profile import stats
 from multihead.io.seal import seal
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss
 from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
-from multihead.models.families import own_config
+from multihead.models.families import native_config
 from multihead.pretrained import create, load, save
 from multihead.text.tokenizer import Tokenizer
 
@@ -50,7 +50,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "bart": create("bart", "ForConditionalGeneration", encoder=pair, decoder=pair, config=told),
     }
     own = TaskModel(Encoder(replace(shape, positions="sinusoidal")), ClassifierReadout(16, 2, over="mean")).eval()
-    models["own"] = replace(models["bert"], model=own, config=own_config(own), labels=["a", "b"], task="classify")
+    models["own"] = replace(models["bert"], model=own, config=native_config(own), labels=["a", "b"], task="classify")
     models["own"].options = {"size": 24, "overlap": 4}
     models["bart"].task = "translate"
     models["bart"].options = {

@@ -18,7 +18,7 @@ import multihead as mh
 from multihead.data.readers.read import records
 from multihead.inference import Pipeline
 from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, ModelConfig, TaskModel
-from multihead.models.families import own_config
+from multihead.models.families import native_config
 from multihead.pretrained import create, join, load, reading, save, with_readout
 from multihead.text.tokenizer import Tokenizer
 from multihead.training.from_scratch import with_vocabulary
@@ -449,7 +449,7 @@ def test_rows_that_cannot_be_scored_are_named(task: str, row: dict[str, Any], me
     model = with_vocabulary(body, transform=False)
     special = tokenizer.special
     options = {"start": special["bos"], "stop": [special["eos"]], "size": 24, "overlap": 0}
-    loaded = Pipeline(model.eval(), own_config(model), tokenizer, task=task, options=options)
+    loaded = Pipeline(model.eval(), native_config(model), tokenizer, task=task, options=options)
     with pytest.raises(ValueError, match=message):
         loaded.evaluate([row])
 
@@ -474,7 +474,7 @@ def test_wrong_inputs_and_rows_are_told_what_is_wanted() -> None:
         Encoder(ModelConfig(vocab=len(tokenizer), dim=8, layers=1, heads=2)), ClassifierReadout(8, 2, "mean")
     ).eval()
     loaded = Pipeline(
-        model, own_config(model), tokenizer, labels=["bad", "good"], task="classify", options={"size": 32}
+        model, native_config(model), tokenizer, labels=["bad", "good"], task="classify", options={"size": 32}
     )
     for wrong, message in (
         (lambda: loaded.predict(3), "predict takes a list, not int"),
@@ -494,7 +494,7 @@ def test_rows_of_any_tag_scheme_are_scored_as_files_are(tmp_path: Path) -> None:
     labels = ["O", "B-PER", "I-PER"]
     model = TaskModel(Encoder(config), ClassifierReadout(config.dim, len(labels), over="tokens")).eval()
     options = {"size": 24, "overlap": 0}
-    loaded = Pipeline(model, own_config(model), tokenizer, labels=labels, task="ner", options=options)
+    loaded = Pipeline(model, native_config(model), tokenizer, labels=labels, task="ner", options=options)
     words = ["ada", "bo", "went", "cleo", "home", "went", "ada", "bo", "cleo"]
     schemes = {
         "BIO": "B I O B B O B I I",

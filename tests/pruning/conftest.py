@@ -11,7 +11,7 @@ import torch
 
 from multihead.inference import Pipeline
 from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, ModelConfig, TaskModel
-from multihead.models.families import own_config
+from multihead.models.families import native_config
 from multihead.text.tokenizer import Tokenizer
 
 LETTERS = "abcdefghijkl"
@@ -69,7 +69,7 @@ def sentences(count: int, low: int, high: int, seed: int = 0) -> list[list[str]]
 
 
 def wrapped(model: TaskModel, tokenizer: Tokenizer, task: str, labels: list[str]) -> Pipeline:
-    return Pipeline(model, own_config(model), tokenizer, labels=labels, task=task, options={"size": P, "overlap": 0})
+    return Pipeline(model, native_config(model), tokenizer, labels=labels, task=task, options={"size": P, "overlap": 0})
 
 
 def previous(tokenizer: Tokenizer) -> Planted:
@@ -154,7 +154,7 @@ def body(kind: str, tokenizer: Tokenizer, **options: Any) -> Pipeline:
     model = TaskModel(made, torch.nn.Identity()).eval()
     for parameter in model.parameters():  # sharp heads
         parameter.data *= 1.7
-    return Pipeline(model, own_config(model), tokenizer, generation={"decoder_start_token_id": 1})
+    return Pipeline(model, native_config(model), tokenizer, generation={"decoder_start_token_id": 1})
 
 
 @pytest.fixture

@@ -66,13 +66,13 @@ def test_a_loss_is_what_two_evaluations_give(planted: Any) -> None:
 def deep(tokenizer: Tokenizer, rows: list[dict[str, Any]], layers: int, heads: int) -> Any:
     """A model of many heads; what it says is nonsense, what it costs is not."""
     from multihead.inference import Pipeline
-    from multihead.models.families import own_config
+    from multihead.models.families import native_config
 
     torch.manual_seed(0)
     config = replace(SMALL, vocab=len(tokenizer), layers=layers, heads=heads)
     model = TaskModel(Encoder(config), ClassifierReadout(config.dim, 3, dropout=0.0)).eval()
     options = {"size": 32, "overlap": 0}
-    return Pipeline(model, own_config(model), tokenizer, labels=["O", "B-X", "I-X"], task="ner", options=options)
+    return Pipeline(model, native_config(model), tokenizer, labels=["O", "B-X", "I-X"], task="ner", options=options)
 
 
 @pytest.mark.parametrize("batch_tokens", [64, 4096])

@@ -196,7 +196,7 @@ def test_units_and_heads_of_a_family(tokenizer: Tokenizer, tmp_path: Path, colum
     assert (done.columns > 0) == columns
     assert done.bill.after.units == 3 * 96 - done.units
     small = mh.load(out)
-    widths = small.model.body.config.inners
+    widths = small.model.body.config.ffn_widths
     assert widths is not None
     assert all(width % 16 == 0 for width in widths)
     assert (tmp_path / "small" / "config.json").read_text().count('"model_type": "multihead"') == 1

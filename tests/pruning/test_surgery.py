@@ -19,7 +19,7 @@ from multihead.attention.multihead import merge
 from multihead.inference import Pipeline
 from multihead.inspection import ablate, attentions, numbers, watch
 from multihead.models import EncoderDecoder, LanguageModel, ModelConfig, TaskModel, TransformerBlock
-from multihead.models.families import own_config
+from multihead.models.families import native_config
 from multihead.pruning.compensation import Moments
 from multihead.pruning.surgery import PruningPlan, configs, cut, cut_of, filled, plan_from
 
@@ -269,7 +269,7 @@ def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     if kind not in ("rotary", "learned scale"):
         plan = replace(plan, keys={"decoder.1.self": some})
     smaller, _ = cut(model, plan)
-    mh.save(Pipeline(smaller, own_config(smaller)), tmp_path / "m")
+    mh.save(Pipeline(smaller, native_config(smaller)), tmp_path / "m")
     again = mh.load(tmp_path / "m").model
     source, target = torch.randint(0, 37, (2, 6)), torch.randint(0, 37, (2, 5))
     assert torch.equal(again(source, target), smaller(source, target))
@@ -326,12 +326,12 @@ def test_what_cannot_be_cut_is_refused() -> None:
     with watch(model), pytest.raises(ValueError, match="being watched"):
         cut(model, PruningPlan())
     with pytest.raises(ValueError, match="kept heads"):
-        replace(SMALL, kept=((0, 9), (1,)))
+        replace(SMALL, kept_heads=((0, 9), (1,)))
     with pytest.raises(ValueError, match="speaks of 1 layers, there are 2"):
-        replace(SMALL, inners=(4,))
+        replace(SMALL, ffn_widths=(4,))
     with pytest.raises(ValueError, match="stay together"):
-        replace(SMALL, kv_heads=2, kept=((0, 1), (1, 2)))
+        replace(SMALL, kv_heads=2, kept_heads=((0, 1), (1, 2)))
     with pytest.raises(ValueError, match="at least one column stays"):
-        replace(SMALL, widths=((6, 6), (6, 7)))
+        replace(SMALL, head_widths=((6, 6), (6, 7)))
     with pytest.raises(ValueError, match="rotary positions and qk_norm want all 6"):
-        replace(SMALL, widths=((6, 6), (4, 6)), positions="rotary")
+        replace(SMALL, head_widths=((6, 6), (4, 6)), positions="rotary")

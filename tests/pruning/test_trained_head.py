@@ -18,7 +18,7 @@ from multihead.inspection import ablate, numbers
 from multihead.inspection.head_profile import stats
 from multihead.metrics import ConfidenceInterval
 from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, LMReadout, ModelConfig, TaskModel
-from multihead.models.families import own_config
+from multihead.models.families import native_config
 from multihead.pruning import PruningBudget, prune, rank
 from multihead.pruning.evaluation import evaluated, examples, work
 from multihead.pruning.prune import halves
@@ -58,7 +58,7 @@ def test_a_learnt_copy_head_is_named_and_ranked_first(tokenizer: Tokenizer) -> N
     config = ModelConfig(vocab=len(tokenizer), dim=48, layers=2, heads=2, max_length=16, dropout=0.0, norm_first=True)
     model = TaskModel(Encoder(config), ClassifierReadout(config.dim, 3, dropout=0.0))
     options = {"size": 16, "overlap": 0}
-    loaded = Pipeline(model, own_config(model), tokenizer, labels=["O", "B-X", "I-X"], task="ner", options=options)
+    loaded = Pipeline(model, native_config(model), tokenizer, labels=["O", "B-X", "I-X"], task="ner", options=options)
     assert train(loaded, row, 1500, 0.01) < 0.05
     rows = [row() for _ in range(60)]
     found = stats(loaded, rows)
@@ -83,7 +83,7 @@ def repeating(tokenizer: Tokenizer) -> tuple[Pipeline, list[dict[str, Any]]]:
     model = TaskModel(Decoder(config), LMReadout(config))
     special = tokenizer.special
     options = {"size": 17, "overlap": 0, "stop": [special["sep"]], "start": special["cls"], "decode": {}}
-    loaded = Pipeline(model, own_config(model), tokenizer, task="generate", options=options)
+    loaded = Pipeline(model, native_config(model), tokenizer, task="generate", options=options)
     train(loaded, row, 150, 0.0)
     return loaded, [row() for _ in range(40)]
 
@@ -114,7 +114,7 @@ def test_a_long_document_is_read_in_windows_as_in_training(tokenizer: Tokenizer,
     model = TaskModel(Decoder(config), LMReadout(config)).eval()
     special = tokenizer.special
     options = {"size": 8, "overlap": 0, "stop": [special["sep"]], "start": special["cls"], "decode": {}}
-    loaded = Pipeline(model, own_config(model), tokenizer, task="generate", options=options)
+    loaded = Pipeline(model, native_config(model), tokenizer, task="generate", options=options)
     rows = [{"text": " ".join(random.Random(n).choices(LETTERS, k=50))} for n in range(3)]
     task = loaded.ready()
     (ready, *_) = examples(task, rows)
@@ -125,7 +125,7 @@ def test_a_long_document_is_read_in_windows_as_in_training(tokenizer: Tokenizer,
     done = prune(tmp_path / "whole", rows, tmp_path / "small", PruningBudget.read(None, "50%"), check=rows)
     assert done.bill.after.heads == 1
     rotary = TaskModel(Decoder(replace(config, positions="rotary")), LMReadout(config)).eval()
-    found = stats(replace(loaded, model=rotary, config=own_config(rotary)), rows)
+    found = stats(replace(loaded, model=rotary, config=native_config(rotary)), rows)
     assert found.inputs > len(rows)
 
 
@@ -136,7 +136,7 @@ def test_conversations_are_read_as_in_training(tmp_path: Any) -> None:
     config = ModelConfig(vocab=len(signed), dim=16, layers=1, heads=2, max_length=24, positions="learned")
     model = TaskModel(Decoder(config), LMReadout(config)).eval()
     options = {"size": 24, "overlap": 0, "stop": [special["eos"]], "start": special["bos"], "decode": {}, "chat": True}
-    loaded = Pipeline(model, own_config(model), signed, task="generate", options=options)
+    loaded = Pipeline(model, native_config(model), signed, task="generate", options=options)
     said = [("user", "a b c"), ("assistant", "c b a")]
     rows = [{"conversation": [{"role": r, "content": f"{t} {LETTERS[n]}"} for r, t in said]} for n in range(12)]
     found = stats(loaded, rows)
@@ -157,7 +157,7 @@ def test_a_denoising_model_reads_plain_text(tokenizer: Tokenizer) -> None:
     model = TaskModel(EncoderDecoder(config), LMReadout(config)).eval()
     special = tokenizer.special
     options = {"size": 8, "overlap": 0, "stop": [special["sep"]], "start": special["cls"], "decode": {}}
-    loaded = Pipeline(model, own_config(model), tokenizer, task="denoise", options=options)
+    loaded = Pipeline(model, native_config(model), tokenizer, task="denoise", options=options)
     rows = [{"text": "a b c d e f g h i j k l"}, {"text": "a"}]
     found = stats(loaded, rows)
     assert found.inputs == sum(len(examples(loaded.ready(), [row])[0].windows) for row in rows)

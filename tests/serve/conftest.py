@@ -17,7 +17,7 @@ pytest.importorskip("uvicorn")
 
 from multihead.inference import Pipeline
 from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, ModelConfig, TaskModel
-from multihead.models.families import own_config
+from multihead.models.families import native_config
 from multihead.serve import Limits, ModelServer, serving
 from multihead.tasks import TASKS
 from multihead.tasks.chat import give_template
@@ -103,7 +103,7 @@ def make_model(name: str, steps: int = 12, **options: Any) -> Pipeline:
     task.adapt(model)
     _train(model, task, rows, steps)
     options = {**options, "size": 48, "overlap": 8}
-    return Pipeline(model.eval(), own_config(model), tokenizer, labels=labels, task=name, options=options)
+    return Pipeline(model.eval(), native_config(model), tokenizer, labels=labels, task=name, options=options)
 
 
 def _train(model: TaskModel, task: Any, rows: list[dict[str, Any]], steps: int) -> None:

@@ -14,7 +14,7 @@ from multihead.inference import Pipeline
 from multihead.inference.engine import evaluate, predictions
 from multihead.metrics import Spearman
 from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
-from multihead.models.families import own_config
+from multihead.models.families import native_config
 from multihead.pretrained import save
 from multihead.tasks import TASKS
 from multihead.tasks.bi_encoder import BiEncoder, PairScore, RetrievalScorer, positive_of, unit
@@ -321,7 +321,7 @@ def test_a_run_resumes_saves_and_loads(tmp_path: Path, stopped: Any, labelled: b
 
 def test_models_that_give_no_vectors_say_so(tmp_path: Path) -> None:
     model, task = make()
-    bare = Pipeline(model, own_config(model), task.tokenizer)
+    bare = Pipeline(model, native_config(model), task.tokenizer)
     assert bare.embed(["Ada"]).shape == (1, 32)
     assert bare.embed([]).shape == (0, 32)
     with pytest.raises(ValueError, match="a list of texts"):
@@ -329,7 +329,7 @@ def test_models_that_give_no_vectors_say_so(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="input 1"):
         bare.embed(["Ada", 3])  # type: ignore[list-item]
     other = Pipeline(
-        TaskModel(model.body, ClassifierReadout(32, 2)), own_config(model), task.tokenizer, task="classify"
+        TaskModel(model.body, ClassifierReadout(32, 2)), native_config(model), task.tokenizer, task="classify"
     )
     with pytest.raises(ValueError, match="kind = bi"):
         other.embed(["Ada"])

@@ -20,7 +20,7 @@ from multihead.data.readers.notation import TagNotation
 from multihead.data.readers.read import records
 from multihead.inference.engine import evaluate, predictions, read
 from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
-from multihead.models.crf import CRFReadout, surprise
+from multihead.models.crf import CRFReadout, crf_nll
 from multihead.pretrained import create, save, with_readout
 from multihead.pruning.evaluation import examples, score, spoken, work
 from multihead.tasks import Batch, Ner
@@ -83,7 +83,7 @@ def test_the_loss_is_of_words_and_other_pieces() -> None:
         first = batch["word"][b] >= 0
         start, _, step = (torch.tensor(part) for part in task.rules)
         scores, tags = logits[b][first][None].double(), batch["labels"][b][first][None]
-        want += surprise(
+        want += crf_nll(
             scores, tags, torch.tensor([5]), (model.readout.start + start)[None], model.readout.end[None],
             model.readout.step + step,
         ).sum()  # fmt: skip

@@ -42,7 +42,7 @@ def numbers(model: nn.Module) -> dict[str, tuple[int, ...]]:
         f"{block.address}.{kind}": left
         for block in model.modules()
         if isinstance(block, TransformerBlock)
-        for kind, left in (("self", block.kept), ("cross", block.cross_kept))
+        for kind, left in (("self", block.kept_heads), ("cross", block.kept_cross_heads))
         if left is not None
     }
     return {name: kept.get(name, tuple(range(found.heads))) for name, found in attentions(model).items()}

@@ -20,22 +20,22 @@ from multihead.models.config import ModelConfig
 from multihead.models.feed_forward import FeedForward
 
 
-def norm_of(config: ModelConfig, dim: int | None = None) -> nn.Module:
+def make_norm(config: ModelConfig, dim: int | None = None) -> nn.Module:
     kind = nn.LayerNorm if config.norm == "layer" else nn.RMSNorm
     return kind(dim or config.dim, eps=config.norm_eps)
 
 
-def attention_of(
+def make_attention(
     config: ModelConfig,
     memory_dim: int | None = None,
-    kept: tuple[int, ...] | None = None,
-    widths: tuple[int, int] | None = None,
+    kept_heads: tuple[int, ...] | None = None,
+    head_widths: tuple[int, int] | None = None,
 ) -> MultiHeadAttention:
     """kept: the heads that pruning left; those that share keys stay together. widths: of their keys and values."""
     heads, kv_heads = config.heads, config.kv_heads
-    if kept is not None:
-        heads, kv_heads = len(kept), None if kv_heads is None else len(kept) * kv_heads // heads
-    key_dim, value_dim = widths or (config.head_width, config.value_width)
+    if kept_heads is not None:
+        heads, kv_heads = len(kept_heads), None if kv_heads is None else len(kept_heads) * kv_heads // heads
+    key_dim, value_dim = head_widths or (config.head_width, config.value_width)
     attention = MultiHeadAttention(
         config.dim,
         heads,
@@ -53,7 +53,7 @@ def attention_of(
     return attention
 
 
-def position_of(config: ModelConfig, causal: bool) -> PositionEncoding | None:
+def make_position_encoding(config: ModelConfig, causal: bool) -> PositionEncoding | None:
     """What acts inside attention; absolute positions belong to the stem."""
     if config.positions == "rotary":
         length = min(config.max_length, 4096)  # of the table; angles beyond it are worked out when needed
@@ -73,13 +73,17 @@ class TransformerBlock(nn.Module):
     def __init__(self, config: ModelConfig, layer: int = 0) -> None:
         super().__init__()
         self.norm_first, self.dropout = config.norm_first, config.dropout
-        self.kept, self.cross_kept = (None if k is None else k[layer] for k in (config.kept, config.cross_kept))
-        own, other = (None if w is None else w[layer] for w in (config.widths, config.cross_widths))
-        self.attention, self.attention_norm = attention_of(config, None, self.kept, own), norm_of(config)
-        self.cross = attention_of(config, config.memory_dim, self.cross_kept, other) if config.memory_dim else None
-        self.cross_norm = norm_of(config) if config.memory_dim else None
-        inner = None if config.inners is None else config.inners[layer]
-        self.feed_forward, self.feed_forward_norm = FeedForward(config, inner), norm_of(config)
+        self.kept_heads, self.kept_cross_heads = (
+            None if k is None else k[layer] for k in (config.kept_heads, config.kept_cross_heads)
+        )
+        own, other = (None if w is None else w[layer] for w in (config.head_widths, config.cross_head_widths))
+        self.attention, self.attention_norm = make_attention(config, None, self.kept_heads, own), make_norm(config)
+        self.cross = (
+            make_attention(config, config.memory_dim, self.kept_cross_heads, other) if config.memory_dim else None
+        )
+        self.cross_norm = make_norm(config) if config.memory_dim else None
+        inner = None if config.ffn_widths is None else config.ffn_widths[layer]
+        self.feed_forward, self.feed_forward_norm = FeedForward(config, inner), make_norm(config)
         if config.norm_first:  # every block adds to one stream: small outputs at the start, so depth does not grow it
             outputs = [self.attention.out, self.feed_forward.down, *([] if self.cross is None else [self.cross.out])]
             for linear in outputs:
@@ -88,29 +92,29 @@ class TransformerBlock(nn.Module):
     def forward(
         self,
         x: Tensor,
-        sight: AttentionBias,
+        bias: AttentionBias,
         position: PositionEncoding | None = None,
         memory: Tensor | None = None,
-        memory_sight: AttentionBias | None = None,
+        memory_bias: AttentionBias | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:
         """x [B, T, D] -> [B, T, D]"""
         own, other = (None, None) if cache is None else (cache[self.address], cache[self.address + ".cross"])
-        if self.kept is not None:
-            sight = sight.select_heads(self.kept)
-        y = self.attention(self._before(self.attention_norm, x), mask=sight, position=position, cache=own)
-        x = self._after(self.attention_norm, x, y)
+        if self.kept_heads is not None:
+            bias = bias.select_heads(self.kept_heads)
+        y = self.attention(self._pre_norm(self.attention_norm, x), mask=bias, position=position, cache=own)
+        x = self._post_norm(self.attention_norm, x, y)
         if self.cross is not None and self.cross_norm is not None:
             if memory is None:
                 raise ValueError("this decoder looks at what an encoder gives; pass memory=encoder(source)")
-            y = self.cross(self._before(self.cross_norm, x), memory, mask=memory_sight, cache=other)
-            x = self._after(self.cross_norm, x, y)
-        return self._after(self.feed_forward_norm, x, self.feed_forward(self._before(self.feed_forward_norm, x)))
+            y = self.cross(self._pre_norm(self.cross_norm, x), memory, mask=memory_bias, cache=other)
+            x = self._post_norm(self.cross_norm, x, y)
+        return self._post_norm(self.feed_forward_norm, x, self.feed_forward(self._pre_norm(self.feed_forward_norm, x)))
 
-    def _before(self, norm: nn.Module, x: Tensor) -> Tensor:
+    def _pre_norm(self, norm: nn.Module, x: Tensor) -> Tensor:
         return norm(x) if self.norm_first else x
 
-    def _after(self, norm: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    def _post_norm(self, norm: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         x = add_dropout(x, y, self.dropout, self.training)
         return x if self.norm_first else norm(x)
 
@@ -127,9 +131,9 @@ class TransformerStack(nn.Module):
         for layer, block in enumerate(blocks):
             block.address = f"{name}.{layer}"
         self.blocks = nn.ModuleList(blocks)
-        self.position = position_of(config, causal)
+        self.position = make_position_encoding(config, causal)
         final = config.norm_first if config.final_norm is None else config.final_norm
-        self.norm = norm_of(config) if final else nn.Identity()
+        self.norm = make_norm(config) if final else nn.Identity()
 
     def forward(
         self,
@@ -146,11 +150,11 @@ class TransformerStack(nn.Module):
         if self.window is not None:
             mask = mask & Mask.window(self.window)
         T = x.shape[1]
-        sight = AttentionBias(mask, T, T + (cache.length if cache else 0), x, self.position)
+        bias = AttentionBias(mask, T, T + (cache.length if cache else 0), x, self.position)
         seen = None if memory is None else AttentionBias(memory_mask, T, memory.shape[1], x, crossing=True)
         for block in self.blocks:
             if self.checkpointing and self.training:
-                x = checkpoint(block, x, sight, self.position, memory, seen, cache, use_reentrant=False)
+                x = checkpoint(block, x, bias, self.position, memory, seen, cache, use_reentrant=False)
             else:
-                x = block(x, sight, self.position, memory, seen, cache)
+                x = block(x, bias, self.position, memory, seen, cache)
         return self.norm(x)

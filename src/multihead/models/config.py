@@ -9,7 +9,15 @@ from typing import Any, Literal, get_type_hints
 from multihead.io.config_ranges import RANGES, SCALING_RANGES
 from multihead.io.type_checks import check_value
 
-LEFT = ("kept", "cross_kept", "widths", "cross_widths", "inners")  # fields that say what pruning left
+# What pruning left of the heads and the feed-forward layers.
+PRUNING_FIELDS = ("kept_heads", "kept_cross_heads", "head_widths", "cross_head_widths", "ffn_widths")
+FORMER_FIELDS = {  # their names in files that version 0.1 wrote
+    "kept": "kept_heads",
+    "cross_kept": "kept_cross_heads",
+    "widths": "head_widths",
+    "cross_widths": "cross_head_widths",
+    "inners": "ffn_widths",
+}
 
 
 @dataclass(frozen=True)
@@ -50,11 +58,11 @@ class ModelConfig:
     window: int | None = None  # see only this many neighbours
 
     # What pruning left, layer by layer; None: everything. Heads keep the numbers that they had.
-    kept: tuple[tuple[int, ...], ...] | None = None
-    cross_kept: tuple[tuple[int, ...], ...] | None = None
-    widths: tuple[tuple[int, int], ...] | None = None  # instead of `key_dim` and `value_dim`
-    cross_widths: tuple[tuple[int, int], ...] | None = None
-    inners: tuple[int, ...] | None = None  # instead of `inner`
+    kept_heads: tuple[tuple[int, ...], ...] | None = None
+    kept_cross_heads: tuple[tuple[int, ...], ...] | None = None
+    head_widths: tuple[tuple[int, int], ...] | None = None  # instead of `key_dim` and `value_dim`
+    cross_head_widths: tuple[tuple[int, int], ...] | None = None
+    ffn_widths: tuple[int, ...] | None = None  # instead of `inner`
 
     # Where a token stands
     positions: Literal["none", "sinusoidal", "learned", "rotary", "alibi", "relative"] = "sinusoidal"
@@ -83,16 +91,16 @@ class ModelConfig:
         self._check_positions()
         if self.key_dim is None and self.dim % self.heads:
             raise ValueError(f"dim={self.dim} is not a multiple of heads={self.heads}; change one, or give key_dim")
-        for name in LEFT:
+        for name in PRUNING_FIELDS:
             if (left := getattr(self, name)) is not None and len(left) != self.layers:
                 raise ValueError(f"{name} speaks of {len(left)} layers, there are {self.layers}")
-        for numbers in (*(self.kept or ()), *(self.cross_kept or ())):
+        for numbers in (*(self.kept_heads or ()), *(self.kept_cross_heads or ())):
             group = self.heads // (self.kv_heads or self.heads)
             if not numbers or list(numbers) != sorted(set(numbers)) or not 0 <= numbers[0] <= numbers[-1] < self.heads:
                 raise ValueError(f"kept heads {list(numbers)}: one number or more, rising, below {self.heads}")
             if {n for head in numbers for n in range(head - head % group, head - head % group + group)} != {*numbers}:
                 raise ValueError(f"kept heads {list(numbers)}: {group} heads share their keys and stay together")
-        for key, value in (*(self.widths or ()), *(self.cross_widths or ())):
+        for key, value in (*(self.head_widths or ()), *(self.cross_head_widths or ())):
             if not 1 <= key <= self.head_width or not 1 <= value <= self.value_width:
                 whole = f"{self.head_width} and {self.value_width}"
                 raise ValueError(f"widths {key} and {value}: heads have {whole}, at least one column stays")
@@ -115,8 +123,10 @@ class ModelConfig:
                 f"{self.relative_buckets} buckets is wanted"
             )
 
-    def unpruned(self) -> ModelConfig:
-        return replace(self, kept=None, cross_kept=None, widths=None, cross_widths=None, inners=None)
+    def without_pruning(self) -> ModelConfig:
+        return replace(
+            self, kept_heads=None, kept_cross_heads=None, head_widths=None, cross_head_widths=None, ffn_widths=None
+        )
 
     @property
     def head_width(self) -> int:

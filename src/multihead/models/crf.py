@@ -25,14 +25,14 @@ class CRFReadout(ClassifierReadout):
         self.step = nn.Parameter(torch.zeros(classes, classes))
 
     @classmethod
-    def on(cls, plain: ClassifierReadout) -> CRFReadout:
+    def from_classifier(cls, plain: ClassifierReadout) -> CRFReadout:
         """The same scores of tags (the same parameters), and new ones of neighbours."""
         chain = cls(plain.scores.in_features, plain.scores.out_features, plain.scores.bias is not None)
         chain.scores, chain.dropout = plain.scores, plain.dropout
         return chain
 
 
-def surprise(emissions: Tensor, tags: Tensor, lengths: Tensor, start: Tensor, end: Tensor, step: Tensor) -> Tensor:
+def crf_nll(emissions: Tensor, tags: Tensor, lengths: Tensor, start: Tensor, end: Tensor, step: Tensor) -> Tensor:
     """−log p(tags) of each sequence [B]; 0 for an empty one.
 
     emissions [B, T, C]; tags [B, T], any class behind a sequence's end; lengths [B]; start, end [B, C], a row each,
@@ -40,11 +40,11 @@ def surprise(emissions: Tensor, tags: Tensor, lengths: Tensor, start: Tensor, en
     """
     wide = torch.promote_types(emissions.dtype, torch.float32)  # half precision has no room for sums of logarithms
     emissions, start, end, step = (x.to(wide) for x in (emissions, start, end, step))
-    lost = log_total(emissions, lengths, start, end, step) - score(emissions, tags, lengths, start, end, step)
+    lost = log_partition(emissions, lengths, start, end, step) - path_score(emissions, tags, lengths, start, end, step)
     return torch.where(lengths > 0, lost, 0.0)
 
 
-def log_total(emissions: Tensor, lengths: Tensor, start: Tensor, end: Tensor, step: Tensor) -> Tensor:
+def log_partition(emissions: Tensor, lengths: Tensor, start: Tensor, end: Tensor, step: Tensor) -> Tensor:
     """log Z of each sequence [B]. Three operations per word: sequences run on behind their end, and the sum of each is
     taken where it ends; nothing behind it has a gradient."""
     first, *rest = emissions.unbind(1)
@@ -56,7 +56,7 @@ def log_total(emissions: Tensor, lengths: Tensor, start: Tensor, end: Tensor, st
     return torch.logsumexp(last + end, dim=-1)
 
 
-def score(emissions: Tensor, tags: Tensor, lengths: Tensor, start: Tensor, end: Tensor, step: Tensor) -> Tensor:
+def path_score(emissions: Tensor, tags: Tensor, lengths: Tensor, start: Tensor, end: Tensor, step: Tensor) -> Tensor:
     """The score of one sequence of tags for each row [B]."""
     real = torch.arange(tags.shape[1], device=tags.device) < lengths[:, None]
     emitted = emissions.gather(2, tags[..., None])[..., 0].where(real, 0.0).sum(1)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from multihead.kernels.dropout import dropout
 from multihead.kernels.token_range import unknown_token
-from multihead.models.block import norm_of
+from multihead.models.block import make_norm
 from multihead.models.config import ModelConfig
 
 SINES = 4096  # rows of the table of sines; those beyond it are worked out when they are needed
@@ -29,7 +29,7 @@ class PositionEmbedding(nn.Module):
             nn.init.normal_(self.table, std=0.02)
         else:
             rows = torch.arange(min(length + self.offset, SINES))
-            self.register_buffer("table", sines(rows, config.dim), persistent=False)
+            self.register_buffer("table", sinusoidal_embedding(rows, config.dim), persistent=False)
 
     def forward(self, at: Tensor | slice) -> Tensor:
         """at: positions [B, T], or a slice for the same ones in every row."""
@@ -38,14 +38,14 @@ class PositionEmbedding(nn.Module):
             first, last = at.start + self.offset, at.stop + self.offset
             if last <= rows or isinstance(self.table, nn.Parameter):
                 return self.table[first:last]
-            return sines(torch.arange(first, last), self.table.shape[1]).to(self.table)
+            return sinusoidal_embedding(torch.arange(first, last), self.table.shape[1]).to(self.table)
         at = at + self.offset
         if self.length + self.offset <= rows or int(at.max()) < rows:
             return F.embedding(at, self.table)
-        return sines(at, self.table.shape[1]).to(self.table)
+        return sinusoidal_embedding(at, self.table.shape[1]).to(self.table)
 
 
-def sines(at: Tensor, dim: int) -> Tensor:
+def sinusoidal_embedding(at: Tensor, dim: int) -> Tensor:
     """Sines and cosines of positions [...] -> [..., D], in fp32."""
     frequency = 10_000 ** (-torch.arange((dim + 1) // 2, dtype=torch.float64) * 2 / dim)
     angle = at.cpu().double()[..., None] * frequency
@@ -68,7 +68,7 @@ class TokenEmbedding(nn.Module):
         self.types = nn.Embedding(config.token_types, config.dim) if config.token_types else None
         if self.types is not None:
             nn.init.normal_(self.types.weight, std=0.02)  # torch's 1.0 would drown the tokens
-        self.norm = norm_of(config) if config.embed_norm else nn.Identity()
+        self.norm = make_norm(config) if config.embed_norm else nn.Identity()
 
     def forward(self, tokens: Tensor, at: Tensor | slice, types: Tensor | None = None) -> Tensor:
         """tokens [B, T] standing at `at` -> [B, T, D]"""

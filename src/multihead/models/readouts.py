@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multihead.kernels.dropout import dropout as dropped
-from multihead.models.block import norm_of
+from multihead.models.block import make_norm
 from multihead.models.config import ModelConfig
 from multihead.models.feed_forward import ACTIVATIONS
 from multihead.models.transformer import Decoder, Encoder, EncoderDecoder
@@ -32,7 +32,7 @@ class LMReadout(nn.Module):
         super().__init__()
         self.scale = scale
         self.transform = (
-            nn.Sequential(nn.Linear(config.dim, config.dim), ACTIVATIONS[config.activation](), norm_of(config))
+            nn.Sequential(nn.Linear(config.dim, config.dim), ACTIVATIONS[config.activation](), make_norm(config))
             if transform
             else None
         )

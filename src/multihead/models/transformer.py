@@ -35,10 +35,10 @@ class Encoder(nn.Module):
         """source: tokens [B, T], or what the stem takes; keep [B, T]: True = a real token; -> hidden [B, T, D]"""
         if isinstance(self.stem, TokenEmbedding):
             self.stem.check(source.shape[1])
-            source = self.stem(source, standing(source, keep, segments), types)
+            source = self.stem(source, position_ids(source, keep, segments), types)
         else:
             source = self.stem(source)
-        return self.stack(source, allowed(keep, segments, mask))
+        return self.stack(source, combine_masks(keep, segments, mask))
 
 
 class Decoder(nn.Module):
@@ -64,8 +64,8 @@ class Decoder(nn.Module):
         """tokens [B, T] -> hidden [B, T, D]. With a cache, tokens are the new ones; keep speaks of all of them."""
         first = cache.length if cache else 0
         self.stem.check(first + tokens.shape[1])
-        x = self.stem(tokens, standing(tokens, keep, segments, first))
-        return self.stack(x, allowed(keep, segments, mask), memory, allowed(memory_keep, None, None), cache)
+        x = self.stem(tokens, position_ids(tokens, keep, segments, first))
+        return self.stack(x, combine_masks(keep, segments, mask), memory, combine_masks(memory_keep, None, None), cache)
 
 
 class EncoderDecoder(nn.Module):
@@ -98,7 +98,7 @@ class EncoderDecoder(nn.Module):
         return self.decoder(target, target_keep, memory=memory, memory_keep=source_keep)
 
 
-def allowed(keep: Tensor | None, segments: Tensor | None, mask: Mask | None) -> Mask | None:
+def combine_masks(keep: Tensor | None, segments: Tensor | None, mask: Mask | None) -> Mask | None:
     """One mask of all that was said."""
     mask = Mask() if mask is None else mask
     if keep is not None:
@@ -108,7 +108,7 @@ def allowed(keep: Tensor | None, segments: Tensor | None, mask: Mask | None) -> 
     return mask
 
 
-def standing(tokens: Tensor, keep: Tensor | None, segments: Tensor | None, first: int = 0) -> Tensor | slice:
+def position_ids(tokens: Tensor, keep: Tensor | None, segments: Tensor | None, first: int = 0) -> Tensor | slice:
     """Where each token stands: counted from the first real token of its row, and of its segment."""
     T = tokens.shape[1]
     if segments is not None:

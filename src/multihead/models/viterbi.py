@@ -23,7 +23,7 @@ class TransitionScores(NamedTuple):
         return TransitionScores(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-def legal(labels: Sequence[str]) -> TransitionScores:
+def transition_rules(labels: Sequence[str]) -> TransitionScores:
     """BIO: I-X follows B-X or I-X and nothing else, unless the labels have no B-X. NEVER where not, 0 where so."""
     known = set(labels)
     inner = [tag.startswith("I-") and f"B-{tag[2:]}" in known for tag in labels]
@@ -49,7 +49,7 @@ def best_path(scores: Floats, moves: TransitionScores) -> NDArray[np.int64]:
     return path
 
 
-def best_legal(scores: Floats, rules: TransitionScores) -> NDArray[np.int64]:
+def best_legal_path(scores: Floats, rules: TransitionScores) -> NDArray[np.int64]:
     """As `best_path` where moves are free or forbidden: mostly, the best tag of every word is good already."""
     greedy: NDArray[np.int64] = scores.argmax(1)
     if len(greedy) and not rules.start[greedy[0]] and not rules.step[greedy[:-1], greedy[1:]].any():

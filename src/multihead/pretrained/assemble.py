@@ -15,12 +15,12 @@ from multihead.models.families import (
     FAMILIES,
     BodyConfig,
     ModelFamily,
+    body_config,
     construct,
     difference,
     label_fields,
-    own_config,
-    plan_of,
-    shape_of,
+    make_plan,
+    native_config,
 )
 from multihead.models.meta_init import MetaInit
 from multihead.text.tokenizer import Tokenizer
@@ -49,7 +49,7 @@ def create(
     written |= {"architectures": [architecture_of(model_type, suffix)], **label_fields(labels)}
     if not family.fits(shape, written, family.readouts[suffix].only):
         raise ValueError(f"this shape is not {model_type}'s: {difference(family, written, shape)}")
-    plan = replace(plan_of(family, written, suffix), shape=shape)
+    plan = replace(make_plan(family, written, suffix), shape=shape)
     return Pipeline(construct(plan, len(labels)).eval(), written, tokenizer, labels=list(labels))
 
 
@@ -59,7 +59,7 @@ def with_readout(loaded: Pipeline, suffix: str, labels: Sequence[str] = ()) -> P
     family = family_of(model_type)
     config = {name: value for name, value in loaded.config.items() if name not in ("id2label", "label2id")}
     config |= {"architectures": [architecture_of(model_type, suffix)], **label_fields(labels)}
-    plan = replace(plan_of(family, config, suffix), shape=shape_of(loaded.model.body))
+    plan = replace(make_plan(family, config, suffix), shape=body_config(loaded.model.body))
     whole = construct(plan, len(labels))
     # A pre-trained part of the new readout may have come along unused: BERT's pooler.
     for name, parameter in whole.readout.named_parameters():
@@ -94,7 +94,7 @@ def join(encoder: Pipeline, decoder: Pipeline) -> Pipeline:
     model = TaskModel(body, decoder.model.readout).eval()
     return Pipeline(
         model,
-        own_config(model),
+        native_config(model),
         tokenizer=encoder.tokenizer,
         target_tokenizer=decoder.tokenizer,
         generation=decoder.generation,
@@ -116,7 +116,7 @@ def reading(loaded: Pipeline) -> Pipeline:
         reads.load_state_dict(body.state_dict(), assign=True)
         tokenizer = None if tokenizer is None else tokenizer.with_pair_separator()
     model = TaskModel(reads, torch.nn.Identity()).eval()
-    return Pipeline(model, own_config(model), tokenizer)
+    return Pipeline(model, native_config(model), tokenizer)
 
 
 def trunk_of(loaded: Pipeline) -> Pipeline:
@@ -126,7 +126,7 @@ def trunk_of(loaded: Pipeline) -> Pipeline:
     if config.get("model_type") in FAMILIES:
         config["architectures"] = [architecture_of(config["model_type"], "Model")]
     else:
-        config = own_config(model)
+        config = native_config(model)
     return replace(loaded, model=model, config=config, labels=[], task=None, options={}, kept={}, tasks=())
 
 

@@ -25,10 +25,10 @@ from multihead.models.families import (
     check_shapes,
     label_fields,
     labels_of,
-    own_config,
-    own_plan,
-    plan_of,
-    pour,
+    load_tensors,
+    make_plan,
+    native_config,
+    native_plan,
 )
 from multihead.models.families.shapes import Sizes
 from multihead.models.finite import first_not_finite
@@ -146,7 +146,7 @@ def _with_task(trunk: Pipeline, name: str | None, told: Json, path: Path, dtype:
         raise ValueError(f"{file}: the task of {name!r} is {kind!r}; known: {', '.join(TASKS)}")
     model = multitask.with_stored(trunk.model, readout, name, path, dtype)
     config = {**trunk.config, "architectures": [architecture]}
-    config = own_config(model) if config.get("model_type") == OWN else config
+    config = native_config(model) if config.get("model_type") == OWN else config
     config |= label_fields(labels)
     own = replace(trunk, task=kind, name=name, labels=labels, options=options, tasks=())
     return replace(own, model=model, config=config, kept={})
@@ -196,7 +196,7 @@ def _check_sizes(plan: LoadPlan, sizes: Sizes, file: Path, told: Path) -> None:
 def _poured(
     plan: LoadPlan, tensors: Mapping[str, Tensor], file: Path, dtype: torch.dtype | None
 ) -> tuple[TaskModel, dict[str, Tensor]]:
-    model, kept = pour(plan, tensors, str(file), dtype)
+    model, kept = load_tensors(plan, tensors, str(file), dtype)
     if kept:
         log.info("%s: not needed, left aside: %s", file, ", ".join(sorted(kept)))
     return model, kept
@@ -213,13 +213,13 @@ def _plan(config: Json, file: Path) -> LoadPlan:
     """What config.json describes; every complaint names the file."""
     try:
         if config.get("model_type") == OWN:
-            return own_plan(config)
+            return native_plan(config)
         family = family_of(config.get("model_type"))
         name = (config.get("architectures") or [f"{family.title}Model"])[0]
         suffix = name.removeprefix(family.title)
         if name != architecture_of(config["model_type"], suffix):
             raise ValueError(f"architecture {name!r} is not one of {config['model_type']}'s")
-        return plan_of(family, config, suffix)
+        return make_plan(family, config, suffix)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from multihead.io.weights import read_safetensors
-from multihead.models.families import own_config, own_plan, pour
+from multihead.models.families import load_tensors, native_config, native_plan
 from multihead.models.readouts import TaskModel
 
 READOUTS = "readouts.safetensors"
@@ -37,6 +37,6 @@ def with_stored(trunk: TaskModel, told: Json, name: str, directory: Path, dtype:
     stored = read_safetensors(file)
     own = {f"readout.{ours[len(name) + 1 :]}": tensor for ours, tensor in stored.items() if ours.startswith(f"{name}/")}
     body = {f"body.{ours}": parameter.detach() for ours, parameter in trunk.body.named_parameters()}
-    config = own_config(TaskModel(trunk.body, nn.Identity())) | {"readout": told}
-    model, _ = pour(own_plan(config), own | body, str(file), dtype)
+    config = native_config(TaskModel(trunk.body, nn.Identity())) | {"readout": told}
+    model, _ = load_tensors(native_plan(config), own | body, str(file), dtype)
     return model

@@ -18,15 +18,15 @@ from multihead.models.families import (
     ARCHITECTURE,
     FAMILIES,
     LoadPlan,
+    body_config,
     construct,
     difference,
-    drain,
+    export_tensors,
     label_fields,
-    own_config,
-    own_plan,
-    plan_of,
+    make_plan,
+    native_config,
+    native_plan,
     readout_options,
-    shape_of,
 )
 from multihead.models.meta_init import MetaInit
 from multihead.pretrained import multitask
@@ -76,7 +76,7 @@ def save(
 def layout(loaded: Pipeline) -> tuple[Json, dict[str, Tensor], str]:
     """config.json and the tensors of a model as `save` writes them, and why they are no family's ("" if they are)."""
     config, plan, reason = _described(loaded)
-    tensors = drain(plan, loaded.model)
+    tensors = export_tensors(plan, loaded.model)
     if not reason:
         tensors |= {name: tensor for name, tensor in loaded.kept.items() if name not in tensors}
     return config, tensors, reason
@@ -99,11 +99,11 @@ def _described(loaded: Pipeline) -> tuple[Json, LoadPlan, str]:
     config, model = loaded.config, loaded.model
     reason = _own_shape(loaded)
     if config.get("model_type") in FAMILIES:
-        family, shape = FAMILIES[config["model_type"]], shape_of(model.body)
+        family, shape = FAMILIES[config["model_type"]], body_config(model.body)
         suffix = loaded.architecture.removeprefix(family.title) or "Model"
         written = family.write(shape, config)
         if suffix in family.readouts and family.fits(shape, written, family.readouts[suffix].only):
-            plan = replace(plan_of(family, written, suffix), shape=shape)
+            plan = replace(make_plan(family, written, suffix), shape=shape)
             with MetaInit():
                 told = construct(plan, len(loaded.labels))
             if readout_options(told.readout) == readout_options(model.readout):
@@ -114,13 +114,13 @@ def _described(loaded: Pipeline) -> tuple[Json, LoadPlan, str]:
             reason = f"its shape is not {config['model_type']}'s: {difference(family, written, shape)}"
     if isinstance(model.readout, CRFReadout):
         reason = "its readout is a conditional random field (ner.crf), which no family has"
-    own = own_config(model) | label_fields(loaded.labels)
-    return own, own_plan(own), reason
+    own = native_config(model) | label_fields(loaded.labels)
+    return own, native_plan(own), reason
 
 
 def _own_shape(loaded: Pipeline) -> str:
     """Why a model in our own layout is no family's, with the keys of a run file that would make it one's."""
-    shape, keys = shape_of(loaded.model.body), []
+    shape, keys = body_config(loaded.model.body), []
     config = shape.decoder or shape.encoder
     assert config is not None
     if shape.encoder is not None and shape.decoder is not None and _of_two_kinds(shape.encoder, shape.decoder):

@@ -18,7 +18,7 @@ from multihead.inference import Pipeline
 from multihead.io.files import parse_json, read_bytes, sha256, write_bytes
 from multihead.io.manifest import MANIFEST
 from multihead.io.weights import read_safetensors, write_tensors
-from multihead.models.config import LEFT
+from multihead.models.config import FORMER_FIELDS, PRUNING_FIELDS
 from multihead.pretrained import layout
 from multihead.pruning.surgery import PruningPlan, configs, filled, plan_from
 
@@ -38,7 +38,10 @@ def keep(
     parent: Path, whole: Pipeline, smaller: Pipeline, plan: PruningPlan, removed: dict[str, Tensor], out: Path
 ) -> Json:
     """Writes `out/parent`; returns what multihead.json says of the parent. `smaller` as it will be saved there."""
-    before = {stack: {name: getattr(config, name) for name in LEFT} for stack, config in configs(whole.model).items()}
+    before = {
+        stack: {name: getattr(config, name) for name in PRUNING_FIELDS}
+        for stack, config in configs(whole.model).items()
+    }
     told: Json = {"config": whole.config, "before": before, "sha256": {}}
     weights = parent / WEIGHTS
     if not weights.is_file():
@@ -92,7 +95,8 @@ def undo(pruned: Pipeline, directory: Path, out: Path) -> list[str]:
         if colon and kind in parts:
             parts[kind][name] = _tuples(places.tolist())
     before = {
-        stack: {name: _tuples(value) for name, value in fields.items()} for stack, fields in told["before"].items()
+        stack: {FORMER_FIELDS.get(name, name): _tuples(value) for name, value in fields.items()}
+        for stack, fields in told["before"].items()
     }
     header = read_bytes(folder / HEADER, 100_000_000)
     tensors = _tensors(pruned, told["config"], before, PruningPlan({}, **parts), slices)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from multihead.attention import MultiHeadAttention
 from multihead.inspection import locate, numbers
 from multihead.models import Decoder, Encoder, EncoderDecoder, ModelConfig, TaskModel, TransformerBlock
-from multihead.models.block import attention_of
+from multihead.models.block import make_attention
 from multihead.pruning.compensation import KEYS, MomentsByName, Numbers, put, rest_of, take_over, take_over_keys
 
 ColumnsByGroup = tuple[Numbers, ...]  # columns, for every group of heads that share keys and stay
@@ -82,7 +82,7 @@ def cut(
             lines = _lines(attention, stay, keys, values)
             K, W = widths_of(attention)
             widths = (len(keys[0]) if keys else K, len(values[0]) if values else W)
-            new = attention_of(config, config.memory_dim if place == "cross" else None, kept, widths)
+            new = make_attention(config, config.memory_dim if place == "cross" else None, kept, widths)
             removed |= _narrow(attention, new, lines, f"{block.address}.{place}")
             if moments is not None:
                 gone = removed[f"{block.address}.{place}.out.weight"]
@@ -91,7 +91,7 @@ def cut(
                     take_over_keys(attention, new, stay, keys, moments[name + KEYS])
             setattr(block, place, new.train(attention.training))
             if name in plan.heads:
-                setattr(block, "cross_kept" if place == "cross" else "kept", kept)
+                setattr(block, "kept_cross_heads" if place == "cross" else "kept_heads", kept)
         if block.address in plan.units:
             stay = list(plan.units[block.address])
             removed |= _thin(block, stay)
@@ -115,19 +115,19 @@ def filled(
             if not plan.touches(name):
                 continue
             crossing = place == "cross"
-            kept = config.cross_kept if crossing else config.kept
-            widths = config.cross_widths if crossing else config.widths
+            kept = config.kept_cross_heads if crossing else config.kept_heads
+            widths = config.cross_head_widths if crossing else config.head_widths
             mine = None if kept is None else kept[int(layer)]
             before = mine or tuple(range(config.heads))
             stay = [before.index(n) for n in plan.heads.get(name, before)]
             memory, wide = config.memory_dim if crossing else None, None if widths is None else widths[int(layer)]
-            new = attention_of(config, memory, mine, wide)
+            new = make_attention(config, memory, mine, wide)
             lines = _lines(new, stay, plan.keys.get(name), plan.values.get(name))
             _widen(attention, new, lines, f"{block.address}.{place}", removed)
             setattr(block, place, new.train(attention.training))
-            setattr(block, "cross_kept" if crossing else "kept", mine)
+            setattr(block, "kept_cross_heads" if crossing else "kept_heads", mine)
         if block.address in plan.units:
-            inner = config.inner or 4 * config.dim if config.inners is None else config.inners[int(layer)]
+            inner = config.inner or 4 * config.dim if config.ffn_widths is None else config.ffn_widths[int(layer)]
             _thicken(block, inner, list(plan.units[block.address]), removed)
     for body in _bodies(larger):
         body.config = whole[_stack(body)]
@@ -140,7 +140,7 @@ def plan_from(whole: Mapping[str, ModelConfig], model: TaskModel) -> PruningPlan
     heads = {}
     for name, mine in known.items():
         stack, layer, kind = name.split(".")
-        kept = whole[stack].kept if kind == "self" else whole[stack].cross_kept
+        kept = whole[stack].kept_heads if kind == "self" else whole[stack].kept_cross_heads
         before = tuple(range(whole[stack].heads)) if kept is None else kept[int(layer)]
         if before != mine:
             heads[name] = mine
@@ -266,8 +266,8 @@ def _describe(model: TaskModel) -> None:
         blocks = [block for block in body.stack.blocks if isinstance(block, TransformerBlock)]
         config = copy(body.config)
         every = tuple(range(config.heads))
-        kept = tuple(block.kept or every for block in blocks)
-        crossed = tuple(block.cross_kept or every for block in blocks)
+        kept = tuple(block.kept_heads or every for block in blocks)
+        crossed = tuple(block.kept_cross_heads or every for block in blocks)
         wide, crossed_wide = (
             tuple(map(widths_of, found))
             for found in ([b.attention for b in blocks], [b.cross for b in blocks if b.cross is not None])
@@ -276,15 +276,17 @@ def _describe(model: TaskModel) -> None:
         whole, widths = config.inner or 4 * config.dim, (config.head_width, config.value_width)
         body.config = replace(
             config,
-            kept=kept if any(mine != every for mine in kept) else None,
-            cross_kept=crossed if config.memory_dim and any(mine != every for mine in crossed) else None,
-            widths=wide if any(mine != widths for mine in wide) else None,
-            cross_widths=crossed_wide if any(mine != widths for mine in crossed_wide) else None,
-            inners=inners if any(mine != whole for mine in inners) else None,
+            kept_heads=kept if any(mine != every for mine in kept) else None,
+            kept_cross_heads=crossed if config.memory_dim and any(mine != every for mine in crossed) else None,
+            head_widths=wide if any(mine != widths for mine in wide) else None,
+            cross_head_widths=crossed_wide if any(mine != widths for mine in crossed_wide) else None,
+            ffn_widths=inners if any(mine != whole for mine in inners) else None,
         )
         for layer, block in enumerate(blocks):
-            block.kept = None if body.config.kept is None else body.config.kept[layer]
-            block.cross_kept = None if body.config.cross_kept is None else body.config.cross_kept[layer]
+            block.kept_heads = None if body.config.kept_heads is None else body.config.kept_heads[layer]
+            block.kept_cross_heads = (
+                None if body.config.kept_cross_heads is None else body.config.kept_cross_heads[layer]
+            )
 
 
 def _bodies(model: TaskModel) -> list[Encoder | Decoder]:

@@ -8,7 +8,7 @@ from typing import Any
 from multihead.inference import Pipeline
 from multihead.inspection import attentions
 from multihead.models import TransformerBlock
-from multihead.models.families import FAMILIES, construct, label_fields, plan_of, readout_options
+from multihead.models.families import FAMILIES, construct, label_fields, make_plan, readout_options
 from multihead.models.meta_init import MetaInit
 from multihead.pruning.surgery import PruningPlan, configs, filled, plan_from
 from multihead.tasks import TASKS
@@ -18,7 +18,7 @@ def padded(loaded: Pipeline) -> Pipeline:
     """As large as before pruning, for libraries that know no ragged models; other models are given back as they are."""
     family: dict[str, Any] = loaded.pruned.get("family", {})
     now = configs(loaded.model)
-    whole = {stack: config.unpruned() for stack, config in now.items()}
+    whole = {stack: config.without_pruning() for stack, config in now.items()}
     if whole == now:
         return loaded
     if family.get("model_type") not in FAMILIES:
@@ -44,7 +44,7 @@ def _architecture(loaded: Pipeline, config: dict[str, Any]) -> str:
     for suffix in dict.fromkeys([named, *wanted, *family.readouts]):
         if suffix in family.readouts:
             with MetaInit():
-                told = construct(plan_of(family, config, suffix), len(loaded.labels))
+                told = construct(make_plan(family, config, suffix), len(loaded.labels))
             if readout_options(told.readout) == readout_options(loaded.model.readout):
                 return family.title + suffix
     raise ValueError(f"{config['model_type']} has no place for this model's readout")

@@ -26,8 +26,8 @@ from multihead.data.sliding_windows import owned, windows
 from multihead.metrics import EntityMetric, MetricTable, Score, TokenTagMetric, spans
 from multihead.metrics.row_buffer import RowBuffer
 from multihead.models import ClassifierReadout, Encoder, TaskModel, TokenEmbedding
-from multihead.models.crf import CRFReadout, surprise
-from multihead.models.viterbi import SpanProbabilities, TransitionScores, best_legal, best_path, legal
+from multihead.models.crf import CRFReadout, crf_nll
+from multihead.models.viterbi import SpanProbabilities, TransitionScores, best_legal_path, best_path, transition_rules
 from multihead.tasks.losses import class_loss, counted
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
@@ -70,7 +70,7 @@ class Ner(Task):
 
     def __init__(self, tokenizer: Tokenizer, labels: Sequence[str], size: int = 512, overlap: int = 64, **options: Any):
         super().__init__(tokenizer, labels, size, overlap, **options)
-        self.rules = legal(self.labels)
+        self.rules = transition_rules(self.labels)
         going_on = (self.numbers.get(f"I-{tag[2:]}", n) if tag[1:2] == "-" else n for n, tag in enumerate(labels))
         self.inner = np.array([*going_on], dtype=np.int64)  # tag -> that of the pieces behind a word's first one
         self.moves = self.rules  # with a crf, `read` adds what the model has learnt
@@ -115,7 +115,7 @@ class Ner(Task):
             and isinstance(model.readout, ClassifierReadout)
             and not isinstance(model.readout, CRFReadout)
         ):
-            model.readout = CRFReadout.on(model.readout)
+            model.readout = CRFReadout.from_classifier(model.readout)
         body = model.body
         if not self.options.get("case") or not isinstance(body, Encoder) or not isinstance(body.stem, TokenEmbedding):
             return
@@ -250,7 +250,7 @@ class Ner(Task):
         tags = batch["labels"].gather(1, order).clamp(min=0)
         start, _, step = (torch.as_tensor(part, dtype=torch.float32, device=logits.device) for part in self.rules)
         begins, ends = batch["ends"].to(logits.dtype).unbind(1)
-        lost = surprise(
+        lost = crf_nll(
             emissions,
             tags,
             lengths,
@@ -277,7 +277,7 @@ class Ner(Task):
 
     def settled(self, belief: NDArray[Any]) -> Values:
         likely = np.log(np.maximum(belief, 1e-30))
-        return {"tags": [self.labels[i] for i in best_legal(likely, self.rules)]}
+        return {"tags": [self.labels[i] for i in best_legal_path(likely, self.rules)]}
 
     def _scores(self, values: Values, count: int, windows: Sequence[Window], said: Sequence[Any]) -> NDArray[Any]:
         """What was said of each word [words, C]"""
@@ -293,7 +293,7 @@ class Ner(Task):
         words, text, places = laid_out(values)
         scores = self._scores(values, len(words), windows, said)
         crf = bool(self.options.get("crf"))
-        path = best_path(scores, self.moves) if crf else best_legal(scores, self.rules)
+        path = best_path(scores, self.moves) if crf else best_legal_path(scores, self.rules)
         tags = [self.labels[i] for i in path]
         plain = not is_bio(self.labels)
         found = [] if plain else spans(tags, "conlleval")

@@ -28,7 +28,7 @@ from multihead.inference import Pipeline
 from multihead.inference.pipeline import Json
 from multihead.machine.memory import limit
 from multihead.models import Decoder, Encoder, EncoderDecoder, LMReadout, ModelConfig, TaskModel, TokenEmbedding
-from multihead.models.families import own_config
+from multihead.models.families import native_config
 from multihead.pretrained import create
 from multihead.tasks import Task, Values
 from multihead.tasks.chat import NEW, give_template, with_signs
@@ -188,7 +188,7 @@ def _own(encoder: ModelConfig | None, decoder: ModelConfig | None, shared: bool,
     model = TaskModel(body, nn.Identity())
     if kind.readout.over == "vocabulary":
         model = with_vocabulary(body, transform=kind.body == "encoder")
-    return Pipeline(model.eval(), own_config(model))
+    return Pipeline(model.eval(), native_config(model))
 
 
 def with_vocabulary(body: Encoder | Decoder | EncoderDecoder, transform: bool) -> TaskModel:

@@ -18,7 +18,7 @@ from multihead.inference import Pipeline
 from multihead.inference.defaults import BODIES, borders, longest
 from multihead.machine.device import device_of
 from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, LMReadout, TaskModel
-from multihead.models.families import FAMILIES, own_config
+from multihead.models.families import FAMILIES, native_config
 from multihead.pretrained import load, reading, with_readout
 from multihead.tasks import Task, Values
 from multihead.tasks.chat import give_template
@@ -207,7 +207,7 @@ def fitted(loaded: Pipeline, task: Task) -> Pipeline:
                 loaded = with_readout(loaded, suffix)
             else:
                 loaded.model = with_vocabulary(loaded.model.body, transform=task.body == "encoder")
-                loaded.config = own_config(loaded.model)
+                loaded.config = native_config(loaded.model)
     elif family is not None and pool != "mean":
         loaded = with_readout(loaded, task.readout.architecture, names)
     else:
@@ -222,7 +222,7 @@ def fitted(loaded: Pipeline, task: Task) -> Pipeline:
         loaded.model = TaskModel(body, readout)
         loaded.labels = list(names)
         # The body stays its family's, as the trunk of several tasks too.
-        own = own_config(loaded.model)
+        own = native_config(loaded.model)
         loaded.config = own if family is None else {**loaded.config, "architectures": own["architectures"]}
     loaded.tasks = ()
     loaded.task, loaded.options = task.name, {"size": task.size, "overlap": task.overlap, **task.options}

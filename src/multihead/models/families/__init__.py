@@ -2,14 +2,22 @@
 
 from multihead.models.families.bart import BART
 from multihead.models.families.bert import BERT
-from multihead.models.families.convert import LoadPlan, check_shapes, construct, drain, plan_of, pour, shape_of
+from multihead.models.families.convert import (
+    LoadPlan,
+    body_config,
+    check_shapes,
+    construct,
+    export_tensors,
+    load_tensors,
+    make_plan,
+)
 from multihead.models.families.distilbert import DISTILBERT
 from multihead.models.families.gpt2 import GPT2
 from multihead.models.families.labels import label_fields, labels_of
 from multihead.models.families.llama import LLAMA, MISTRAL, QWEN2
 from multihead.models.families.marian import MARIAN
 from multihead.models.families.mbart import MBART
-from multihead.models.families.native import ARCHITECTURE, OWN, own_config, own_plan, readout_options
+from multihead.models.families.native import ARCHITECTURE, OWN, native_config, native_plan, readout_options
 from multihead.models.families.roberta import ROBERTA, XLM_ROBERTA
 from multihead.models.families.spec import BodyConfig, ModelFamily, ReadoutSpec, difference
 from multihead.models.families.t5 import T5
@@ -41,16 +49,16 @@ __all__ = [
     "LoadPlan",
     "ModelFamily",
     "ReadoutSpec",
+    "body_config",
     "check_shapes",
     "construct",
     "difference",
-    "drain",
+    "export_tensors",
     "label_fields",
     "labels_of",
-    "own_config",
-    "own_plan",
-    "plan_of",
-    "pour",
+    "load_tensors",
+    "make_plan",
+    "native_config",
+    "native_plan",
     "readout_options",
-    "shape_of",
 ]

@@ -34,7 +34,7 @@ class LoadPlan:
     alone: str = ""  # the architecture that is the body without a readout
 
 
-def plan_of(family: ModelFamily, config: Json, suffix: str) -> LoadPlan:
+def make_plan(family: ModelFamily, config: Json, suffix: str) -> LoadPlan:
     """The plan of one of a family's architectures."""
     readout = family.readouts[suffix]
     shape = family.read(config, readout.only)
@@ -84,9 +84,10 @@ def construct(plan: LoadPlan, classes: int = 0) -> TaskModel:
 def check_shapes(plan: LoadPlan, sizes: Sizes, where: str) -> None:
     """Compare every size that the config gives a body with the tensors of a file, by their shapes alone.
 
-    A tensor that is tied to another one may stand under that one's name; `pour` finds it, or tells what is missing.
+    A tensor that is tied to another one may stand under that one's name; `load_tensors` finds it, or tells what is
+    missing.
     """
-    known = {_renamed(name): name for name in sizes}
+    known = {_current_name(name): name for name in sizes}
     prefix = _prefix(plan, known, where)
     for ours, shape in body_shapes(plan.shape):
         part = plan.place(f"body.{ours}", prefix, plan.shape)
@@ -110,16 +111,16 @@ def _check_tied(plan: LoadPlan, prefix: str, sizes: Sizes, where: str, shape: li
     _check_shape(where, stored, sizes[stored], shape)
 
 
-def pour(
+def load_tensors(
     plan: LoadPlan, tensors: Mapping[str, Tensor], where: str, dtype: torch.dtype | None = None
 ) -> tuple[TaskModel, dict[str, Tensor]]:
     """The model with these weights, which stay mapped from their file; and the harmless tensors it does not need.
 
     Nothing is initialised: modules are made without storage, then given their tensors.
     """
-    known = {_renamed(name): name for name in tensors}
+    known = {_current_name(name): name for name in tensors}
     prefix = _prefix(plan, known, where)
-    plan = _untied(plan, prefix, {name: tensors[old] for name, old in known.items()})
+    plan = _has_own_readout(plan, prefix, {name: tensors[old] for name, old in known.items()})
     with MetaInit():
         model = construct(plan, _classes(plan, prefix, known, tensors, where))
     used: set[str] = set()
@@ -136,7 +137,7 @@ def pour(
                 raise ValueError(
                     f"{where}: tensor {known[other]!r} differs from {known[found[0]]!r}, which it is tied to"
                 )
-        ours = _taken(theirs, part)
+        ours = _slice_tensor(theirs, part)
         new = nn.Parameter(ours if dtype is None else ours.to(dtype))
         for name in names:
             module, _, leaf = name.rpartition(".")
@@ -148,16 +149,16 @@ def pour(
     )
 
 
-def drain(plan: LoadPlan, model: TaskModel) -> dict[str, Tensor]:
+def export_tensors(plan: LoadPlan, model: TaskModel) -> dict[str, Tensor]:
     """The model's tensors under their names, tied ones once."""
     whole: dict[str, tuple[TensorName, list[Tensor]]] = {}
     for names, parameter in _groups(model):
         part, _ = _parts(plan, names, plan.prefixes[0])
         whole.setdefault(part.name, (part, []))[1].append(parameter.detach())
-    return {name: _given(part, pieces) for name, (part, pieces) in whole.items()}
+    return {name: _join_pieces(part, pieces) for name, (part, pieces) in whole.items()}
 
 
-def shape_of(body: nn.Module) -> BodyConfig:
+def body_config(body: nn.Module) -> BodyConfig:
     """What shape a body has."""
     if isinstance(body, EncoderDecoder):
         return BodyConfig(body.encoder.config, body.decoder.config, body.shared)
@@ -200,7 +201,7 @@ def _prefix(plan: LoadPlan, known: Mapping[str, str], where: str) -> str:
     raise ValueError(f"{where}: tensor {wanted!r} is missing")
 
 
-def _untied(plan: LoadPlan, prefix: str, tensors: Mapping[str, Tensor]) -> LoadPlan:
+def _has_own_readout(plan: LoadPlan, prefix: str, tensors: Mapping[str, Tensor]) -> LoadPlan:
     """A file may hold a readout of its own beside a config that says it is tied (T5 1.1): then it is not."""
     encoder, decoder, shared = plan.shape
     last = decoder or encoder
@@ -248,7 +249,7 @@ def _leftovers(plan: LoadPlan, rest: Mapping[str, Tensor], where: str) -> dict[s
     return dict(rest)
 
 
-def _renamed(name: str) -> str:
+def _current_name(name: str) -> str:
     for pattern, new in OLD:
         name = pattern.sub(new, name)
     return name
@@ -269,13 +270,13 @@ def _check(where: str, name: str, theirs: Tensor, want: list[int]) -> None:
         raise ValueError(f"{where}: tensor {name!r} holds {theirs.dtype}, weights are floating-point numbers")
 
 
-def _taken(theirs: Tensor, part: TensorName) -> Tensor:
+def _slice_tensor(theirs: Tensor, part: TensorName) -> Tensor:
     """Our tensor out of theirs; a copy only where it is turned."""
     ours = theirs[0] if part.lead else theirs.t() if part.flipped and theirs.dim() == 2 else theirs
     return ours.chunk(part.of)[part.index].contiguous()
 
 
-def _given(part: TensorName, pieces: list[Tensor]) -> Tensor:
+def _join_pieces(part: TensorName, pieces: list[Tensor]) -> Tensor:
     """Their tensor of ours; the pieces of a fused one come in the order of our modules: q, k, v."""
     ours = torch.cat(pieces) if part.of > 1 else pieces[0]
     return ours[None] if part.lead else ours.t() if part.flipped and ours.dim() == 2 else ours

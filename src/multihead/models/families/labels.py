@@ -15,7 +15,7 @@ def labels_of(config: Json, model: TaskModel, answering: bool = False) -> list[s
     if not isinstance(model.readout, ClassifierReadout) or answering:
         return []
     classes, named = model.readout.scores.out_features, config.get("id2label")
-    labels = [f"LABEL_{i}" for i in range(classes)] if named is None else _sorted(named)
+    labels = [f"LABEL_{i}" for i in range(classes)] if named is None else _sort_labels(named)
     if len(labels) != classes:
         raise ValueError(f"id2label names {len(labels)} classes, the readout in the file has {classes}")
     return labels
@@ -26,7 +26,7 @@ def label_fields(labels: Sequence[str], before: Json | None = None) -> Json:
     if not labels:
         return {}
     named = (before or {}).get("id2label")
-    if before is not None and list(labels) == (_default(labels) if named is None else _sorted(named)):
+    if before is not None and list(labels) == (_default(labels) if named is None else _sort_labels(named)):
         return {}
     return {
         "id2label": {str(i): name for i, name in enumerate(labels)},
@@ -38,7 +38,7 @@ def _default(labels: Sequence[str]) -> list[str]:
     return [f"LABEL_{i}" for i in range(len(labels))]
 
 
-def _sorted(id2label: Any) -> list[str]:
+def _sort_labels(id2label: Any) -> list[str]:
     try:
         numbered = sorted((int(i), str(name)) for i, name in id2label.items())
     except (ValueError, AttributeError):

@@ -33,7 +33,7 @@ def theta(theirs: float | None, config: Json) -> float:
     return float(theirs or moved or 10_000.0)
 
 
-def scaling(theirs: Json | None, config: Json) -> Json | None:
+def read_scaling(theirs: Json | None, config: Json) -> Json | None:
     rope = theirs or rope_parameters(config)
     kind = rope.get("rope_type", rope.get("type", "default"))
     rest = {name: value for name, value in rope.items() if name not in ("rope_type", "type", "rope_theta")}
@@ -51,7 +51,7 @@ def scaling(theirs: Json | None, config: Json) -> Json | None:
     return {"kind": kind, **known}
 
 
-def unscaled(ours: Json | None, model: ModelConfig) -> Json | None:
+def write_scaling(ours: Json | None, model: ModelConfig) -> Json | None:
     if ours is None:
         return None
     theirs = {ours_name: name for name, ours_name in SCALING.items()}
@@ -85,7 +85,7 @@ FIELDS: dict[str, Any] = {
     "attention_dropout": ConfigField("attention_dropout", 0.0),
     "tied": ConfigField("tie_word_embeddings", False),
     "rotary_theta": ConfigField("rope_theta", None, theta, kind=float | None),
-    "rotary_scaling": ConfigField("rope_scaling", None, scaling, unscaled, OPTIONAL_OBJECT),
+    "rotary_scaling": ConfigField("rope_scaling", None, read_scaling, write_scaling, OPTIONAL_OBJECT),
     "positions": "rotary",
     "norm": "rms",
     "norm_first": True,

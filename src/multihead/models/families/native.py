@@ -9,9 +9,9 @@ from torch import nn
 
 from multihead.io.config_ranges import RANGES
 from multihead.io.type_checks import check_value, read_value, show
-from multihead.models.config import ModelConfig, field_types
+from multihead.models.config import FORMER_FIELDS, ModelConfig, field_types
 from multihead.models.crf import CRFReadout
-from multihead.models.families.convert import LoadPlan, shape_of
+from multihead.models.families.convert import LoadPlan, body_config
 from multihead.models.families.spec import BodyConfig, Json, ReadoutSpec, TensorName
 from multihead.models.readouts import ClassifierReadout, LMReadout, TaskModel
 
@@ -38,9 +38,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def own_config(model: TaskModel) -> Json:
+def native_config(model: TaskModel) -> Json:
     """What config.json says of a model in our layout."""
-    encoder, decoder, shared = shape_of(model.body)
+    encoder, decoder, shared = body_config(model.body)
     return {
         "model_type": OWN,
         "architectures": [ARCHITECTURE],
@@ -51,7 +51,7 @@ def own_config(model: TaskModel) -> Json:
     }
 
 
-def own_plan(config: Json) -> LoadPlan:
+def native_plan(config: Json) -> LoadPlan:
     sides = [_model_config(config, side) for side in ("encoder", "decoder")]
     told = dict(read_value(config, "readout", dict[str, Any] | None, None) or {"kind": "none"})
     kind = told.pop("kind", "none")
@@ -86,13 +86,16 @@ def readout_options(readout: nn.Module) -> Json:
         }
     if isinstance(readout, nn.Identity):
         return {"kind": "none"}
-    raise ValueError(f"a {type(readout).__name__} is no readout that can be saved; known: Classes, Chain, Vocabulary")
+    raise ValueError(
+        f"a {type(readout).__name__} is no readout that can be saved; known: ClassifierReadout, CRFReadout, LMReadout"
+    )
 
 
 def _model_config(config: Json, side: str) -> ModelConfig | None:
     fields = read_value(config, side, dict[str, Any] | None, None)
     if fields is None:
         return None
+    fields = {FORMER_FIELDS.get(name, name): value for name, value in fields.items()}
     for name, value in fields.items():
         if name not in field_types():
             raise ValueError(f"{side}: {name!r} is no field of a model's; known: {', '.join(field_types())}")

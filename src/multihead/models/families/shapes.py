@@ -67,10 +67,10 @@ def _stem(config: ModelConfig) -> Iterator[tuple[str, list[int]]]:
 
 def _block(config: ModelConfig, layer: int, memory: int | None) -> Iterator[tuple[str, list[int]]]:
     dim, inner = config.dim, config.inner or 4 * config.dim
-    inner = inner if config.inners is None else config.inners[layer]
-    parts = [("attention", dim, config.kept, config.widths)]
+    inner = inner if config.ffn_widths is None else config.ffn_widths[layer]
+    parts = [("attention", dim, config.kept_heads, config.head_widths)]
     if memory is not None:
-        parts.append(("cross", memory, config.cross_kept, config.cross_widths))
+        parts.append(("cross", memory, config.kept_cross_heads, config.cross_head_widths))
     for name, source, kept, widths in parts:
         left = None if kept is None else kept[layer]
         yield from _attention(name, config, source, left, None if widths is None else widths[layer])

@@ -54,7 +54,7 @@ class ConfigField:
 def activation_key(name: str, default: str) -> ConfigField:
     """A field that names an activation."""
     return ConfigField(
-        name, default, lambda theirs, config: activation(name, theirs), lambda ours, model: written(ours), str
+        name, default, lambda theirs, config: activation(name, theirs), lambda ours, model: activation_name(ours), str
     )
 
 
@@ -64,7 +64,7 @@ def activation(name: str, theirs: str) -> str:
     return ACTIVATIONS[theirs]
 
 
-def written(ours: str) -> str:
+def activation_name(ours: str) -> str:
     return next(theirs for theirs, name in ACTIVATIONS.items() if name == ours)
 
 
@@ -152,19 +152,19 @@ class ModelFamily:
     def write(self, shape: BodyConfig, before: Json | None = None) -> Json:
         """The shape -> config.json, on top of what it said `before`; fields that say the same stay as they were."""
         config = {**self.constants, **(before or {})}
-        told = dict(zip(("encoder", "decoder"), self._told(before), strict=True))
+        told = dict(zip(("encoder", "decoder"), self._described_configs(before), strict=True))
         for side, model, fields in (("encoder", shape[0], self.encoder), ("decoder", shape[1], self.decoder)):
             for name, key in (fields or {}).items():
                 if model is not None and isinstance(key, ConfigField):
-                    known, new = told[side], _resolved(model)
-                    old = None if known is None else _resolved(known)
+                    known, new = told[side], _resolve_defaults(model)
+                    old = None if known is None else _resolve_defaults(known)
                     if old is None or getattr(old, name) != getattr(new, name):
                         config[key.name] = key.back(getattr(new, name), new)
         if isinstance(self.shared, ConfigField):
             config[self.shared.name] = shape.shared
         return config
 
-    def _told(self, config: Json | None) -> tuple[ModelConfig | None, ModelConfig | None]:
+    def _described_configs(self, config: Json | None) -> tuple[ModelConfig | None, ModelConfig | None]:
         """What config.json says already, if it says enough."""
         try:
             return self.read(config or {})[:2]
@@ -178,7 +178,7 @@ class ModelFamily:
         except ValueError:
             return False
         return all(
-            (a is None) == (b is None) and (a is None or b is None or essence(a) == essence(b))
+            (a is None) == (b is None) and (a is None or b is None or inference_fields(a) == inference_fields(b))
             for a, b in zip(told[:2], shape[:2], strict=True)
         ) and (told.shared == shape.shared)
 
@@ -199,7 +199,7 @@ def difference(family: ModelFamily, config: Json, shape: BodyConfig) -> str:
             if a is not b:
                 return f"it has {'no' if b is None else 'an'} {side}"
             continue
-        a, b = essence(a), essence(b)
+        a, b = inference_fields(a), inference_fields(b)
         for name in ("stem", "positions", *a.__dataclass_fields__):
             if getattr(a, name) != getattr(b, name):
                 return f"{side}: {name} = {getattr(b, name)!r}, not {getattr(a, name)!r}"
@@ -238,7 +238,7 @@ def _model_config(fields: Mapping[str, Any], config: Json) -> ModelConfig:
         raise ValueError(f"{error} ({', '.join(named)} here)" if named else str(error)) from None
 
 
-def _resolved(model: ModelConfig) -> ModelConfig:
+def _resolve_defaults(model: ModelConfig) -> ModelConfig:
     """Every None that stands for a default is that default."""
     width = model.head_width
     return replace(
@@ -252,7 +252,7 @@ def _resolved(model: ModelConfig) -> ModelConfig:
     )
 
 
-def essence(model: ModelConfig) -> ModelConfig:
+def inference_fields(model: ModelConfig) -> ModelConfig:
     """The config without what changes no answer: dropout, and fields of parts that are not there."""
     plain, drop = ModelConfig(), ["dropout", "attention_dropout", "pad", "tied"]
     if model.stem != "tokens":
@@ -271,4 +271,4 @@ def essence(model: ModelConfig) -> ModelConfig:
         drop += ["rotary_theta", "rotary_scaling"]
     if model.positions != "relative":
         drop += ["relative_buckets", "relative_farthest"]
-    return replace(_resolved(model), **{name: getattr(plain, name) for name in drop})
+    return replace(_resolve_defaults(model), **{name: getattr(plain, name) for name in drop})

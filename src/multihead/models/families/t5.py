@@ -11,8 +11,8 @@ from multihead.models.families.spec import (
     ReadoutSpec,
     TensorName,
     activation,
+    activation_name,
     read_count,
-    written,
 )
 from multihead.models.readouts import LMReadout
 
@@ -24,8 +24,8 @@ def inner_activation(theirs: str, config: Json) -> str:
 
 def feed_forward_proj(ours: object, model: ModelConfig) -> str:
     if not model.gated:
-        return written(model.activation)
-    return "gated-gelu" if model.activation == "gelu_tanh" else f"gated-{written(model.activation)}"
+        return activation_name(model.activation)
+    return "gated-gelu" if model.activation == "gelu_tanh" else f"gated-{activation_name(model.activation)}"
 
 
 def output_scale(config: Json) -> float:
@@ -83,7 +83,7 @@ def blocks(side: str, inner: int) -> dict[str, str]:
     }
 
 
-def gated(side: str, inner: int) -> dict[str, str]:
+def gated_names(side: str, inner: int) -> dict[str, str]:
     return {f"{side}.stack.blocks.{{i}}.feed_forward.up": f"{side}.block.{{i}}.layer.{inner}.DenseReluDense.wi_1"}
 
 
@@ -102,7 +102,7 @@ T5 = ModelFamily(
     variants=(
         (
             lambda shape: any(side is not None and side.gated for side in shape[:2]),
-            {**gated("encoder", 1), **gated("decoder", 2)},
+            {**gated_names("encoder", 1), **gated_names("decoder", 2)},
         ),
     ),
     readouts={
