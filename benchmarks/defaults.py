@@ -25,7 +25,7 @@ from rich.table import Table
 from benchmarks.plain_loop import PlainLoop, PlainLoopSettings
 from benchmarks.small_sets import SETS, Row, write_rows
 from multihead.config import of_task, read, write
-from multihead.metrics import spans
+from multihead.metrics import entity_spans
 from multihead.recipes import minilm
 from multihead.tasks import Prediction, Values
 from multihead.training.run import TrainingRun
@@ -142,7 +142,7 @@ def batch_tokens(model: Path, task: str, rows: Sequence[Row], batch: int) -> int
 def row_sums(task: str, row: Row, answer: Any) -> list[float]:
     """Return numbers of a row whose sums over all rows give the score."""
     if task == "ner":
-        gold, predicted = set(spans(row["tags"], "conlleval")), set(spans(answer, "conlleval"))
+        gold, predicted = set(entity_spans(row["tags"], "conlleval")), set(entity_spans(answer, "conlleval"))
         return [len(gold & predicted), len(predicted), len(gold)]
     if task == "classify":
         return [answer == row["label"], 1]

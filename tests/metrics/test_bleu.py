@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from multihead.metrics import BleuMetric, paired
+from multihead.metrics import BleuMetric, compare_paired
 from multihead.metrics.bleu import bleu, chrf
 from multihead.recipes import recipe, shakespeare
 
@@ -103,6 +103,6 @@ def test_two_systems_on_the_same_sentences() -> None:
     once = [spoilt(text, draw, "en") for text in texts]
     good.add(texts, once)
     poor.add(texts, [spoilt(text, draw, "en") for text in once])
-    found = paired(poor, good)
+    found = compare_paired(poor, good)
     assert found["bleu"].interval.low > 0
     assert found["chrf"].p_value < 0.01

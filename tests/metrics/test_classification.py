@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as oracle
 
-from multihead.metrics import ClassificationMetric, ConfidenceInterval, MultiLabelMetric, Score, plain
+from multihead.metrics import ClassificationMetric, ConfidenceInterval, MultiLabelMetric, Score, to_json
 from multihead.metrics.calibration import RocAuc, places_of
 
 LABELS = ["a", "b", "c", "d", "e"]
@@ -133,8 +133,8 @@ def test_auc_is_undefined_for_one_class() -> None:
     metric = ClassificationMetric(["no", "yes"], replicates=0)
     metric.add([1, 1], [1, 0], [[0.1, 0.9], [0.6, 0.4]])
     assert np.isnan(metric.result()["auc"].value)
-    assert plain(metric.result())["auc"]["value"] is None
-    json.dumps(plain(metric.result()), allow_nan=False)
+    assert to_json(metric.result())["auc"]["value"] is None
+    json.dumps(to_json(metric.result()), allow_nan=False)
 
 
 def test_edges() -> None:
@@ -180,7 +180,7 @@ def test_bad_input_changes_nothing(arguments: tuple[object, ...], message: str) 
     metric = ClassificationMetric(LABELS)
     with pytest.raises(ValueError, match=message):
         metric.add(*arguments)
-    assert metric.drawn.samples == 0
+    assert metric.bootstrap_sample.samples == 0
     assert metric.confused.sum() == 0
 
 

@@ -55,7 +55,7 @@ def test_merged_at_large_offsets() -> None:
     parts[0].merge(parts[2])
     assert parts[0].result()["pearson"].value == pytest.approx(whole_set.result()["pearson"].value, abs=1e-13)
     np.testing.assert_allclose(parts[0].replicates()["pearson"], whole_set.replicates()["pearson"], atol=1e-12)
-    assert parts[0].drawn == whole_set.drawn
+    assert parts[0].bootstrap_sample == whole_set.bootstrap_sample
 
 
 def test_replicates_of_ranks_are_ranks_of_replicates() -> None:
@@ -96,4 +96,4 @@ def test_edges(kind: type[Pearson] | type[Spearman]) -> None:
         metric.add([1.0], [np.nan])
     with pytest.raises(ValueError, match="expected twice"):
         metric.add([1.0], [1.0, 2.0])
-    assert metric.drawn.samples == 7
+    assert metric.bootstrap_sample.samples == 7

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from seqeval.metrics import classification_report, f1_score
 from seqeval.scheme import IOB2
 
-from multihead.metrics import SCHEMES, EntityMetric, plain, spans
+from multihead.metrics import SCHEMES, EntityMetric, entity_spans, to_json
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-A-B", "I-A-B"]
 sentence = st.integers(1, 9).flatmap(
@@ -96,11 +96,11 @@ def test_seqeval(pairs: list[tuple[list[str], list[str]]], convention: str) -> N
 
 def test_where_the_conventions_differ() -> None:
     tags = ["I-PER", "I-PER", "O", "B-LOC", "I-PER", "I-LOC"]
-    assert spans(tags, "strict") == [("LOC", 3, 4)]
-    assert spans(tags, "conlleval") == [("PER", 0, 2), ("LOC", 3, 4), ("PER", 4, 5), ("LOC", 5, 6)]
-    assert spans(["B-PER", "B-PER", "I-PER"]) == [("PER", 0, 1), ("PER", 1, 3)]
-    assert spans(["B", "I", "O"]) == [("_", 0, 2)]
-    assert spans([]) == []
+    assert entity_spans(tags, "strict") == [("LOC", 3, 4)]
+    assert entity_spans(tags, "conlleval") == [("PER", 0, 2), ("LOC", 3, 4), ("PER", 4, 5), ("LOC", 5, 6)]
+    assert entity_spans(["B-PER", "B-PER", "I-PER"]) == [("PER", 0, 1), ("PER", 1, 3)]
+    assert entity_spans(["B", "I", "O"]) == [("_", 0, 2)]
+    assert entity_spans([]) == []
     gold = [["B-PER", "I-PER"]]
     metric = EntityMetric(replicates=0)
     metric.add(gold, [["I-PER", "I-PER"]])
@@ -133,8 +133,8 @@ def test_bad_input_is_named() -> None:
     with pytest.raises(ValueError, match="sentence 1: 2 gold tags, 1 predicted"):
         metric.add([["O"], ["O", "O"]], [["O"], ["O"]])
     with pytest.raises(ValueError, match="convention 'loose'"):
-        spans(["O"], "loose")
-    assert metric.drawn.samples == 0
+        entity_spans(["O"], "loose")
+    assert metric.bootstrap_sample.samples == 0
 
 
 def test_intervals_enclose_and_are_json() -> None:
@@ -146,7 +146,7 @@ def test_intervals_enclose_and_are_json() -> None:
     for score in metric.result().values():
         assert score.interval is not None
         assert score.interval.low < score.value < score.interval.high
-    row = plain(metric.table())["rows"][0]
+    row = to_json(metric.table())["rows"][0]
     assert row["interval"]["low"] < row["f1"] < row["interval"]["high"]
 
 

@@ -23,7 +23,7 @@ from multihead.metrics import (
     Spearman,
     SquadMetric,
     TokenTagMetric,
-    plain,
+    to_json,
 )
 
 N = 60
@@ -87,7 +87,7 @@ def test_merged_is_all_at_once(name: str) -> None:
     for part in parts[:3]:
         merged.merge(part)
     assert pickle.dumps(parts[1].result()) == before
-    assert merged.drawn == whole.drawn
+    assert merged.bootstrap_sample == whole.bootstrap_sample
     if name == "pearson":
         got, want = merged.result()["pearson"], whole.result()["pearson"]
         assert got.value == pytest.approx(want.value, abs=1e-13)
@@ -111,7 +111,7 @@ def test_results(name: str) -> None:
     for key, values in drawn.items():
         assert values.shape == (40,)
         assert result[key].interval.low <= result[key].interval.high
-    again = json.loads(json.dumps(plain(result), allow_nan=False))
+    again = json.loads(json.dumps(to_json(result), allow_nan=False))
     assert {key: entry["value"] for key, entry in again.items()} == {k: s.value for k, s in result.items()}
     plainly = make(replicates=0)
     plainly.add(*data(np.random.default_rng(1)))
@@ -144,7 +144,7 @@ def test_other_classes_do_not_merge() -> None:
 
 def test_plain_and_format() -> None:
     score = Score(86.2134, "percent", interval=ConfidenceInterval(float("nan"), np.inf))
-    assert plain(score) == {
+    assert to_json(score) == {
         "value": 86.2134,
         "unit": "percent",
         "better": "higher",
@@ -153,4 +153,4 @@ def test_plain_and_format() -> None:
     }
     assert f"{Score(86.2134, interval=ConfidenceInterval(85.5, 86.9)):.2f}" == "86.21 [85.50, 86.90]"
     assert f"{Score(0.5):.3f}" == "0.500"
-    assert plain({"x": np.array([1.5, np.nan]), 2: (np.int64(3), None)}) == {"x": [1.5, None], "2": [3, None]}
+    assert to_json({"x": np.array([1.5, np.nan]), 2: (np.int64(3), None)}) == {"x": [1.5, None], "2": [3, None]}

@@ -46,4 +46,4 @@ def test_edges() -> None:
         RetrievalMetric(ks=(0,))
     with pytest.raises(ValueError, match="different k"):
         metric.merge(RetrievalMetric(ks=(1,)))
-    assert metric.drawn.samples == 0
+    assert metric.bootstrap_sample.samples == 0

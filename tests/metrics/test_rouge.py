@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multihead.metrics import RougeMetric
-from multihead.metrics.rouge import NAMES, common, rouge
+from multihead.metrics.rouge import NAMES, lcs_length, rouge
 from multihead.recipes import shakespeare
 
 scorer = pytest.importorskip("rouge_score.rouge_scorer")
@@ -40,7 +40,7 @@ def test_as_the_package(stem: bool) -> None:
 def test_every_pair_of_texts(gold: list[str], said: list[str]) -> None:
     want = scorer.RougeScorer(list(NAMES)).score(" ".join(gold), " ".join(said))
     assert rouge(gold, said) == pytest.approx([want[name].fmeasure for name in NAMES])
-    assert common(gold, said) == common(said, gold) == scorer._lcs_table(gold, said)[-1][-1]
+    assert lcs_length(gold, said) == lcs_length(said, gold) == scorer._lcs_table(gold, said)[-1][-1]
 
 
 def test_chinese_characters() -> None:

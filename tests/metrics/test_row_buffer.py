@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from multihead.metrics import plain
-from multihead.metrics.entities import spans
+from multihead.metrics import to_json
+from multihead.metrics.entities import entity_spans
 from multihead.metrics.row_buffer import ROWS, RowBuffer
 from multihead.tasks.classify import ClassScorer
 from multihead.tasks.ner import TagScorer
@@ -32,7 +32,7 @@ def rows_of(kind: str, count: int) -> list[tuple[dict, dict]]:
     for _ in range(count):
         if kind == "tags":
             gold, said = (draw.choice(["O", "B-X", "I-X"], 5).tolist() for _ in range(2))
-            entities = [{"start": 2 * a, "end": 2 * b - 1, "label": x} for x, a, b in spans(said, "conlleval")]
+            entities = [{"start": 2 * a, "end": 2 * b - 1, "label": x} for x, a, b in entity_spans(said, "conlleval")]
             found.append(({"tokens": list("vwxyz"), "tags": gold}, {"tags": said, "entities": entities}))
         elif kind == "score":
             found.append(({"label": draw.uniform(0, 5)}, {"score": draw.uniform(0, 5)}))
@@ -63,14 +63,14 @@ def test_scores_are_those_of_rows_one_by_one(kind: str) -> None:
     for index, (values, prediction) in enumerate(rows):
         assert gathered.add(values, prediction, index) == single.add(values, prediction, index)
         single.rows.flush()  # type: ignore[attr-defined]
-    want, got = plain(single.result()), plain(gathered.result())
+    want, got = to_json(single.result()), to_json(gathered.result())
     assert got.keys() == want.keys()
     for name in want:
         assert got[name]["value"] == pytest.approx(want[name]["value"], rel=1e-12)
         assert (got[name]["interval"] is None) == (want[name]["interval"] is None)
         if got[name]["interval"]:
             assert got[name]["interval"]["low"] == pytest.approx(want[name]["interval"]["low"], rel=1e-9)
-    assert plain(gathered.tables()) == plain(single.tables())
+    assert to_json(gathered.tables()) == to_json(single.tables())
 
 
 def test_a_row_after_the_result_counts_too() -> None:

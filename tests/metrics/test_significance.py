@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from multihead.metrics import ClassificationMetric, Spearman, flips, mcnemar, paired
+from multihead.metrics import ClassificationMetric, Spearman, compare_paired, count_flips, mcnemar
 from multihead.metrics.significance import difference
 
 
@@ -24,11 +24,11 @@ def test_mcnemar_of_many() -> None:
 
 
 def test_flips() -> None:
-    found = flips(["a", "b", "c", "d", "e"], ["a", "x", "x", "d", "x"], ["a", "b", "c", "x", "y"])
+    found = count_flips(["a", "b", "c", "d", "e"], ["a", "x", "x", "d", "x"], ["a", "b", "c", "x", "y"])
     assert (found.gained, found.lost) == (2, 1)
     assert found.p_value == 1.0
     with pytest.raises(ValueError, match="expected three times"):
-        flips([1], [1, 2], [1])
+        count_flips([1], [1, 2], [1])
 
 
 def two(n: int, gain: float, seed: int) -> tuple[ClassificationMetric, ClassificationMetric]:
@@ -47,7 +47,7 @@ def two(n: int, gain: float, seed: int) -> tuple[ClassificationMetric, Classific
 
 def test_pairing_sees_what_two_intervals_do_not() -> None:
     first, second = two(2000, 0.02, 0)
-    found = paired(first, second)["accuracy"]
+    found = compare_paired(first, second)["accuracy"]
     before, after = first.result()["accuracy"], second.result()["accuracy"]
     assert found.value == pytest.approx(after.value - before.value)
     assert found.interval.low > 0
@@ -55,16 +55,16 @@ def test_pairing_sees_what_two_intervals_do_not() -> None:
     assert before.interval is not None
     assert after.interval is not None
     assert before.interval.high > after.interval.low
-    back = paired(second, first)["accuracy"]
+    back = compare_paired(second, first)["accuracy"]
     assert (back.value, back.p_value) == (-found.value, found.p_value)
     assert back.interval.low == pytest.approx(-found.interval.high)
 
 
 def test_equal_systems_are_called_different_as_rarely_as_promised() -> None:
-    p_values = np.array([paired(*two(300, 0.0, seed))["accuracy"].p_value for seed in range(200)])
+    p_values = np.array([compare_paired(*two(300, 0.0, seed))["accuracy"].p_value for seed in range(200)])
     assert 0.005 <= (p_values < 0.05).mean() <= 0.10
     same = two(300, 0.0, 0)[0]
-    assert paired(same, same)["accuracy"].p_value == 1.0
+    assert compare_paired(same, same)["accuracy"].p_value == 1.0
 
 
 def test_p_is_two_sided() -> None:
@@ -82,7 +82,7 @@ def test_ranks_are_paired_too() -> None:
     order = rng.permutation(300)
     good.add(gold, gold + noise)
     better.add(gold[order], (gold + 0.9 * noise)[order], order)
-    found = paired(good, better)["spearman"]
+    found = compare_paired(good, better)["spearman"]
     assert 0 < found.interval.low < found.value < found.interval.high < 0.1
 
 
@@ -92,7 +92,7 @@ def test_only_the_same_samples() -> None:
         other = ClassificationMetric(["no", "yes"], replicates=replicates, seed=seed)
         other.add([1] * n, [1] * n, index=np.arange(n) + shift)
         with pytest.raises(ValueError, match="not the same samples"):
-            paired(first, other)
+            compare_paired(first, other)
     without = ClassificationMetric(["no", "yes"], replicates=0)
     with pytest.raises(ValueError, match="switched off"):
-        paired(without, without)
+        compare_paired(without, without)

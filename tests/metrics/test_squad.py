@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from multihead.metrics import SquadMetric, exact_and_f1
-from multihead.metrics.squad import words_of
+from multihead.metrics.squad import normalize_words
 
 DATA = os.environ.get("MULTIHEAD_DATA")
 SQUAD = Path(DATA or "") / "squad_v1.1"
@@ -26,7 +26,7 @@ def test_published_predictions(name: str, exact: str, f1: str) -> None:
     for start in range(0, len(questions), 1000):
         batch = questions[start : start + 1000]
         metric.add([[a["text"] for a in q["answers"]] for q in batch], [said.get(q["id"]) for q in batch])
-    assert metric.drawn.samples == 10570
+    assert metric.bootstrap_sample.samples == 10570
     result = metric.result()
     assert (f"{result['exact']:.2f}", f"{result['f1']:.2f}") == (exact, f1)
     assert result["f1"].unit == "percent"
@@ -112,4 +112,4 @@ def test_few_questions_without_an_answer_do_not_count_as_wrong() -> None:
 
 
 def test_thai_has_no_spaces_either_and_russian_has() -> None:
-    assert words_of("ไป 15 км, да", "characters") == ["ไ", "ป", "15", "км", "да"]
+    assert normalize_words("ไป 15 км, да", "characters") == ["ไ", "ป", "15", "км", "да"]

@@ -230,7 +230,7 @@ def test_large_sets_are_ranked_in_pools() -> None:
             assert len(scorer.pairs) < scorer.pool
     few, all_ = (scorer.result()["mrr"].value for scorer in scorers)
     assert few > all_
-    assert all(scorer.metric.drawn.samples == 50 for scorer in scorers)
+    assert all(scorer.metric.bootstrap_sample.samples == 50 for scorer in scorers)
 
 
 def test_labels_that_a_model_was_not_trained_with_are_heeded() -> None:

@@ -47,7 +47,7 @@ def compare(
     from rich.markup import escape
 
     from multihead.inference.engine import answers
-    from multihead.metrics import flips, plain
+    from multihead.metrics import count_flips, to_json
     from multihead.report.status import watched
 
     console = Console(highlight=False, stderr=json)
@@ -89,15 +89,15 @@ def compare(
                 place = {"line": values["line"], "better": better}
                 flipped.append({**place, **shown, "first": brief(a), "second": brief(b)})
     tell_faults(readings[0])
-    count = None if foretold else flips([True] * len(rights[0]), *rights)
+    count = None if foretold else count_flips([True] * len(rights[0]), *rights)
     main = comparable(tasks, scorers) if foretold else scorers[0].main
     scores = [scorer.result()[main] for scorer in scorers]
     running = foretold and readings[0].sources[0][1] != "chat"  # then a sample is a window, not a row
     apart = (foretold and not same_tokens(tasks)) or (running and tasks[0].size != tasks[1].size)
     change = None if apart else difference_of(scorers[0], scorers[1], main)
     if json:
-        told = {"main": main, "scores": plain(scores), "difference": plain(change)}
-        print(jsons.dumps({**told, "flips": plain(count), "shown": flipped}, allow_nan=False))
+        told = {"main": main, "scores": to_json(scores), "difference": to_json(change)}
+        print(jsons.dumps({**told, "flips": to_json(count), "shown": flipped}, allow_nan=False))
         return
     console.print(f"{main}: {scores[0]:.4f} and {scores[1]:.4f} on {data}")
     if change is None:
@@ -142,11 +142,11 @@ def comparable(tasks: Sequence[Task], scorers: Sequence[Scorer]) -> str:
 
 def difference_of(first: Scorer, second: Scorer, name: str) -> Difference | None:
     """The second's score minus the first's, paired; None where they did not see the same samples."""
-    from multihead.metrics import paired
+    from multihead.metrics import compare_paired
     from multihead.pruning.evaluation import with_score
 
     one, other = (with_score(scorer, name) for scorer in (first, second))
-    return paired(one, other)[name] if one.drawn == other.drawn else None
+    return compare_paired(one, other)[name] if one.bootstrap_sample == other.bootstrap_sample else None
 
 
 def brief(prediction: Prediction) -> Prediction:

@@ -41,7 +41,7 @@ def evaluate(
     from rich.console import Console
 
     from multihead.inference import engine
-    from multihead.metrics import plain
+    from multihead.metrics import to_json
     from multihead.pretrained import load
     from multihead.report.console import scores_grid, table_views
     from multihead.report.status import watched
@@ -54,7 +54,7 @@ def evaluate(
     scorer = engine.evaluate(loaded.model, task, rows, precision=loaded.precision)
     if json:
         tell_faults(reading)
-        print(jsons.dumps(plain(scorer.result()), allow_nan=False))
+        print(jsons.dumps(to_json(scorer.result()), allow_nan=False))
         return
     console.print(str(reading), markup=False)  # a file may be called [old].csv
     console.print(scores_grid(scorer.result(), console.width))

@@ -118,7 +118,7 @@ def stats(
 
     from multihead.inspection.head_profile import stats as measured
     from multihead.inspection.head_usage import uses
-    from multihead.metrics import plain
+    from multihead.metrics import to_json
     from multihead.pretrained import load
     from multihead.report.head_tables import print_profile, print_uses
 
@@ -128,7 +128,7 @@ def stats(
         with console.status("reading the files"):
             used = uses(by_task(model, loaded.tasks, [str(data), *(columns or [])], limit))
         if json:
-            print(jsons.dumps(plain(used), allow_nan=False))
+            print(jsons.dumps(to_json(used), allow_nan=False))
         else:
             print_uses(used, console)
         return
@@ -139,11 +139,11 @@ def stats(
             told=lambda inputs: status.update(f"reading {data}: {inputs:,} inputs"),
         )
     if json:
-        lines = {a: {"name": n, **plain(found[a])} for a, n in zip(found.addresses, found.names, strict=True)}
+        lines = {a: {"name": n, **to_json(found[a])} for a, n in zip(found.addresses, found.names, strict=True)}
         told = {"inputs": found.inputs, "tokens": found.tokens, "heads": lines, "clusters": found.clusters}
         print(
             jsons.dumps(
-                told | {"similarity": plain(found.similarity), "rollout": plain(found.rollout)}, allow_nan=False
+                told | {"similarity": to_json(found.similarity), "rollout": to_json(found.rollout)}, allow_nan=False
             )
         )
         return
@@ -178,7 +178,7 @@ def rank(
     """
     from rich.console import Console
 
-    from multihead.metrics import plain
+    from multihead.metrics import to_json
     from multihead.pretrained import load
     from multihead.pruning import rank as ranked
     from multihead.report.head_tables import print_ranking
@@ -198,7 +198,7 @@ def rank(
             told=told,
         )
     if json:
-        print(jsons.dumps(plain(found), allow_nan=False))
+        print(jsons.dumps(to_json(found), allow_nan=False))
         return
     print_ranking(found, console)
 
@@ -241,7 +241,7 @@ def prune(
 
     from rich.console import Console
 
-    from multihead.metrics import plain
+    from multihead.metrics import to_json
     from multihead.pretrained import load
     from multihead.pruning import PruningBudget
     from multihead.pruning import prune as pruned
@@ -273,9 +273,9 @@ def prune(
         done = pruned(model, rows, out, allowed, check=judging, ffn=ffn, columns=narrow, fold=fold, told=told)
     if json:
         steps = [
-            {"heads": p.heads, "flops": p.flops, "score": plain(p.score), "loss": plain(p.loss)} for p in done.curve
+            {"heads": p.heads, "flops": p.flops, "score": to_json(p.score), "loss": to_json(p.loss)} for p in done.curve
         ]
-        print(jsons.dumps({**plain(done), "curve": plain(steps)}, allow_nan=False))
+        print(jsons.dumps({**to_json(done), "curve": to_json(steps)}, allow_nan=False))
     else:
         print_bill(done, console)
     if curve is not None:

@@ -26,7 +26,7 @@ SMALL = 2**18  # products that OpenBLAS does in one thread: on busy cores its th
 GRAIN = 2.0**30
 
 
-def exact(values: ArrayLike) -> Floats:
+def round_exact(values: ArrayLike) -> Floats:
     """Rounded to multiples of 2^-30, so that sums (to 2^23) have no rounding and do not depend on the
     order."""
     return np.round(np.asarray(values, dtype=np.float64) * GRAIN) / GRAIN
@@ -68,7 +68,7 @@ class Bootstrap:
     """Sums of statistics: `total` [n_stats] and, weighted, `sums` [R, n_stats]. Memory does not grow with
     samples.
 
-    Whole numbers are summed without rounding, so merging is exact; others (see `exact`) to about 1e-15.
+    Whole numbers are summed without rounding, so merging is exact; others (see `round_exact`) to about 1e-15.
     """
 
     def __init__(self, width: int, replicates: int = 1000, seed: int = 0) -> None:
@@ -81,7 +81,7 @@ class Bootstrap:
         self.numbered = True  # by the caller; False: counted here, in the order of coming
 
     @property
-    def drawn(self) -> BootstrapSample:
+    def bootstrap_sample(self) -> BootstrapSample:
         return BootstrapSample(self.seed, len(self.sums), self.samples, self.fingerprint)
 
     def widen(self, width: int) -> None:
@@ -132,13 +132,13 @@ class Bootstrap:
 
     def merge(self, other: "Bootstrap", columns: ArrayLike | None = None) -> None:
         """Adds other's sums; its statistic j is our statistic columns[j]."""
-        self.joinable(other)
+        self.check_mergeable(other)
         places = np.arange(len(other.total)) if columns is None else np.asarray(columns, dtype=np.int64)
         self.total[places] += other.total
         self.sums[:, places] += other.sums
         self.note(other)
 
-    def joinable(self, other: "Bootstrap") -> None:
+    def check_mergeable(self, other: "Bootstrap") -> None:
         """Raises unless the two may be merged."""
         if (self.seed, len(self.sums)) != (other.seed, len(other.sums)):
             raise ValueError("only scores with the same seed and number of replicates can be merged")

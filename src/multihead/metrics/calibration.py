@@ -6,7 +6,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from multihead.metrics.bootstrap import exact
+from multihead.metrics.bootstrap import round_exact
 from multihead.metrics.metric import ConfidenceInterval, Floats, Ints, Score
 
 BINS = 15
@@ -35,7 +35,7 @@ class Reliability:
         """right [N], confidence [N]"""
         edges = np.linspace(0, 1, BINS + 1)
         places = np.searchsorted(edges, confidence, side="left").clip(1, BINS) - 1
-        for row, weights in zip(self.counts, (np.ones(len(right)), exact(confidence), right), strict=True):
+        for row, weights in zip(self.counts, (np.ones(len(right)), round_exact(confidence), right), strict=True):
             row += np.bincount(places, weights, BINS)
 
     def merge(self, other: "Reliability") -> None:

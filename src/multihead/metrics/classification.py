@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from multihead.metrics.calibration import CalibrationBin, Reliability, RocAuc
 from multihead.metrics.metric import BootstrapSample, Floats, Ints, Score
-from multihead.metrics.precision_recall import ClassCounts, MetricTable, averaged, ratio, scored
+from multihead.metrics.precision_recall import ClassCounts, MetricTable, average_classes, ratio, with_intervals
 
 
 def matthews(counts: Floats) -> Floats:
@@ -49,8 +49,8 @@ class ClassificationMetric:
         self.positive: int | None = None  # of two classes, the one that f1 is of, and named with; None: the second
 
     @property
-    def drawn(self) -> BootstrapSample:
-        return self.tally.bootstrap.drawn
+    def bootstrap_sample(self) -> BootstrapSample:
+        return self.tally.bootstrap.bootstrap_sample
 
     def add(
         self,
@@ -91,9 +91,9 @@ class ClassificationMetric:
     def result(self) -> dict[str, Score]:
         """accuracy, micro_f1, macro_f1, weighted_f1, mcc; ece (no interval: resampling makes it larger)
         and auc where probabilities were given. f1 of one class, where there are two."""
-        results = scored(self._values(self.tally.counts), self.replicates())
+        results = with_intervals(self._values(self.tally.counts), self.replicates())
         if "f1" in results:
-            results["f1"] = replace(results["f1"], signature=f"of {self.tally.names[self._chosen]}")
+            results["f1"] = replace(results["f1"], signature=f"of {self.tally.names[self._positive_class]}")
         results["mcc"] = Score(results["mcc"].value, "correlation", interval=results["mcc"].interval)
         if self.reliability.counts.any():
             results["ece"] = Score(self.reliability.error(), better="lower")
@@ -102,7 +102,7 @@ class ClassificationMetric:
         return results
 
     @property
-    def _chosen(self) -> int:
+    def _positive_class(self) -> int:
         """Of two classes, the one that f1 is of."""
         return 1 if self.positive is None else self.positive
 
@@ -113,7 +113,7 @@ class ClassificationMetric:
         f1s = _f1s(counts)
         values = {"accuracy": f1s["micro_f1"], **f1s, "mcc": matthews(counts)}
         if counts.shape[-2] == 2:  # what MRPC and its kind report
-            correct, predicted, gold = np.moveaxis(counts[..., self._chosen, :], -1, 0)
+            correct, predicted, gold = np.moveaxis(counts[..., self._positive_class, :], -1, 0)
             values["f1"] = ratio(2 * correct, predicted + gold, np.nan)
         return values
 
@@ -140,7 +140,7 @@ def _probabilities(values: ArrayLike, samples: int, classes: int) -> Floats:
 
 
 def _f1s(counts: Floats) -> dict[str, Floats]:
-    return {f"{name}_f1": average["f1"] for name, average in averaged(counts).items()}
+    return {f"{name}_f1": average["f1"] for name, average in average_classes(counts).items()}
 
 
 def _subset(counts: Floats) -> dict[str, Floats]:
@@ -165,8 +165,8 @@ class MultiLabelMetric:
         self.whole = ClassCounts(["sample"], replicates, seed)  # correct: samples with all labels right
 
     @property
-    def drawn(self) -> BootstrapSample:
-        return self.tally.bootstrap.drawn
+    def bootstrap_sample(self) -> BootstrapSample:
+        return self.tally.bootstrap.bootstrap_sample
 
     def add(self, gold: ArrayLike, predicted: ArrayLike, index: ArrayLike | None = None) -> None:
         """gold [N, C], predicted [N, C]: True where the label applies."""
@@ -187,7 +187,7 @@ class MultiLabelMetric:
 
     def result(self) -> dict[str, Score]:
         """micro_f1, macro_f1, weighted_f1, subset_accuracy"""
-        return scored(_f1s(self.tally.counts) | _subset(self.whole.counts), self.replicates())
+        return with_intervals(_f1s(self.tally.counts) | _subset(self.whole.counts), self.replicates())
 
     def replicates(self) -> dict[str, Floats]:
         return self.tally.replicates(_f1s) | self.whole.replicates(_subset)

@@ -31,8 +31,8 @@ class Pearson:
         self.bootstrap = Bootstrap(6, replicates, seed)  # 1, x, y, xx, yy, xy, also about the centre
 
     @property
-    def drawn(self) -> BootstrapSample:
-        return self.bootstrap.drawn
+    def bootstrap_sample(self) -> BootstrapSample:
+        return self.bootstrap.bootstrap_sample
 
     def add(self, gold: ArrayLike, predicted: ArrayLike, index: ArrayLike | None = None) -> None:
         """gold [N], predicted [N]"""
@@ -59,7 +59,7 @@ class Pearson:
         self.count = both
 
     def merge(self, other: "Pearson") -> None:
-        self.bootstrap.joinable(other.bootstrap)
+        self.bootstrap.check_mergeable(other.bootstrap)
         if not other.count:
             return
         if not self.count:
@@ -76,7 +76,7 @@ class Pearson:
 
     def result(self) -> dict[str, Score]:
         """pearson"""
-        interval = percentile(self.replicates()["pearson"]) if self.drawn.replicates else None
+        interval = percentile(self.replicates()["pearson"]) if self.bootstrap_sample.replicates else None
         (xx, xy), (_, yy) = self.moments
         value = float(_quotient(xy, xx, yy)) if (self.low < self.high).all() else float("nan")
         return {"pearson": Score(value, "correlation", interval=interval)}
@@ -114,8 +114,8 @@ class Spearman:
         self.numbers = Bootstrap(0, replicates, seed)  # keeps count; there is nothing to sum
 
     @property
-    def drawn(self) -> BootstrapSample:
-        return self.numbers.drawn
+    def bootstrap_sample(self) -> BootstrapSample:
+        return self.numbers.bootstrap_sample
 
     def add(self, gold: ArrayLike, predicted: ArrayLike, index: ArrayLike | None = None) -> None:
         """gold [N], predicted [N]"""
@@ -123,7 +123,7 @@ class Spearman:
         self.chunks.append((self.numbers.number(pairs.shape[1], index), pairs.astype(np.float32)))
 
     def merge(self, other: "Spearman") -> None:
-        self.numbers.joinable(other.numbers)
+        self.numbers.check_mergeable(other.numbers)
         self.numbers.note(other.numbers)
         self.chunks += other.chunks
 
@@ -135,11 +135,11 @@ class Spearman:
         return {"spearman": Score(_of_ranks(x, y, np.ones(len(x))), "correlation", interval=interval)}
 
     def replicates(self) -> dict[str, Floats]:
-        if not self.drawn.replicates:
+        if not self.bootstrap_sample.replicates:
             return {}
         x, y = self._groups()
-        values = np.full(self.drawn.replicates, np.nan)
-        draw = np.random.Generator(np.random.Philox(key=self.drawn.seed))
+        values = np.full(self.bootstrap_sample.replicates, np.nan)
+        draw = np.random.Generator(np.random.Philox(key=self.bootstrap_sample.seed))
         for r in range(len(values) if len(x) else 0):
             times = np.bincount(draw.integers(0, len(x), len(x)), minlength=len(x))
             values[r] = _of_ranks(x, y, times.astype(np.float64))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from numpy.typing import ArrayLike
 
 from multihead.metrics.metric import BootstrapSample, Floats, Score
-from multihead.metrics.precision_recall import KINDS, ClassCounts, MetricTable, averaged, scored
+from multihead.metrics.precision_recall import KINDS, ClassCounts, MetricTable, average_classes, with_intervals
 
 SCHEMES = {
     "strict": "strict, IOB2: an entity begins with B-",
@@ -20,7 +20,7 @@ SCHEMES = {
 Span = tuple[str, int, int]  # type, first token, token after the last
 
 
-def split(tag: str) -> tuple[str, str]:
+def split_tag(tag: str) -> tuple[str, str]:
     """B-PER -> B, PER; a bare B or I has the type _"""
     prefix, _, kind = tag.partition("-")
     if prefix not in ("B", "I", "O") or (prefix == "O" and tag != "O"):
@@ -28,14 +28,14 @@ def split(tag: str) -> tuple[str, str]:
     return prefix, kind or "_"
 
 
-def spans(tags: Sequence[str], convention: str = "strict") -> list[Span]:
+def entity_spans(tags: Sequence[str], convention: str = "strict") -> list[Span]:
     """The entities of one sentence, from left to right."""
     if convention not in SCHEMES:
         raise ValueError(f"convention {convention!r}: one of {', '.join(SCHEMES)}")
     found: list[Span] = []
     open_type, start = "", 0
     for place, tag in enumerate([*tags, "O"]):
-        prefix, kind = split(tag)
+        prefix, kind = split_tag(tag)
         if prefix == "I" and kind == open_type:
             continue
         if open_type:
@@ -45,9 +45,9 @@ def spans(tags: Sequence[str], convention: str = "strict") -> list[Span]:
     return found
 
 
-def overall(counts: Floats) -> dict[str, Floats]:
+def overall_scores(counts: Floats) -> dict[str, Floats]:
     """precision, recall, f1 (micro), macro_precision, …; counts [..., C, 3]"""
-    averages = averaged(counts)
+    averages = average_classes(counts)
     prefixes = {"micro": "", "macro": "macro_", "weighted": "weighted_"}
     return {prefix + kind: averages[name][kind] for name, prefix in prefixes.items() for kind in KINDS}
 
@@ -59,8 +59,8 @@ class EntityMetric:
         self.tallies = {name: ClassCounts(replicates=replicates, seed=seed) for name in SCHEMES}
 
     @property
-    def drawn(self) -> BootstrapSample:
-        return self.tallies["strict"].bootstrap.drawn
+    def bootstrap_sample(self) -> BootstrapSample:
+        return self.tallies["strict"].bootstrap.bootstrap_sample
 
     def add(
         self,
@@ -75,7 +75,7 @@ class EntityMetric:
         for convention, tally in self.tallies.items():
             samples = []
             for truth, guess in zip(gold, predicted, strict=True):
-                right, said = set(spans(truth, convention)), set(spans(guess, convention))
+                right, said = set(entity_spans(truth, convention)), set(entity_spans(guess, convention))
                 samples.append([[span[0] for span in group] for group in (right & said, said, right)])
             tally.add(samples, index)
 
@@ -86,13 +86,13 @@ class EntityMetric:
     def result(self) -> dict[str, Score]:
         """strict.precision, strict.recall, strict.f1 (micro), strict.macro_f1, …, and the same of
         conlleval."""
-        values = self._named({name: overall(tally.counts) for name, tally in self.tallies.items()})
-        return scored(values, self.replicates())
+        values = self._flatten({name: overall_scores(tally.counts) for name, tally in self.tallies.items()})
+        return with_intervals(values, self.replicates())
 
     def replicates(self) -> dict[str, Floats]:
-        return self._named({name: tally.replicates(overall) for name, tally in self.tallies.items()})
+        return self._flatten({name: tally.replicates(overall_scores) for name, tally in self.tallies.items()})
 
-    def _named(self, values: dict[str, dict[str, Floats]]) -> dict[str, Floats]:
+    def _flatten(self, values: dict[str, dict[str, Floats]]) -> dict[str, Floats]:
         return {f"{name}.{key}": value for name, inner in values.items() for key, value in inner.items()}
 
     def table(self, convention: str = "strict") -> MetricTable:

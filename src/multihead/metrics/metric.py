@@ -59,7 +59,7 @@ class Metric(Protocol):
         them."""
 
     @property
-    def drawn(self) -> BootstrapSample: ...
+    def bootstrap_sample(self) -> BootstrapSample: ...
 
     def merge(self, other: Self) -> None:
         """As if all that `other` saw had been added here; `other` is left as it is."""
@@ -71,16 +71,16 @@ class Metric(Protocol):
         replicates=0."""
 
 
-def plain(thing: Any) -> Any:
+def to_json(thing: Any) -> Any:
     """Dataclasses, tuples, arrays and dicts of them as JSON values; nan and infinities become None."""
     if is_dataclass(thing) and not isinstance(thing, type):
-        return {field.name: plain(getattr(thing, field.name)) for field in fields(thing)}
+        return {field.name: to_json(getattr(thing, field.name)) for field in fields(thing)}
     if isinstance(thing, dict):
-        return {str(key): plain(value) for key, value in thing.items()}
+        return {str(key): to_json(value) for key, value in thing.items()}
     if isinstance(thing, np.ndarray | np.generic):
-        return plain(thing.tolist())
+        return to_json(thing.tolist())
     if isinstance(thing, list | tuple):
-        return [plain(value) for value in thing]
+        return [to_json(value) for value in thing]
     if isinstance(thing, float) and not math.isfinite(thing):
         return None
     return thing

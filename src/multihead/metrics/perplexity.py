@@ -9,7 +9,7 @@ from math import log
 import numpy as np
 from numpy.typing import ArrayLike
 
-from multihead.metrics.bootstrap import Bootstrap, exact, percentile
+from multihead.metrics.bootstrap import Bootstrap, percentile, round_exact
 from multihead.metrics.metric import BootstrapSample, Floats, Score
 from multihead.metrics.precision_recall import ratio
 
@@ -21,8 +21,8 @@ class PerplexityMetric:
         self.bootstrap = Bootstrap(4, replicates, seed)  # nats, tokens, characters, bytes
 
     @property
-    def drawn(self) -> BootstrapSample:
-        return self.bootstrap.drawn
+    def bootstrap_sample(self) -> BootstrapSample:
+        return self.bootstrap.bootstrap_sample
 
     def add(
         self,
@@ -35,7 +35,7 @@ class PerplexityMetric:
         """Each [N]: -log p of the sample's tokens, how many were foretold, and how long their text is."""
         rows = np.asarray(nats, dtype=np.float64)
         rest = [np.zeros_like(rows) if part is None else np.asarray(part) for part in (characters, octets)]
-        self.bootstrap.add(np.stack([exact(rows), np.asarray(tokens), *rest], axis=-1), index)
+        self.bootstrap.add(np.stack([round_exact(rows), np.asarray(tokens), *rest], axis=-1), index)
 
     def merge(self, other: "PerplexityMetric") -> None:
         self.bootstrap.merge(other.bootstrap)

@@ -52,7 +52,7 @@ def by_class(counts: Floats, empty: float = 0.0) -> dict[str, Floats]:
     }
 
 
-def averaged(counts: Floats) -> dict[str, dict[str, Floats]]:
+def average_classes(counts: Floats) -> dict[str, dict[str, Floats]]:
     """counts [..., C, 3] -> average -> precision, recall, f1, each [...]; nan where there is nothing to average"""
     each = by_class(counts)
     present = (counts[..., 1] + counts[..., 2] > 0).astype(np.float64)
@@ -116,7 +116,7 @@ class ClassCounts:
         return self.places.setdefault(name, len(self.places))
 
     def merge(self, other: "ClassCounts") -> None:
-        self.bootstrap.joinable(other.bootstrap)
+        self.bootstrap.check_mergeable(other.bootstrap)
         places = [self.place(name) for name in other.places]
         self.bootstrap.widen(3 * len(self.places))
         self.bootstrap.merge(other.bootstrap, [3 * place + kind for place in places for kind in range(3)])
@@ -136,17 +136,19 @@ class ClassCounts:
         return MetricTable(title, tuple(rows), self._averages(), note)
 
     def _averages(self) -> tuple[MetricRow, ...]:
-        values = averaged(self.counts)
-        drawn = self.replicates(lambda counts: {name: average["f1"] for name, average in averaged(counts).items()})
+        values = average_classes(self.counts)
+        drawn = self.replicates(
+            lambda counts: {name: average["f1"] for name, average in average_classes(counts).items()}
+        )
         support = int(self.counts[:, 2].sum())
-        f1s, rows = scored({name: values[name]["f1"] for name in AVERAGES}, drawn), []
+        f1s, rows = with_intervals({name: values[name]["f1"] for name in AVERAGES}, drawn), []
         for name in AVERAGES:
             p, r, f = (float(np.nan_to_num(values[name][kind])) for kind in KINDS)
             rows.append(MetricRow(name, p, r, f, support, f1s[name].interval))
         return tuple(rows)
 
 
-def scored(values: dict[str, Floats], replicates: dict[str, Floats], unit: Unit = "share") -> dict[str, Score]:
+def with_intervals(values: dict[str, Floats], replicates: dict[str, Floats], unit: Unit = "share") -> dict[str, Score]:
     """With the intervals of their replicates. What is undefined, 0/0, is 0; a replicate in which it is undefined, since
     it drew none of the few samples that count, says nothing, unless it is undefined in the whole set too."""
     found = {}

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from multihead.metrics.bootstrap import Bootstrap, exact
+from multihead.metrics.bootstrap import Bootstrap, round_exact
 from multihead.metrics.metric import BootstrapSample, Floats, Score
-from multihead.metrics.precision_recall import ratio, scored
+from multihead.metrics.precision_recall import ratio, with_intervals
 
 
 def ranks_of(scores: ArrayLike, relevant: ArrayLike) -> list[list[int]]:
@@ -32,8 +32,8 @@ class RetrievalMetric:
         self.bootstrap = Bootstrap(2 + len(self.ks), replicates, seed)  # queries, 1/rank, recall at each k
 
     @property
-    def drawn(self) -> BootstrapSample:
-        return self.bootstrap.drawn
+    def bootstrap_sample(self) -> BootstrapSample:
+        return self.bootstrap.bootstrap_sample
 
     def add(self, ranks: Sequence[Sequence[int]], index: ArrayLike | None = None) -> None:
         """The ranks, from 1, of all relevant items of each query (`ranks_of`)."""
@@ -42,7 +42,7 @@ class RetrievalMetric:
             if not len(places) or min(places) < 1:
                 raise ValueError(f"query {row}: ranks {list(places)}; at least one, counted from 1")
             found = [sum(place <= k for place in places) / len(places) for k in self.ks]
-            stats[row, 1:] = exact([1 / min(places), *found])
+            stats[row, 1:] = round_exact([1 / min(places), *found])
         self.bootstrap.add(stats, index)
 
     def merge(self, other: "RetrievalMetric") -> None:
@@ -52,7 +52,7 @@ class RetrievalMetric:
 
     def result(self) -> dict[str, Score]:
         """mrr, recall@k"""
-        return scored(self._values(self.bootstrap.total), self.replicates())
+        return with_intervals(self._values(self.bootstrap.total), self.replicates())
 
     def replicates(self) -> dict[str, Floats]:
         return self.bootstrap.replicates(self._values)

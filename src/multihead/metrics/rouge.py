@@ -66,11 +66,11 @@ def rouge(gold: Sequence[str], said: Sequence[str]) -> tuple[float, float, float
     return (
         _f1(singles.total(), len(gold), len(said)),
         _f1(pairs.total(), len(gold) - 1, len(said) - 1),
-        _f1(common(gold, said), len(gold), len(said)),
+        _f1(lcs_length(gold, said), len(gold), len(said)),
     )
 
 
-def common(a: Sequence[str], b: Sequence[str]) -> int:
+def lcs_length(a: Sequence[str], b: Sequence[str]) -> int:
     """Length of the longest common subsequence; rows of the table as bits of one number (Hyyrö 2004)."""
     where: dict[str, int] = {}
     for place, word in enumerate(a):

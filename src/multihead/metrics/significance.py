@@ -30,12 +30,12 @@ class Flips:
     p_value: float
 
 
-def paired(first: Metric, second: Metric, level: float = 0.95) -> dict[str, Difference]:
+def compare_paired(first: Metric, second: Metric, level: float = 0.95) -> dict[str, Difference]:
     """For every score that both have replicates of. Both must have seen the same sample numbers with the
     same seed: then each replicate weighted the same samples in both, and the difference needs nothing but
     the two results."""
-    if first.drawn != second.drawn:
-        raise ValueError(f"not the same samples: {first.drawn} and {second.drawn}")
+    if first.bootstrap_sample != second.bootstrap_sample:
+        raise ValueError(f"not the same samples: {first.bootstrap_sample} and {second.bootstrap_sample}")
     befores, afters = first.replicates(), second.replicates()
     if not befores:
         raise ValueError("a comparison needs replicates: they were switched off (replicates=0)")
@@ -54,7 +54,7 @@ def difference(value: float, replicates: Floats, level: float = 0.95) -> Differe
     return Difference(value, percentile(replicates, level), min(1.0, 2 * (1 + beyond) / (1 + len(defined))))
 
 
-def flips(gold: ArrayLike, first: ArrayLike, second: ArrayLike) -> Flips:
+def count_flips(gold: ArrayLike, first: ArrayLike, second: ArrayLike) -> Flips:
     """Of two systems' answers [N] against gold [N]; the answers may be of any type that compares."""
     truth, before, after = np.asarray(gold), np.asarray(first), np.asarray(second)
     if not truth.shape == before.shape == after.shape or truth.ndim != 1:

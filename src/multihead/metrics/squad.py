@@ -16,9 +16,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from multihead.metrics.bootstrap import Bootstrap, exact
+from multihead.metrics.bootstrap import Bootstrap, round_exact
 from multihead.metrics.metric import BootstrapSample, Floats, Score
-from multihead.metrics.precision_recall import ratio, scored
+from multihead.metrics.precision_recall import ratio, with_intervals
 
 By = Literal["words", "characters"]
 PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -28,7 +28,7 @@ UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\u
 PIECES = re.compile(rf"[^\W{UNSPACED}]+|\S")
 
 
-def words_of(text: str, by: By = "words") -> list[str]:
+def normalize_words(text: str, by: By = "words") -> list[str]:
     """The normalised words; equal lists are an exact match."""
     if by == "characters":
         folded = unicodedata.normalize("NFKC", text).lower()
@@ -41,8 +41,8 @@ def exact_and_f1(gold: Sequence[str], predicted: str | None, by: By = "words") -
     """Of one question. No gold answer (or only ones without a word) and None or "" both mean "no answer":
     right if both say so. SQuAD 1.1's script differs only for gold answers without a word ("The"), which it
     keeps."""
-    said = words_of(predicted or "", by)
-    rights = [words for words in (words_of(answer, by) for answer in gold) if words] or [[]]
+    said = normalize_words(predicted or "", by)
+    rights = [words for words in (normalize_words(answer, by) for answer in gold) if words] or [[]]
     return said in rights, max(_f1(right, said) for right in rights)
 
 
@@ -62,8 +62,8 @@ class SquadMetric:
         self.bootstrap = Bootstrap(6, replicates, seed)  # questions, exact, F1: with an answer, then without
 
     @property
-    def drawn(self) -> BootstrapSample:
-        return self.bootstrap.drawn
+    def bootstrap_sample(self) -> BootstrapSample:
+        return self.bootstrap.bootstrap_sample
 
     def add(
         self,
@@ -76,9 +76,9 @@ class SquadMetric:
         for row, (answers, said) in enumerate(zip(gold, predicted, strict=True)):
             if isinstance(answers, str):
                 raise ValueError(f"question {row}: gold is a list of answers, not one string")
-            none = not any(words_of(answer, self.by) for answer in answers)
+            none = not any(normalize_words(answer, self.by) for answer in answers)
             stats[row, int(none)] = 1, *exact_and_f1(answers, said, self.by)
-        self.bootstrap.add(exact(stats).reshape(len(gold), 6), index)
+        self.bootstrap.add(round_exact(stats).reshape(len(gold), 6), index)
 
     def merge(self, other: "SquadMetric") -> None:
         if self.by != other.by:
@@ -88,7 +88,7 @@ class SquadMetric:
     def result(self) -> dict[str, Score]:
         """exact, f1; where some questions have no answer also answerable.exact, answerable.f1,
         unanswerable.exact"""
-        return scored(self._values(self.bootstrap.total), self.replicates(), "percent")
+        return with_intervals(self._values(self.bootstrap.total), self.replicates(), "percent")
 
     def replicates(self) -> dict[str, Floats]:
         return self.bootstrap.replicates(self._values)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from multihead.metrics.bootstrap import Bootstrap, exact, percentile
+from multihead.metrics.bootstrap import Bootstrap, percentile, round_exact
 from multihead.metrics.metric import BootstrapSample, Floats, Score
 
 
@@ -32,8 +32,8 @@ class TextMetric(ABC):
         """How each score was counted."""
 
     @property
-    def drawn(self) -> BootstrapSample:
-        return self.bootstrap.drawn
+    def bootstrap_sample(self) -> BootstrapSample:
+        return self.bootstrap.bootstrap_sample
 
     def add(
         self, gold: Sequence[str | Sequence[str]], predicted: Sequence[str], index: ArrayLike | None = None
@@ -45,7 +45,7 @@ class TextMetric(ABC):
             if not references:
                 raise ValueError(f"text {row}: there is no reference to compare with")
             stats[row] = self.counts(references, said)
-        self.bootstrap.add(exact(stats), index)
+        self.bootstrap.add(round_exact(stats), index)
 
     def result(self) -> dict[str, Score]:
         drawn, signed = self.replicates(), self.signatures()

@@ -7,10 +7,17 @@ from collections.abc import Sequence
 from numpy.typing import ArrayLike
 
 from multihead.metrics.metric import BootstrapSample, Floats, Score
-from multihead.metrics.precision_recall import AVERAGES, KINDS, ClassCounts, MetricTable, averaged, scored
+from multihead.metrics.precision_recall import (
+    AVERAGES,
+    KINDS,
+    ClassCounts,
+    MetricTable,
+    average_classes,
+    with_intervals,
+)
 
 
-def order(tag: str) -> tuple[bool, str, str]:
+def tag_order(tag: str) -> tuple[bool, str, str]:
     """B-LOC, I-LOC, B-PER, I-PER, …, O"""
     prefix, _, kind = tag.partition("-")
     return tag == "O", kind, prefix
@@ -23,8 +30,8 @@ class TokenTagMetric:
         self.tally = ClassCounts(replicates=replicates, seed=seed)
 
     @property
-    def drawn(self) -> BootstrapSample:
-        return self.tally.bootstrap.drawn
+    def bootstrap_sample(self) -> BootstrapSample:
+        return self.tally.bootstrap.bootstrap_sample
 
     def add(
         self,
@@ -46,13 +53,13 @@ class TokenTagMetric:
 
     def result(self) -> dict[str, Score]:
         """accuracy (= micro), macro_precision, macro_recall, macro_f1, and the same weighted."""
-        return scored(self._values(self.tally.counts), self.replicates())
+        return with_intervals(self._values(self.tally.counts), self.replicates())
 
     def replicates(self) -> dict[str, Floats]:
         return self.tally.replicates(self._values)
 
     def _values(self, counts: Floats) -> dict[str, Floats]:
-        averages = averaged(counts)
+        averages = average_classes(counts)
         values = {"accuracy": averages["micro"]["f1"]}
         for name in AVERAGES[1:]:
             values.update({f"{name}_{kind}": averages[name][kind] for kind in KINDS})
@@ -60,4 +67,4 @@ class TokenTagMetric:
 
     def table(self) -> MetricTable:
         """A line per tag, begin and inside of a type together, O last."""
-        return self.tally.table("tags", sorted(self.tally.names, key=order), "per word")
+        return self.tally.table("tags", sorted(self.tally.names, key=tag_order), "per word")

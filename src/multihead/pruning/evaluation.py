@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from multihead.data.batching import plan
 from multihead.inspection.inputs import windows_of
-from multihead.metrics import ConfidenceInterval, Difference, Metric, Score, paired
+from multihead.metrics import ConfidenceInterval, Difference, Metric, Score, compare_paired
 from multihead.metrics.text_metric import TextMetric
 from multihead.models import TaskModel
 from multihead.tasks import Batch, Scorer, Task, Values, Window
@@ -76,7 +76,7 @@ def metrics_of(scorer: Scorer) -> list[Metric]:
     """The streaming metrics that a scorer is made of."""
     scorer.result()  # rows that it holds back, to count many at once, are counted now
     parts = [part for held in vars(scorer).values() for part in (held if isinstance(held, tuple) else (held,))]
-    return [part for part in parts if hasattr(part, "replicates") and hasattr(part, "drawn")]
+    return [part for part in parts if hasattr(part, "replicates") and hasattr(part, "bootstrap_sample")]
 
 
 def loss_of(whole: Scorer, changed: Scorer, name: str, level: float = 0.95) -> Difference:
@@ -84,10 +84,10 @@ def loss_of(whole: Scorer, changed: Scorer, name: str, level: float = 0.95) -> D
     better = whole.result()[name].better
     first, second = (changed, whole) if better == "higher" else (whole, changed)
     one, other = with_score(first, name), with_score(second, name)
-    found = paired(one, other, level)[name]
+    found = compare_paired(one, other, level)[name]
     if found.value == 0 and one.result()[name].unit == "number":
         return found  # a loss moves with the slightest change of a model: one that stands still hides nothing
-    return wary(found, one.drawn.samples, at_stake(with_score(whole, name), name))
+    return wary(found, one.bootstrap_sample.samples, at_stake(with_score(whole, name), name))
 
 
 def with_score(scorer: Scorer, name: str) -> Metric:
@@ -157,4 +157,4 @@ def points(value: float, score: Score) -> float:
 
 def drawn(scorer: Scorer) -> int:
     """How many rows were scored."""
-    return max(metric.drawn.samples for metric in metrics_of(scorer))
+    return max(metric.bootstrap_sample.samples for metric in metrics_of(scorer))

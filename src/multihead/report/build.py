@@ -18,7 +18,7 @@ from multihead.config import write
 from multihead.inference.engine import predictions
 from multihead.inspection.head_profile import HeadProfile, stats
 from multihead.io.files import sha256
-from multihead.metrics import spans
+from multihead.metrics import entity_spans
 from multihead.models import Encoder
 from multihead.pretrained.load import WEIGHTS
 from multihead.pretrained.multitask import READOUTS
@@ -103,7 +103,9 @@ def mistake_of(values: Values, prediction: Prediction) -> Mistake:
             differ = [(word, right, said) for word, right, said in marked if right != said]
             gold_tags, said_tags = (", ".join(f"{one[0]} {one[side]}" for one in differ) for side in (1, 2))
             return Mistake(text, gold_tags, said_tags, place=place)
-        gold = tuple(Span(places[a][0], places[b - 1][1], kind) for kind, a, b in spans(values["tags"], "conlleval"))
+        gold = tuple(
+            Span(places[a][0], places[b - 1][1], kind) for kind, a, b in entity_spans(values["tags"], "conlleval")
+        )
         said = tuple(Span(e["start"], e["end"], e["label"]) for e in prediction["entities"])
         sure = max((e["score"] for e in prediction["entities"]), default=None)
         return Mistake(text, gold_spans=gold, predicted_spans=said, confidence=sure, place=place)

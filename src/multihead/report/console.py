@@ -8,7 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
-from multihead.metrics import ConfidenceInterval, MetricRow, MetricTable, Score, plain
+from multihead.metrics import ConfidenceInterval, MetricRow, MetricTable, Score, to_json
 from multihead.report.data import ReportData, called
 
 HEADINGS = {"tags": "By tag", "entities": "By entity", "classes": "By class", "labels": "By label"}
@@ -21,7 +21,7 @@ PAGE_ONLY = ("curves", "best_step", "mistakes", "samples", "heads", "run_file")
 def summary(facts: ReportData) -> dict[str, Any]:
     """All numbers as JSON values; what only a page can show (curves, texts, heads) is left out."""
     names = [name for name in ReportData.__dataclass_fields__ if name not in PAGE_ONLY]
-    return {name: plain(getattr(facts, name)) for name in names}
+    return {name: to_json(getattr(facts, name)) for name in names}
 
 
 def show(facts: ReportData, console: Console) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.metrics import Score, plain
+from multihead.metrics import Score, to_json
 from multihead.report.data import (
     ConfusionMatrix,
     GeneratedSample,
@@ -41,28 +41,28 @@ def payload(facts: ReportData) -> dict[str, Any]:
         "command": facts.command,
         "scored_on": facts.scored_on,
         "scores": [_score(name, score) for name, score in facts.scores.items()],
-        "tables": plain(facts.tables),
+        "tables": to_json(facts.tables),
         "confusion": None if confusion is None else confused(confusion),
         "curves": [thinned(curve) for curve in facts.curves],
-        "best_step": plain(facts.best_step),
+        "best_step": to_json(facts.best_step),
         "mistakes": None if mistakes is None else _mistakes(mistakes),
         "samples": [_sample(sample) for sample in facts.samples[:SAMPLES]],
-        "calibration": plain(facts.calibration),
+        "calibration": to_json(facts.calibration),
         "lengths": None if lengths is None else _lengths(lengths),
         "heads": [_heads(heads) for heads in facts.heads],
         "run_file": clipped(facts.run_file, RUN_FILE),
-        "digests": plain(facts.digests),
+        "digests": to_json(facts.digests),
         "machine": facts.machine,
         "warnings": list(facts.warnings),
     }
 
 
 def _score(name: str, score: Score) -> dict[str, Any]:
-    return {"name": called(name), "key": name, **plain(score)}
+    return {"name": called(name), "key": name, **to_json(score)}
 
 
 def _lengths(lengths: LengthHistogram) -> dict[str, Any]:
-    return plain(lengths) | {"edges": rounded(lengths.edges), "counts": plain(np.asarray(lengths.counts))}
+    return to_json(lengths) | {"edges": rounded(lengths.edges), "counts": to_json(np.asarray(lengths.counts))}
 
 
 def _heads(heads: HeadTable) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def _heads(heads: HeadTable) -> dict[str, Any]:
 
 def rounded(values: Any, digits: int = 5) -> list[float | None]:
     """To significant digits: a fifth of the bytes of a float, and no eye sees the difference."""
-    return [None if value is None else float(f"{value:.{digits}g}") for value in plain(list(values))]
+    return [None if value is None else float(f"{value:.{digits}g}") for value in to_json(list(values))]
 
 
 def thinned(curve: TrainingCurve) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def _most_wrong(wrong: NDArray[np.int64]) -> list[int]:
 
 def _sample(sample: GeneratedSample) -> dict[str, Any]:
     texts = {name: clipped(getattr(sample, name)) for name in ("source", "target", "written")}
-    return {**texts, "score": plain(sample.score), "place": sample.place}
+    return {**texts, "score": to_json(sample.score), "place": sample.place}
 
 
 def _mistakes(mistakes: Mistakes) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _mistake(mistake: Mistake) -> dict[str, Any]:
         "predicted": clipped(mistake.predicted),
         "gold_spans": gold,
         "predicted_spans": predicted,
-        "confidence": plain(mistake.confidence),
+        "confidence": to_json(mistake.confidence),
         "place": mistake.place,
     }
     return {name: value for name, value in out.items() if value or name in ("text", "confidence")}

@@ -219,7 +219,7 @@ class RetrievalScorer(Scorer):
 
     def result(self) -> dict[str, Score]:
         self._rank()
-        if not self.metric.drawn.samples:
+        if not self.metric.bootstrap_sample.samples:
             raise ValueError(f"no row has the label {self.positive!r}: there is nothing to be found")
         return self.metric.result()
 

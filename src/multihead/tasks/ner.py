@@ -23,7 +23,7 @@ from multihead.data.readers.columns import strings
 from multihead.data.readers.notation import BIO, TagNotation, are_bio, choose_notation
 from multihead.data.readers.tag_schemes import TagCounts
 from multihead.data.sliding_windows import owned, windows
-from multihead.metrics import EntityMetric, MetricTable, Score, TokenTagMetric, spans
+from multihead.metrics import EntityMetric, MetricTable, Score, TokenTagMetric, entity_spans
 from multihead.metrics.row_buffer import RowBuffer
 from multihead.models import ClassifierReadout, Encoder, TaskModel, TokenEmbedding
 from multihead.models.crf import CRFReadout, crf_nll
@@ -296,7 +296,7 @@ class Ner(Task):
         path = best_path(scores, self.moves) if crf else best_legal_path(scores, self.rules)
         tags = [self.labels[i] for i in path]
         plain = not is_bio(self.labels)
-        found = [] if plain else spans(tags, "conlleval")
+        found = [] if plain else entity_spans(tags, "conlleval")
         # How sure: the chance of the entity's tags as a whole with a crf, the mean of its words' without.
         sequence = SpanProbabilities(scores, self.moves) if crf and found else None
         entities = []

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from multihead.io.files import add_path, name_file_in_errors, open_own, write_bytes
-from multihead.metrics import plain
+from multihead.metrics import to_json
 
 
 class JsonlLog:
@@ -16,7 +16,7 @@ class JsonlLog:
         self.path = path
 
     def add(self, record: dict[str, Any]) -> None:
-        line = (json.dumps(plain(record), allow_nan=False) + "\n").encode()
+        line = (json.dumps(to_json(record), allow_nan=False) + "\n").encode()
         handle = open_own(self.path, os.O_WRONLY | os.O_APPEND, len(line))
         try:
             with name_file_in_errors(self.path, len(line)), os.fdopen(handle, "wb", closefd=False) as file:

@@ -25,7 +25,7 @@ from multihead.io.files import make_directory, name_file_in_errors, remove_tree,
 from multihead.machine import memory
 from multihead.machine.cpu_sharing import share_cpus
 from multihead.machine.threads import processors
-from multihead.metrics import Score, plain
+from multihead.metrics import Score, to_json
 from multihead.models.finite import first_not_finite
 from multihead.pretrained import save, trunk_of
 from multihead.tasks import Prediction, Scorer, Task, Values
@@ -236,7 +236,7 @@ class TrainingRun:
             found = {side: scorers[subject.called(side)].result() for side in subject.sides if side != "train"}
             self.scores |= {subject.name: found} if subject.name and found else found
         of = {"mean_of": self.mean_of} if self.mean else {"step": self.best.get("step", self.order.steps)}
-        several = {"tasks": plain(self.scores)} if self.subjects[0].name else plain(self.scores)
+        several = {"tasks": to_json(self.scores)} if self.subjects[0].name else to_json(self.scores)
         write_json(self.out / "metrics.json", {**of, **several})
         return scorers
 
