@@ -73,7 +73,7 @@ def measure(
 ) -> AttentionReport:
     versions = {name: version(name) for name in sorted({c.package for c in contestants})}
     report = AttentionReport(
-        {"cpu": cpu.name(), "threads": torch.get_num_threads(), **versions},
+        {"cpu": cpu.cpu_name(), "threads": torch.get_num_threads(), **versions},
         {
             "dim": attention_baselines.DIM,
             "heads": attention_baselines.HEADS,

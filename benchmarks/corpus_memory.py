@@ -173,7 +173,7 @@ def trained(task: str, text: Path, out: Path) -> dict[str, int]:
         pass
     done.set()
     watcher.join()
-    return {"peak": memory.peak(), "own": most}
+    return {"peak": memory.peak_bytes(), "own": most}
 
 
 def _own() -> int:
@@ -181,7 +181,7 @@ def _own() -> int:
     try:
         return int(Path("/proc/self/status").read_text().partition("RssAnon:")[2].split()[0]) * 1024
     except (OSError, IndexError):
-        return memory.resident()
+        return memory.resident_bytes()
 
 
 def show(report: CorpusReport, console: Console) -> None:

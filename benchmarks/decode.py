@@ -67,7 +67,7 @@ class DecodeReport:
 
 def run(model: Path | None, data: Path | None, rounds: int, out: Path | None, json: bool) -> int:
     """Measure, print, save; 0 when the bar holds, 1 when it does not."""
-    memory.keep_freed()  # for all of them
+    memory.disable_malloc_trim()  # for all of them
     torch.set_num_threads(min(torch.get_num_threads(), threads.processors()))
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -87,7 +87,7 @@ def measure(model: Path | None, data: Path | None, rounds: int, tick: Tick) -> D
     if find_spec("transformers") is None:
         raise ValueError("bench decode needs transformers; run pip install 'multihead[bench]'")
     packages = [name for name in ("torch", "transformers", "ctranslate2") if find_spec(name) is not None]
-    machine = {"cpu": cpu.name(), "threads": torch.get_num_threads(), **{name: version(name) for name in packages}}
+    machine = {"cpu": cpu.cpu_name(), "threads": torch.get_num_threads(), **{name: version(name) for name in packages}}
     missing = [] if "ctranslate2" in packages else ["ctranslate2"]
     with weights(model) as directory:
         tick("opening the peers")

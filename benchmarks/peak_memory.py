@@ -41,9 +41,9 @@ def prepared(name: str, length: int, mode: attention_baselines.Mode) -> Callable
 def measured(run: Callable[[], object], first: Callable[[], object]) -> int:
     first()
     _forget()
-    before = memory.resident()
+    before = memory.resident_bytes()
     run()
-    return max(0, memory.peak() - before)
+    return max(0, memory.peak_bytes() - before)
 
 
 def _forget() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from benchmarks.small_sets import Row
-from multihead.machine.precision import choose, measure, multiplying
+from multihead.machine.precision import choose_precision, matmul_backend, measure
 from multihead.tasks import IGNORE
 
 LONGEST = 256
@@ -50,7 +50,7 @@ class PlainLoop:
         kind = AutoModelForTokenClassification if task == "ner" else AutoModelForSequenceClassification
         self.model: Any = kind.from_pretrained(model, num_labels=len(self.labels) or 1)
         # The same fp32, faster where MKL is slow.
-        self.precision = "onednn" if measure(("onednn",))["onednn"].good else choose("fp32")
+        self.precision = "onednn" if measure(("onednn",))["onednn"].good else choose_precision("fp32")
 
     def fit(self, rows: Sequence[Row], settings: PlainLoopSettings) -> None:
         self.model.train()
@@ -60,7 +60,7 @@ class PlainLoop:
         for _ in range(settings.epochs):
             for numbers in torch.randperm(len(rows)).split(settings.batch):
                 batch, _ = self.collate([rows[i] for i in numbers.tolist()], learn=True)
-                with multiplying(self.precision):
+                with matmul_backend(self.precision):
                     self.model(**batch).loss.backward()
                 torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
                 optimizer.step()
@@ -76,7 +76,7 @@ class PlainLoop:
         for at in range(0, len(order), 32):
             numbers = order[at : at + 32]
             batch, firsts = self.collate([rows[i] for i in numbers])
-            with multiplying(self.precision):
+            with matmul_backend(self.precision):
                 logits = self.model(**batch).logits
             for row, number in enumerate(numbers):
                 if self.task == "ner":

@@ -74,7 +74,7 @@ def run(writer: Path | None, rounds: int, out: Path | None, json: bool) -> int:
 
 
 def measure(writer: Path | None, rounds: int, tell: Any, seconds: float = SECONDS) -> ServingReport:
-    report = ServingReport({"cpu": cpu.name(), "threads": threads.processors()})
+    report = ServingReport({"cpu": cpu.cpu_name(), "threads": threads.processors()})
     texts = [line for line in shakespeare().split("\n") if 20 < len(line) < 120][:512]
     bodies = [{"input": text} for text in texts]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:

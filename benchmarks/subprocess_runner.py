@@ -1,6 +1,7 @@
 """Contestants in processes of their own: each as it would run by itself, with its own threads, caches and allocator.
 
-In one process all would have what ours sets for training (`memory.keep_freed`), which is a part of what is compared.
+In one process all would have what ours sets for training (`memory.disable_malloc_trim`), which is a part of what is
+compared.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def _turn(name: str, pipe: Connection) -> RoundResult:
 def _serve(pipe: Connection, make: Callable[[], Benchmark], name: str, threads: int) -> None:
     torch.set_num_threads(threads)
     if name == OURS:
-        memory.keep_freed()
+        memory.disable_malloc_trim()
     run = make().loops[name]
     while True:
         try:

@@ -26,7 +26,7 @@ from benchmarks.attention_baselines import OURS
 from benchmarks.subprocess_runner import apart
 from benchmarks.timing import Ratio, ratio
 from multihead.machine import cpu, precision, threads
-from multihead.machine.precision import Name, called
+from multihead.machine.precision import Name, display_name
 
 
 class RoundResult(NamedTuple):
@@ -82,8 +82,8 @@ class TrainingReport:
 def computing(half: bool) -> Name:
     """What ours computes in: bf16, or what `auto` would take of the ways that are fp32."""
     if half:
-        return precision.choose("bf16", partial(precision.measure, ("bf16",)))
-    return precision.choose("auto", partial(precision.measure, ("onednn",)))
+        return precision.choose_precision("bf16", partial(precision.measure, ("bf16",)))
+    return precision.choose_precision("auto", partial(precision.measure, ("onednn",)))
 
 
 def halved(half: bool) -> torch.autocast:
@@ -132,8 +132,8 @@ def measure(race: Benchmark, rounds: int, tick: Callable[[str], None]) -> Traini
                 aim,
             )
         )
-    ways = "all in bf16" if race.half else f"ours in {called(computing(False))}, theirs in fp32"
-    machine = f"{cpu.name()}, {torch.get_num_threads()} threads, torch {torch.__version__}, {ways}"
+    ways = "all in bf16" if race.half else f"ours in {display_name(computing(False))}, theirs in fp32"
+    machine = f"{cpu.cpu_name()}, {torch.get_num_threads()} threads, torch {torch.__version__}, {ways}"
     return TrainingReport(race.name, race.what, machine, best / 1e9, rounds, lines)
 
 

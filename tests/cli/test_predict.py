@@ -32,12 +32,12 @@ WORDS = ["a", "lovely", "fine", "film", "poor", "and", "cold", "很好"]
 MEASURED = """
 import sys
 from multihead.cli.main import main
-from multihead.machine.memory import peak
+from multihead.machine.memory import peak_bytes
 try:
     main(sys.argv[1:])
 finally:
     sys.stdout.flush()
-    print("peak", peak(), file=sys.stderr)
+    print("peak_bytes", peak_bytes(), file=sys.stderr)
 """
 
 

@@ -89,13 +89,13 @@ from multihead.training.loop import BatchOrder, TrainSettings
 
 kept = TokenCache(Path(sys.argv[1]), {"rows": int(sys.argv[2]), "fields": {"tokens": "<u2"}})
 list(BatchOrder(np.full(100, 7), TrainSettings(batch_tokens=64))[0])  # what the first call brings in
-before = memory.resident()
+before = memory.resident_bytes()
 lengths = RowLengths([kept], ["tokens"])
 order = BatchOrder(lengths, TrainSettings(steps=30, batch_tokens=max(4096, lengths.max())))
 for step in range(30):
     for batch in order[step][1]:
         assert sum(len(kept[int(row)]["tokens"]) for row in batch) > 3000
-print(memory.peak() - before)
+print(memory.peak_bytes() - before)
 """
 
 

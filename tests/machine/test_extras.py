@@ -20,7 +20,7 @@ def test_table_is_what_pyproject_says() -> None:
 
 def test_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "EXTRAS", {"good": ("json",), "bad": ("json", "no_such_module")})
-    assert extras.missing() == {"bad": ["no_such_module"]}
+    assert extras.missing_extras() == {"bad": ["no_such_module"]}
 
 
 def test_extra_of() -> None:

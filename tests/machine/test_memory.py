@@ -26,18 +26,18 @@ def test_limit(tmp_path: Path, cgroup: str, path: str, text: str, limit: int) ->
     for name, content in (("proc/self/cgroup", cgroup), (f"sys/fs/cgroup/{path}", text)):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
-    assert memory.limit(tmp_path) == limit
+    assert memory.memory_limit(tmp_path) == limit
 
 
 def test_resident_and_peak_follow_what_is_held() -> None:
     """A child takes 64 MiB and gives it back: resident rises and falls, the peak stays."""
     program = """
 from multihead.machine import memory
-before = memory.resident()
+before = memory.resident_bytes()
 block = b"x" * (64 * 2**20)
-held = memory.resident()
+held = memory.resident_bytes()
 del block
-print(before, held, memory.resident(), memory.peak())
+print(before, held, memory.resident_bytes(), memory.peak_bytes())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     before, held, after, peak = map(int, done.stdout.split())
@@ -61,14 +61,14 @@ def child_of_a_big_parent(expression: str) -> int:
 def test_a_small_child_does_not_report_its_parent() -> None:
     naive = child_of_a_big_parent("resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024")
     assert naive > 256 * MIB
-    assert child_of_a_big_parent("memory.peak()") < 128 * MIB
+    assert child_of_a_big_parent("memory.peak_bytes()") < 128 * MIB
 
 
 @pytest.mark.skipif(shutil.which("ps") is None, reason="no ps")
 def test_resident_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
-    exact = memory.resident()
+    exact = memory.resident_bytes()
     monkeypatch.setattr(memory, "Path", lambda name: Path("/nowhere"))
-    assert abs(memory.resident() - exact) < 16 * MIB
+    assert abs(memory.resident_bytes() - exact) < 16 * MIB
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems' allocators know neither")
@@ -76,13 +76,13 @@ def test_freed_memory_stays_until_it_is_given_back() -> None:
     program = """
 import torch
 from multihead.machine import memory
-memory.keep_freed()
-before = memory.resident()
+memory.disable_malloc_trim()
+before = memory.resident_bytes()
 blocks = [torch.ones(2**20) for _ in range(32)]  # 4 MiB each
 del blocks[:-1]  # the last one lies above the gap
-kept = memory.resident()
-memory.give_back_freed()
-print(before, kept, memory.resident())
+kept = memory.resident_bytes()
+memory.release_freed_memory()
+print(before, kept, memory.resident_bytes())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     before, kept, after = map(int, done.stdout.split())

@@ -39,14 +39,14 @@ def machine(monkeypatch: pytest.MonkeyPatch, **behaviour: str) -> None:
 
 def test_a_fast_and_right_bf16_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, bf16=ANSWER, fp16=ANSWER)
-    assert precision.choose("auto") == "bf16"
-    assert precision.choose("fp16") == "fp16"
+    assert precision.choose_precision("auto") == "bf16"
+    assert precision.choose_precision("fp16") == "fp16"
 
 
 def test_what_libraries_print_beside_the_answer_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """DNNL_VERBOSE=1 is set to find out what a training is busy with."""
     machine(monkeypatch, bf16=f"print('onednn_verbose,v1,info,oneDNN v3.7'); {ANSWER}", fp16=DIES)
-    assert precision.choose() == "bf16"
+    assert precision.choose_precision() == "bf16"
 
 
 def test_sigill_costs_only_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,9 +54,9 @@ def test_sigill_costs_only_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
     found = precision.measure()
     assert found["bf16"].died == "the process died with SIGILL"
     assert found["fp16"].good, "the precisions after the fatal one are still probed"
-    assert precision.choose("auto") == "fp32"
+    assert precision.choose_precision("auto") == "fp32"
     with pytest.raises(ValueError, match="bf16 on this machine does not work: the process died with SIGILL; use fp32"):
-        precision.choose("bf16")
+        precision.choose_precision("bf16")
 
 
 @pytest.mark.parametrize(
@@ -73,28 +73,28 @@ def test_sigill_costs_only_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_auto_is_fp32_unless_all_is_well(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
     machine(monkeypatch, bf16=answer, fp16=ANSWER)
-    assert precision.choose("auto") == "fp32"
+    assert precision.choose_precision("auto") == "fp32"
 
 
 def test_fp32_by_another_library_where_half_precision_is_not_good(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, onednn=NEARLY, bf16=DIES, fp16=DIES)
-    assert precision.choose("auto") == "onednn"
-    assert precision.choose("onednn") == "onednn"
+    assert precision.choose_precision("auto") == "onednn"
+    assert precision.choose_precision("onednn") == "onednn"
 
 
 def test_bf16_inside_is_not_taken_for_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processors with matrix units for bf16 use them behind the same switch: fast, and off by bf16's error."""
     machine(monkeypatch, onednn=ANSWER, bf16=DIES, fp16=DIES)
-    assert precision.choose("auto") == "fp32"
+    assert precision.choose_precision("auto") == "fp32"
     with pytest.raises(ValueError, match=r"onednn on this machine wrong: off by 0\.5%; use fp32 or auto"):
-        precision.choose("onednn")
+        precision.choose_precision("onednn")
 
 
 def test_products_are_given_back() -> None:
     matmul = torch.backends.mkldnn.matmul
     before = matmul.fp32_precision
     for name, inside in (("fp32", before), ("bf16", before), ("onednn", "bf16")):
-        with precision.multiplying(name):
+        with precision.matmul_backend(name):
             assert matmul.fp32_precision == inside
         assert matmul.fp32_precision == before
 
@@ -109,9 +109,9 @@ def test_a_hang_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_fp32_needs_no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision.subprocess, "run", None)
-    assert precision.choose("fp32") == "fp32"
+    assert precision.choose_precision("fp32") == "fp32"
     with pytest.raises(ValueError, match="no precision 'int3'; one of auto, fp32, onednn, bf16, fp16"):
-        precision.choose("int3")
+        precision.choose_precision("int3")
 
 
 def test_verdicts() -> None:

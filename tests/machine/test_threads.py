@@ -68,10 +68,10 @@ def test_quota(tmp_path: Path, files: dict[str, str], quota: float | None) -> No
 
 @pytest.mark.parametrize(("quota", "use"), [(None, 6), (2.0, 2), (2.9, 2), (0.25, 1), (64.0, 6)])
 def test_processors(monkeypatch: pytest.MonkeyPatch, quota: float | None, use: int) -> None:
-    monkeypatch.setattr(threads, "allowed", lambda: 6)
+    monkeypatch.setattr(threads, "allowed_processors", lambda: 6)
     monkeypatch.setattr(threads, "quota", lambda root: quota)
     assert threads.processors() == use
 
 
 def test_this_machine() -> None:
-    assert 1 <= threads.processors() <= threads.allowed()
+    assert 1 <= threads.processors() <= threads.allowed_processors()

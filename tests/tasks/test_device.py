@@ -54,7 +54,7 @@ def flat(thing: Any, place: str = "") -> dict[str, Any]:
 
 
 def test_a_device_that_is_not_there() -> None:
-    assert device.device_of("auto").type in device.found()
-    assert device.device_of("cpu") == torch.device("cpu")
+    assert device.select_device("auto").type in device.available_devices()
+    assert device.select_device("cpu") == torch.device("cpu")
     with pytest.raises(ValueError, match="sees cpu here; take one of these or auto"):
-        device.device_of("cuda:3")
+        device.select_device("cuda:3")

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from multihead.machine.precision import MATMUL, PrecisionProbe, called, measure
+from multihead.machine.precision import MATMUL, PrecisionProbe, display_name, measure
 from multihead.models import ClassifierReadout, Encoder, EncoderDecoder, ModelConfig, TaskModel
 from multihead.tasks import Classify
 from multihead.text.tokenizer import Tokenizer
@@ -69,7 +69,7 @@ def test_the_machine_is_asked_once_and_says_why(runs):
     """On the machine at hand, whatever it can."""
     run = runs.make("run", "train.precision=auto", steps=6)
     first = next(iter(run))
-    assert first.text.startswith(f"training in {called(run.plan.precision)}: fp32 by oneDNN here ")
+    assert first.text.startswith(f"training in {display_name(run.plan.precision)}: fp32 by oneDNN here ")
     assert "; bf16 here " in first.text
 
 

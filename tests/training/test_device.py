@@ -13,7 +13,7 @@ from tests.fake_device import FAR
 
 @pytest.mark.parametrize("way", [{"average": "ema"}, {"average": "last", "keep": 3}, {"accumulate": 2}])
 def test_a_run_far_away_stops_and_goes_on(runs, way, monkeypatch):
-    monkeypatch.setattr(import_module("multihead.training.setup"), "device_of", lambda wanted: FAR)
+    monkeypatch.setattr(import_module("multihead.training.setup"), "select_device", lambda wanted: FAR)
     want = runs.whole("whole", **way)
     run = runs.make("stopped", **way)
     assert run.model.device == FAR
@@ -23,7 +23,7 @@ def test_a_run_far_away_stops_and_goes_on(runs, way, monkeypatch):
     assert runs.whole("stopped", **way) == want
     assert runs.log("stopped") == runs.log("whole")
     near, far = mh.load(run.out / "model"), mh.load(run.out / "model")
-    monkeypatch.setattr("multihead.inference.pipeline.device_of", lambda wanted: FAR)
+    monkeypatch.setattr("multihead.inference.pipeline.select_device", lambda wanted: FAR)
     assert far.to("auto").ready().device == FAR
     texts = ["a lovely film", "poor plot"]
     labels = [[answer["label"] for answer in one.predict(texts)] for one in (near, far)]

@@ -254,7 +254,7 @@ def test_the_cache_of_tokens_is_used_again_and_follows_the_data(runs):
 
 def test_what_was_freed_is_given_back_once_much_is_held(runs, monkeypatch):
     given = []
-    monkeypatch.setattr("multihead.machine.memory.give_back_freed", lambda: given.append(1))
+    monkeypatch.setattr("multihead.machine.memory.release_freed_memory", lambda: given.append(1))
     for room, times in ((2**60, 0), (0, 3)):
         run = runs.make(f"run-{room}", steps=3)
         run.room = room

@@ -263,13 +263,13 @@ def test_a_document_is_read_packed_and_its_end_held_out(data):
 TRAINED = """
 import sys
 from pathlib import Path
-from multihead.machine.memory import peak
+from multihead.machine.memory import peak_bytes
 from multihead.config import read
 from multihead.training.run import TrainingRun
 run = TrainingRun(read(Path(sys.argv[1])))
 for _ in run:
     pass
-print(len(run.examples), peak())
+print(len(run.examples), peak_bytes())
 """
 
 

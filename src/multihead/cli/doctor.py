@@ -52,20 +52,20 @@ def examine() -> dict[str, Any]:
             "torch": torch.__version__,
         },
         "cpu": {
-            "name": cpu.name(),
+            "name": cpu.cpu_name(),
             "instructions": cpu.instructions(),
             "torch_uses": torch.backends.cpu.get_cpu_capability(),
         },
-        "devices": device.found(),
-        "threads": {"use": threads.processors(), "allowed": threads.allowed(), "quota": threads.quota()},
-        "memory": {"limit": memory.limit(), "resident": memory.resident(), "peak": memory.peak()},
+        "devices": device.available_devices(),
+        "threads": {"use": threads.processors(), "allowed": threads.allowed_processors(), "quota": threads.quota()},
+        "memory": {"limit": memory.memory_limit(), "resident": memory.resident_bytes(), "peak": memory.peak_bytes()},
         "precision": {
-            "auto": precision.choose("auto"),
+            "auto": precision.choose_precision("auto"),
             **{name: {"good": it.good, "verdict": it.verdict} for name, it in precision.measure().items()},
         },
         "attention": kernels(),
         "note": NOTE,
-        "missing_extras": extras.missing(),
+        "missing_extras": extras.missing_extras(),
     }
 
 
@@ -110,7 +110,7 @@ def show(found: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from multihead.machine.precision import called
+    from multihead.machine.precision import display_name
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
@@ -131,10 +131,10 @@ def show(found: dict[str, Any]) -> None:
         f"{_gib(memory['limit'])} may be used; this command holds {_gib(memory['resident'])}, "
         f"at most {_gib(memory['peak'])} so far",
     )
-    row("precision", f"auto is {called(found['precision']['auto'])}")
+    row("precision", f"auto is {display_name(found['precision']['auto'])}")
     for name, seen in found["precision"].items():
         if name != "auto":
-            row("", f"{called(name)} {seen['verdict']}")
+            row("", f"{display_name(name)} {seen['verdict']}")
     for number, kernel in enumerate(("fused", "explicit")):
         kinds = [kind for kind, taken in found["attention"].items() if taken == kernel]
         row("" if number else "attention", f"{kernel}: {', '.join(kinds) or 'never'}")

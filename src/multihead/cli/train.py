@@ -157,7 +157,7 @@ def about(task: Task) -> str:
 
 def steps(training: TrainingRun, console: object) -> int:
     """All steps with a progress line; a signal saves and stops. Returns the signal, or 0."""
-    from multihead.machine.memory import resident
+    from multihead.machine.memory import resident_bytes
     from multihead.report.data import called
     from multihead.report.progress import Progress
     from multihead.training.events import Evaluated, Note, Resumed, Saved
@@ -181,7 +181,7 @@ def steps(training: TrainingRun, console: object) -> int:
                         of=event.task,
                         tokens=event.tokens,
                         places=places,
-                        memory=resident(),
+                        memory=resident_bytes(),
                     )
                     if event.skipped:
                         line.say(f"step {event.step}: the gradient was not finite; nothing was learnt from it")
@@ -208,6 +208,6 @@ def steps(training: TrainingRun, console: object) -> int:
 def machine_line() -> str:
     import torch
 
-    from multihead.machine.cpu import name
+    from multihead.machine.cpu import cpu_name
 
-    return f"{name()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    return f"{cpu_name()}, {torch.get_num_threads()} threads, torch {torch.__version__}"

@@ -25,8 +25,8 @@ from multihead.inspection.recording import Recording
 from multihead.io.manifest import MANIFEST
 from multihead.io.pooling import Pooling
 from multihead.machine.cpu_sharing import share_cpus
-from multihead.machine.device import device_of
-from multihead.machine.precision import reading_in
+from multihead.machine.device import select_device
+from multihead.machine.precision import inference_precision
 from multihead.metrics import Score
 from multihead.models import ClassifierReadout, Encoder, LMReadout, TaskModel
 from multihead.tasks import TASKS, Prediction, Task
@@ -107,14 +107,14 @@ class Pipeline:
     def to(self, device: str = "auto", precision: str = "fp32") -> Pipeline:
         """This model, where it shall compute: cpu, cuda, mps, or auto (a graphics card where there is one); and in
         what, if its task reads: fp32, bf16, or auto (bf16 where the machine is right in it, and faster)."""
-        self.model.to(device_of(device))
+        self.model.to(select_device(device))
         if isinstance(self.model.readout, LMReadout):
             if precision == "bf16":
                 raise ValueError(
                     "precision bf16 is for tasks that read; this model scores tokens, in fp32: leave it out"
                 )
             precision = "fp32"
-        self.precision = reading_in(precision, self.model.device.type)
+        self.precision = inference_precision(precision, self.model.device.type)
         return self
 
     @overload

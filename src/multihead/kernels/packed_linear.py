@@ -45,7 +45,7 @@ def packed_matmul(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
 @cache
 def max_packed_bytes() -> int:
     """Bytes of the weights that are copied, at most."""
-    return memory.limit() // SHARE
+    return memory.memory_limit() // SHARE
 
 
 @contextmanager

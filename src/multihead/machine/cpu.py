@@ -16,7 +16,7 @@ TELLING = (
 CPUINFO = Path("/proc/cpuinfo")
 
 
-def name(cpuinfo: Path = CPUINFO) -> str:
+def cpu_name(cpuinfo: Path = CPUINFO) -> str:
     """The processor as its maker calls it."""
     found = _field(cpuinfo, "model name")
     if not found and sys.platform == "darwin":

@@ -13,7 +13,7 @@ EXTRAS = {
 }
 
 
-def missing() -> dict[str, list[str]]:
+def missing_extras() -> dict[str, list[str]]:
     """Extras that are not complete, each with its absent modules; looks for them without importing them."""
     absent = {extra: [name for name in names if find_spec(name) is None] for extra, names in EXTRAS.items()}
     return {extra: names for extra, names in absent.items() if names}

@@ -10,7 +10,7 @@ from pathlib import Path
 from multihead.machine import cgroup
 
 
-def limit(root: Path = cgroup.ROOT) -> int:
+def memory_limit(root: Path = cgroup.ROOT) -> int:
     """The smaller of the machine's memory and what the control groups grant."""
     installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     texts = (
@@ -21,7 +21,7 @@ def limit(root: Path = cgroup.ROOT) -> int:
     return min([installed, *(int(text) for text in texts if text != "max")])
 
 
-def resident() -> int:
+def resident_bytes() -> int:
     """Memory this process holds now (RSS)."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -31,7 +31,7 @@ def resident() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def peak() -> int:
+def peak_bytes() -> int:
     """The most memory this process ever held."""
     try:
         # Not getrusage: on Linux its maximum survives exec, so a small child reports its big parent's.
@@ -42,7 +42,7 @@ def peak() -> int:
         return most if sys.platform == "darwin" else most * 1024
 
 
-def keep_freed() -> None:
+def disable_malloc_trim() -> None:
     """Let freed memory stay with this process. A training step frees and takes the same large blocks again; the C
     library would give each back to the system and fetch it page by page, a tenth of the step's time."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -52,9 +52,9 @@ def keep_freed() -> None:
         mallopt(trim_threshold, 2**31 - 1)
 
 
-def give_back_freed() -> None:
-    """What `keep_freed` held back goes to the system. Batches of many shapes leave gaps between what is in use: of a
-    small BERT's training on long texts, 6 GB were held where 2.5 were ever used at once."""
+def release_freed_memory() -> None:
+    """What `disable_malloc_trim` held back goes to the system. Batches of many shapes leave gaps between what is in
+    use: of a small BERT's training on long texts, 6 GB were held where 2.5 were ever used at once."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -55,7 +55,7 @@ class PrecisionProbe:
         return f"works, {pace}" if self.good else f"works, but not faster: {pace}"
 
 
-def choose(wanted: str = "auto", probe: Callable[[], Mapping[str, PrecisionProbe]] | None = None) -> Name:
+def choose_precision(wanted: str = "auto", probe: Callable[[], Mapping[str, PrecisionProbe]] | None = None) -> Name:
     """What to compute in; `auto` is bf16 where it is good, else fp32 by oneDNN where that is, else fp32.
 
     fp16 must be asked for by name: its range is small, so training needs loss scaling.
@@ -73,20 +73,20 @@ def choose(wanted: str = "auto", probe: Callable[[], Mapping[str, PrecisionProbe
     raise ValueError(f"no precision {wanted!r}; one of auto, fp32, {', '.join(OTHERS)}")
 
 
-def reading_in(wanted: str, device: str) -> str:
+def inference_precision(wanted: str, device: str) -> str:
     """What to read in, where nothing is learnt: fp32, or bf16 where it works (and, for auto, is faster)."""
     if wanted not in READING:
         raise ValueError(f"no precision {wanted!r} to read in; one of {', '.join(READING)}")
-    return choose(wanted, partial(measure, ("bf16",), device))
+    return choose_precision(wanted, partial(measure, ("bf16",), device))
 
 
-def called(name: str) -> str:
+def display_name(name: str) -> str:
     """As messages call a choice."""
     return "fp32 by oneDNN" if name == "onednn" else name
 
 
 @contextmanager
-def multiplying(name: str) -> Iterator[None]:
+def matmul_backend(name: str) -> Iterator[None]:
     """Products of fp32 matrices by the library that a choice names.
 
     torch's switch for it says bf16: that is what happens where the processor has matrix units for bf16; elsewhere it is
@@ -121,7 +121,7 @@ def _ask(command: Sequence[str], patience: float) -> tuple[list[PrecisionProbe],
     """The child's findings, and how it ended if not well."""
     try:
         child = subprocess.run(command, capture_output=True, text=True, timeout=patience, check=False)
-        output, died = child.stdout, _ending(child.returncode, child.stderr)
+        output, died = child.stdout, _exit_message(child.returncode, child.stderr)
     except subprocess.TimeoutExpired as late:
         # On a timeout the partial output is bytes even in text mode.
         output, died = (late.stdout or b"").decode(), f"no answer in {patience:.0f} s"
@@ -129,7 +129,7 @@ def _ask(command: Sequence[str], patience: float) -> tuple[list[PrecisionProbe],
     return [PrecisionProbe(**json.loads(line)) for line in output.splitlines() if line.startswith("{")], died
 
 
-def _ending(code: int, stderr: str) -> str:
+def _exit_message(code: int, stderr: str) -> str:
     if code < 0:
         return f"the process died with {signal.Signals(-code).name}"
     return stderr.strip().rpartition("\n")[2] if code else ""

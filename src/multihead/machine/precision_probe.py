@@ -11,7 +11,7 @@ import time
 import torch
 from torch import Tensor
 
-from multihead.machine.precision import multiplying
+from multihead.machine.precision import matmul_backend
 
 DTYPES = {"onednn": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 ROUNDS, LEAST, BUDGET = 12, 3, 1.0  # as many rounds as the seconds allow, within these limits
@@ -33,7 +33,7 @@ def report(name: str, device: str) -> dict[str, float]:
     shapes = (4, 128, D), (D, D), (D, F), (F, D)
     full = [(torch.randn(shape) / (1 if len(shape) == 3 else shape[0] ** 0.5)).to(device) for shape in shapes]
     other = [tensor.to(DTYPES[name]) for tensor in full]
-    with multiplying(name):
+    with matmul_backend(name):
         found = step(*other)
     errors = [float((b.float() - a).norm() / a.norm()) for a, b in zip(step(*full), found, strict=True)]
     # Interleaved, because a shared machine slows down and recovers; the minimum is free of neighbours.
@@ -47,7 +47,7 @@ def report(name: str, device: str) -> dict[str, float]:
 def seconds(tensors: list[Tensor], name: str = "fp32") -> float:
     # The processor's own time where it computes by itself: it does not count what others did meanwhile.
     clock = time.thread_time if tensors[0].device.type == "cpu" else time.perf_counter
-    with multiplying(name):
+    with matmul_backend(name):
         start = clock()
         float(step(*tensors)[-1].sum())  # a graphics card has not computed before it is asked for a number
         return clock() - start

@@ -12,10 +12,10 @@ from multihead.machine import cgroup
 def processors(root: Path = cgroup.ROOT) -> int:
     """Processors this process may use: its affinity, cut down to the control group's quota; at least 1."""
     share = quota(root)
-    return max(1, allowed() if share is None else min(allowed(), math.floor(share)))
+    return max(1, allowed_processors() if share is None else min(allowed_processors(), math.floor(share)))
 
 
-def allowed() -> int:
+def allowed_processors() -> int:
     """Processors the scheduler may place this process on (taskset, cpuset)."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

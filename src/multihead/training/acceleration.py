@@ -13,7 +13,7 @@ from typing import cast
 import torch
 from torch import nn
 
-from multihead.machine.precision import Name, PrecisionProbe, called, choose, measure
+from multihead.machine.precision import Name, PrecisionProbe, choose_precision, display_name, measure
 from multihead.models import Decoder, Encoder, EncoderDecoder, TaskModel
 from multihead.training.checkpoints import states
 
@@ -24,13 +24,13 @@ def precision_of(wanted: str, device: torch.device, probe: Probe | None = None) 
     """What to compute in, and the reason if the machine decided. Weights and their state are fp32 in any case."""
     names: tuple[Name, ...] = ("onednn", "bf16") if device.type == "cpu" else ("bf16",)
     probe = probe or partial(measure, names, device.type)
-    name = choose(wanted, probe)
-    return name, f"training in {called(name)}: {'; '.join(seen(probe()))}" if wanted == "auto" else ""
+    name = choose_precision(wanted, probe)
+    return name, f"training in {display_name(name)}: {'; '.join(seen(probe()))}" if wanted == "auto" else ""
 
 
 def seen(found: Mapping[str, PrecisionProbe]) -> list[str]:
     """What the probe saw of each way, in words."""
-    return [f"{called(name)} here {finding.verdict}" for name, finding in found.items()]
+    return [f"{display_name(name)} here {finding.verdict}" for name, finding in found.items()]
 
 
 def kept_precision(directory: Path) -> str | None:

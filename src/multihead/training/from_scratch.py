@@ -26,7 +26,7 @@ from multihead.config import RunConfig
 from multihead.data.tokenizer_cache import learnt
 from multihead.inference import Pipeline
 from multihead.inference.pipeline import Json
-from multihead.machine.memory import limit
+from multihead.machine.memory import memory_limit
 from multihead.models import Decoder, Encoder, EncoderDecoder, LMReadout, ModelConfig, TaskModel, TokenEmbedding
 from multihead.models.families import native_config
 from multihead.pretrained import create
@@ -66,7 +66,7 @@ def check_memory(run: RunConfig, kind: type[Task]) -> None:
     layers = model.layers + ((model.decoder_layers or model.layers) if kind.body == "encoder_decoder" else 0)
     count = layers * (4 * model.dim**2 + 2 * model.dim * (model.inner or 4 * model.dim))
     count += model.max_length * model.dim if model.positions in ("learned", "sinusoidal") else 0
-    needed, there = 16 * count, limit()
+    needed, there = 16 * count, memory_limit()
     if needed > there:
         raise ValueError(
             f"model.dim = {model.dim}, model.layers = {model.layers}, model.inner and model.max_length make {count:,} "

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from multihead.data.batching import plan
 from multihead.data.row_lengths import RowLengths
 from multihead.data.sampler import EpochSampler
-from multihead.machine.device import seed
-from multihead.machine.precision import multiplying
+from multihead.machine.device import seed_device
+from multihead.machine.precision import matmul_backend
 from multihead.models import TaskModel
 from multihead.tasks import Task, Window
 from multihead.training.optimizer import gathered, rate
@@ -193,7 +193,7 @@ def learn(
         if not all(module.training for module in modules[number]):  # `train` itself takes a percent of a small step
             part.model.train()
         optimizer.zero_grad(set_to_none=True)
-        seed(part.task.device, mixed(plan_.seed, step))
+        seed_device(part.task.device, mixed(plan_.seed, step))
         loss, count, real, padded = accumulated(part.model, part.task, part.data, batches, plan_.precision)
         norm, finite = gathered(optimizer, max(count, 1.0), plan_.clip)
         bad = 0 if finite else bad + 1
@@ -218,7 +218,7 @@ def accumulated(
     loss, count, real, padded = 0.0, 0.0, 0, 0
     for rows in batches:
         batch = task.collate([data[int(row)] for row in rows] * (2 if task.agree else 1))
-        with multiplying(precision):
+        with matmul_backend(precision):
             with torch.autocast(task.device.type, torch.bfloat16, enabled=precision == "bf16"):
                 total, number = task.loss(model, batch)
             total.backward()

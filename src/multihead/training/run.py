@@ -60,8 +60,8 @@ class TrainingRun:
         self.notes: list[str] = []  # what is said before the first step
         self._claim(fresh)
         began = None if fresh else kept_precision(self.out / "checkpoints")
-        memory.keep_freed()
-        self.room = int(HELD * memory.limit())
+        memory.disable_malloc_trim()
+        self.room = int(HELD * memory.memory_limit())
         torch.set_num_threads(processors() if run.train.threads == "auto" else int(run.train.threads))
         share_cpus()
         self.subjects: list[TaskSetup]
@@ -174,8 +174,8 @@ class TrainingRun:
             self.curves.add(step.step, points(step))
             if self.average is not None:
                 blend(self.average, self.model, min(options.ema_decay, (1 + step.step) / (10 + step.step)))
-            if memory.resident() > self.room:
-                memory.give_back_freed()
+            if memory.resident_bytes() > self.room:
+                memory.release_freed_memory()
             yield step
             last = step.step == self.order.steps
             if self.validated and (reached(step.step, each) or last):

@@ -16,7 +16,7 @@ import torch
 from multihead.config import RunConfig
 from multihead.inference import Pipeline
 from multihead.inference.defaults import BODIES, borders, longest
-from multihead.machine.device import device_of
+from multihead.machine.device import select_device
 from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, LMReadout, TaskModel
 from multihead.models.families import FAMILIES, native_config
 from multihead.pretrained import load, reading, with_readout
@@ -75,7 +75,7 @@ class TaskSetup(TaskData):
 
 def set_up(run: RunConfig) -> tuple[list[TaskSetup], TaskModel]:
     """Read what must be known of the data, build the tasks and the model: the only task's, or one with all readouts."""
-    device = device_of(run.device)
+    device = select_device(run.device)
     every = read_all(run)
     kind = every[0].kind
     torch.manual_seed(run.train.seed)
