@@ -12,7 +12,7 @@ import torch
 from benchmarks.attention_baselines import OURS
 from benchmarks.training import Benchmark
 from benchmarks.training_loops import Batch, InMemoryWindows, ours, trainer, tuned
-from multihead.data.readers.read import records
+from multihead.data.readers.read import read_records
 from multihead.models import Encoder
 from multihead.pretrained import load, with_readout
 from multihead.tasks import IGNORE, Window
@@ -31,7 +31,7 @@ def race(model: Path, data: Path, half: bool = False) -> Benchmark:
     body = loaded.model.body
     if loaded.config.get("model_type") != "bert" or loaded.tokenizer is None or not isinstance(body, Encoder):
         raise ValueError(f"{model}: this race is run on a BERT with its tokenizer")
-    rows = [record.values for record in records(data)]
+    rows = [record.values for record in read_records(data)]
     labels = Ner.learn(rows)
     task = Ner(loaded.tokenizer, labels, min(256, body.config.max_length))
     windows = InMemoryWindows([window for values in rows for window in task.encode(values)])

@@ -64,7 +64,7 @@ def test_lengths_are_those_of_the_rows(tmp_path: Path, monkeypatch: pytest.Monke
         sizes = draw.integers(0, 9, (7, 2))
         fields = {"tokens": np.int32, "target": np.int32}
         rows = [{"tokens": np.arange(a), "target": np.arange(b)} for a, b in sizes]
-        made.append(token_cache.cached(tmp_path, name * 64, fields, lambda rows=rows: rows))
+        made.append(token_cache.open_or_build(tmp_path, name * 64, fields, lambda rows=rows: rows))
         wanted.append(sizes)
     table = np.concatenate(wanted)
     pairs, joined = RowLengths(made, ["tokens", "target"]), RowLengths(made, ["tokens", "target"], joined=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multihead.data.sliding_windows import merge, owned, owners, windowed_share, windows
+from multihead.data.sliding_windows import core_spans, merge_windows, owner_windows, split_windows, windowed_share
 
 CUTS = st.tuples(st.integers(0, 120), st.integers(1, 20), st.integers(0, 19)).filter(lambda cut: cut[2] < cut[1])
 
@@ -19,7 +19,7 @@ CUTS = st.tuples(st.integers(0, 120), st.integers(1, 20), st.integers(0, 19)).fi
 @given(CUTS)
 def test_windows_are_full_and_overlap(cut: tuple[int, int, int]) -> None:
     length, size, overlap = cut
-    spans = windows(length, size, overlap)
+    spans = split_windows(length, size, overlap)
     assert sorted({i for start, stop in spans for i in range(start, stop)}) == list(range(length))
     if length > size:
         assert {stop - start for start, stop in spans} == {size}
@@ -34,8 +34,8 @@ def test_windows_are_full_and_overlap(cut: tuple[int, int, int]) -> None:
 @given(CUTS)
 def test_the_owner_has_the_most_context(cut: tuple[int, int, int]) -> None:
     length, size, overlap = cut
-    spans = windows(length, size, overlap)
-    owner = owners(spans)
+    spans = split_windows(length, size, overlap)
+    owner = owner_windows(spans)
     assert len(owner) == length  # each exactly once
 
     def context(span: tuple[int, int], token: int) -> float:
@@ -50,7 +50,7 @@ def test_the_owner_has_the_most_context(cut: tuple[int, int, int]) -> None:
         contexts = [context(span, token) for span in spans]
         assert contexts[owner[token]] == max(contexts)
         assert owner[token] == contexts.index(max(contexts))  # among equals the earlier
-    assert [range(*part) for part in owned(spans)] == [
+    assert [range(*part) for part in core_spans(spans)] == [
         range(*(np.flatnonzero(owner == i)[[0, -1]] + [0, 1])) for i in range(len(spans))
     ]
 
@@ -59,16 +59,16 @@ def test_the_owner_has_the_most_context(cut: tuple[int, int, int]) -> None:
 @given(CUTS.filter(lambda cut: cut[0] > 0))
 def test_merging_gives_back_what_was_cut(cut: tuple[int, int, int]) -> None:
     length, size, overlap = cut
-    spans = windows(length, size, overlap)
+    spans = split_windows(length, size, overlap)
     values = np.arange(length * 3).reshape(length, 3)
-    assert np.array_equal(merge(spans, [values[start:stop] for start, stop in spans]), values)
+    assert np.array_equal(merge_windows(spans, [values[start:stop] for start, stop in spans]), values)
 
 
 def test_by_hand() -> None:
-    spans = windows(10, 6, 2)
+    spans = split_windows(10, 6, 2)
     assert spans == [(0, 6), (4, 10)]
-    assert owned(spans) == [(0, 5), (5, 10)]
-    assert windows(11, 6, 2) == [(0, 6), (4, 10), (5, 11)]
+    assert core_spans(spans) == [(0, 5), (5, 10)]
+    assert split_windows(11, 6, 2) == [(0, 6), (4, 10), (5, 11)]
     assert windowed_share(np.array([3, 6, 7, 100]), 6) == 0.5
     assert windowed_share(np.array([], dtype=int), 6) == 0
 
@@ -76,11 +76,11 @@ def test_by_hand() -> None:
 @pytest.mark.parametrize(("size", "overlap"), [(4, 4), (4, 5), (4, -1), (0, 0)])
 def test_impossible_windows(size: int, overlap: int) -> None:
     with pytest.raises(ValueError, match="overlap < size"):
-        windows(10, size, overlap)
+        split_windows(10, size, overlap)
 
 
 def test_pieces_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="1 pieces for 2 windows"):
-        merge([(0, 6), (4, 10)], [np.zeros(6)])
+        merge_windows([(0, 6), (4, 10)], [np.zeros(6)])
     with pytest.raises(ValueError, match="a window of 6 tokens, but 5 values"):
-        merge([(0, 6), (4, 10)], [np.zeros(6), np.zeros(5)])
+        merge_windows([(0, 6), (4, 10)], [np.zeros(6), np.zeros(5)])

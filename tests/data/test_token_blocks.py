@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multihead.data.token_blocks import TokenBlocks, permuted
+from multihead.data.token_blocks import TokenBlocks, permute
 
 
 @given(st.integers(1, 3000), st.integers(0, 9), st.integers(0, 9))
 def test_a_permutation_without_a_table(count, seed, epoch):
-    found = permuted(np.arange(count), count, (seed, epoch))
+    found = permute(np.arange(count), count, (seed, epoch))
     assert sorted(found.tolist()) == list(range(count))
 
 
 def test_permutations_differ_and_look_random():
-    one, two = (permuted(np.arange(10_000), 10_000, (1, epoch)) for epoch in (0, 1))
+    one, two = (permute(np.arange(10_000), 10_000, (1, epoch)) for epoch in (0, 1))
     assert (one == two).mean() < 0.01
     assert abs(np.corrcoef(np.arange(10_000), one)[0, 1]) < 0.05
     assert (np.abs(np.diff(one)) == 1).mean() < 0.01
-    assert (permuted(np.array([7, 3]), 10_000, (1, 0)) == one[[7, 3]]).all(), "any part of it by itself"
+    assert (permute(np.array([7, 3]), 10_000, (1, 0)) == one[[7, 3]]).all(), "any part of it by itself"
 
 
 @given(st.integers(2, 200), st.integers(1, 20), st.integers(0, 3))

@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multihead.data import token_cache
-from multihead.data.token_cache import CacheCorrupted, cached
+from multihead.data.token_cache import CacheCorrupted, open_or_build
 
 FIELDS = {"tokens": np.uint16, "labels": np.int32}
 ROWS: list[dict[str, Any]] = [
@@ -45,8 +45,8 @@ def never() -> Iterator[dict[str, Any]]:
 
 
 def test_what_goes_in_comes_out(tmp_path: Path) -> None:
-    built = cached(tmp_path, "k", FIELDS, lambda: iter(ROWS))
-    again = cached(tmp_path, "k", FIELDS, never)
+    built = open_or_build(tmp_path, "k", FIELDS, lambda: iter(ROWS))
+    again = open_or_build(tmp_path, "k", FIELDS, never)
     assert same(built, ROWS)
     assert same(again, ROWS)
     assert again[0]["tokens"].dtype == np.uint16
@@ -70,7 +70,7 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
 def test_any_rows(rows: list[list[int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = [{"tokens": row} for row in rows]
-        cached(folder, "k", {"tokens": np.uint32}, lambda: iter(data))
+        open_or_build(folder, "k", {"tokens": np.uint32}, lambda: iter(data))
         assert same(token_cache.open(folder, "k"), data)
 
 
@@ -78,24 +78,24 @@ def test_the_key_is_the_content(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     a.write_bytes(b"one")
     b.write_bytes(b"two")
-    key = token_cache.key([a, b], b"tokenizer", {"size": 8, "lower": True})
-    assert key == token_cache.key([a, b], b"tokenizer", {"lower": True, "size": 8})
+    key = token_cache.cache_key([a, b], b"tokenizer", {"size": 8, "lower": True})
+    assert key == token_cache.cache_key([a, b], b"tokenizer", {"lower": True, "size": 8})
     shutil.copy(a, tmp_path / "copy")
     os.utime(a, (1, 1))
-    assert key == token_cache.key([tmp_path / "copy", b], b"tokenizer", {"size": 8, "lower": True})
+    assert key == token_cache.cache_key([tmp_path / "copy", b], b"tokenizer", {"size": 8, "lower": True})
     others = [
-        token_cache.key([b, a], b"tokenizer", {"size": 8, "lower": True}),
-        token_cache.key([a], b"tokenizer", {"size": 8, "lower": True}),
-        token_cache.key([a, b], b"tokenizes", {"size": 8, "lower": True}),
-        token_cache.key([a, b], b"tokenizer", {"size": 9, "lower": True}),
+        token_cache.cache_key([b, a], b"tokenizer", {"size": 8, "lower": True}),
+        token_cache.cache_key([a], b"tokenizer", {"size": 8, "lower": True}),
+        token_cache.cache_key([a, b], b"tokenizes", {"size": 8, "lower": True}),
+        token_cache.cache_key([a, b], b"tokenizer", {"size": 9, "lower": True}),
     ]
     a.write_bytes(b"onf")
-    others.append(token_cache.key([a, b], b"tokenizer", {"size": 8, "lower": True}))
+    others.append(token_cache.cache_key([a, b], b"tokenizer", {"size": 8, "lower": True}))
     assert len({key, *others}) == 6
 
 
 def test_every_flipped_bit_cut_and_missing_file_is_seen(tmp_path: Path) -> None:
-    cached(tmp_path, "k", FIELDS, lambda: iter(ROWS))
+    open_or_build(tmp_path, "k", FIELDS, lambda: iter(ROWS))
     directory = tmp_path / "k"
     for path in sorted(directory.iterdir()):
         whole = path.read_bytes()
@@ -120,7 +120,7 @@ def _flipped(content: bytes, bit: int) -> bytes:
 
 @pytest.mark.parametrize("what", ["flip", "cut", "missing", "manifest", "file instead", "other key"])
 def test_a_damaged_cache_is_rebuilt(what: str, tmp_path: Path) -> None:
-    old = cached(tmp_path, "k", FIELDS, lambda: iter(ROWS))
+    old = open_or_build(tmp_path, "k", FIELDS, lambda: iter(ROWS))
     values, manifest = tmp_path / "k" / "tokens.values", tmp_path / "k" / "manifest.json"
     for path in (values, manifest):
         path.chmod(0o644)
@@ -143,8 +143,8 @@ def test_a_damaged_cache_is_rebuilt(what: str, tmp_path: Path) -> None:
         (tmp_path / "other").rename(tmp_path / "k2")
         with pytest.raises(CacheCorrupted, match="not the manifest"):
             token_cache.open(tmp_path, "k2")
-    assert same(cached(tmp_path, "k", FIELDS, lambda: iter(ROWS)), ROWS)
-    assert same(cached(tmp_path, "k", FIELDS, never), ROWS)
+    assert same(open_or_build(tmp_path, "k", FIELDS, lambda: iter(ROWS)), ROWS)
+    assert same(open_or_build(tmp_path, "k", FIELDS, never), ROWS)
     assert what == "file instead" or same(old, ROWS)  # a reader that had it open keeps reading
     assert {path.name for path in tmp_path.iterdir()} - {"k2"} == {"k"}
 
@@ -155,7 +155,7 @@ def test_a_builder_that_fails_leaves_nothing(tmp_path: Path) -> None:
         raise RuntimeError("the tokenizer broke")
 
     with pytest.raises(RuntimeError, match="the tokenizer broke"):
-        cached(tmp_path, "k", FIELDS, failing)
+        open_or_build(tmp_path, "k", FIELDS, failing)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -172,19 +172,19 @@ def test_a_builder_that_fails_leaves_nothing(tmp_path: Path) -> None:
 )
 def test_values_that_do_not_fit_are_refused(row: dict[str, Any], says: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=says):
-        cached(tmp_path, "k", FIELDS, lambda: iter([ROWS[0], row]))
+        open_or_build(tmp_path, "k", FIELDS, lambda: iter([ROWS[0], row]))
     assert list(tmp_path.iterdir()) == []
 
 
 BUILD = textwrap.dedent("""
     import sys, time
     import numpy as np
-    from multihead.data.token_cache import cached
+    from multihead.data.token_cache import open_or_build
     def rows():
         for i in range(200):
             time.sleep(float(sys.argv[2]))
             yield {"tokens": [i] * (i % 7)}
-    cached(sys.argv[1], "k", {"tokens": np.uint16}, rows)
+    open_or_build(sys.argv[1], "k", {"tokens": np.uint16}, rows)
 """)
 MANY = [{"tokens": [i] * (i % 7)} for i in range(200)]
 
@@ -198,7 +198,7 @@ def test_killed_while_building(tmp_path: Path) -> None:
     left = list(tmp_path.glob(".building-*"))
     assert left
     assert not (tmp_path / "k").exists()
-    assert same(cached(tmp_path, "k", {"tokens": np.uint16}, lambda: iter(MANY)), MANY)
+    assert same(open_or_build(tmp_path, "k", {"tokens": np.uint16}, lambda: iter(MANY)), MANY)
     assert [path.name for path in tmp_path.iterdir()] == ["k"]
 
 
@@ -224,7 +224,7 @@ def test_a_builder_that_is_swept_before_it_locks_begins_again(tmp_path: Path, mo
         lock(handle, operation)
 
     monkeypatch.setattr(fcntl, "flock", lock_late)
-    assert same(cached(tmp_path, "k", {"tokens": np.uint16}, lambda: iter(MANY)), MANY)
+    assert same(open_or_build(tmp_path, "k", {"tokens": np.uint16}, lambda: iter(MANY)), MANY)
     assert len(swept) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["k"]
 
@@ -234,7 +234,7 @@ def _race(folder: str, barrier: Any, results: Any) -> None:
         yield from MANY
         barrier.wait()  # all have built before any can publish
 
-    results.put(same(cached(folder, "k", {"tokens": np.uint16}, rows), MANY))
+    results.put(same(open_or_build(folder, "k", {"tokens": np.uint16}, rows), MANY))
 
 
 def test_builders_at_once(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_builders_at_once(tmp_path: Path) -> None:
     for child in children:
         child.join()
     assert [path.name for path in tmp_path.iterdir()] == ["k"]
-    assert same(cached(tmp_path, "k", {"tokens": np.uint16}, never), MANY)
+    assert same(open_or_build(tmp_path, "k", {"tokens": np.uint16}, never), MANY)
 
 
 def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +256,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(token_cache, "sync", full)
     with pytest.raises(OSError, match=r"bytes were written and more are needed, [\d,]+ are free") as caught:
-        cached(tmp_path, "k", FIELDS, lambda: iter(ROWS))
+        open_or_build(tmp_path, "k", FIELDS, lambda: iter(ROWS))
     assert caught.value.errno == errno.ENOSPC
     assert str(tmp_path) in str(caught.value)
     assert list(tmp_path.iterdir()) == []
@@ -266,7 +266,7 @@ def test_writing_holds_a_few_blocks(tmp_path: Path) -> None:
     """32 MB are written with less than 8 MB held."""
     row = np.arange(4000, dtype=np.uint16)
     tracemalloc.start()
-    cached(tmp_path, "k", {"tokens": np.uint16}, lambda: ({"tokens": row} for _ in range(4000)))
+    open_or_build(tmp_path, "k", {"tokens": np.uint16}, lambda: ({"tokens": row} for _ in range(4000)))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8 << 20

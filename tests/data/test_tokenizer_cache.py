@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from multihead.data.tokenizer_cache import learnt
+from multihead.data.tokenizer_cache import load_or_train
 from multihead.text.tokenizer import Tokenizer
 from multihead.text.training import KINDS
 
@@ -28,7 +28,7 @@ def once(cache: Path, file: Path, kind: str = "char", **settings: object) -> tup
         read += 1
         return TEXTS
 
-    return learnt(cache, [file], settings, texts, kind, 300, lowercase=False), read
+    return load_or_train(cache, [file], settings, texts, kind, 300, lowercase=False), read
 
 
 @pytest.mark.parametrize("kind", KINDS)

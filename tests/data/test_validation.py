@@ -10,7 +10,7 @@ import pytest
 
 from multihead.data import overlap
 from multihead.data.overlap import NgramSet
-from multihead.data.readers.read import records
+from multihead.data.readers.read import read_records
 from multihead.data.readers.record import Record
 from multihead.data.validation import DataIssue, check
 
@@ -155,7 +155,7 @@ def test_what_the_reader_rejected_and_tolerated(tmp_path: Path) -> None:
     path = tmp_path / "train.conll"
     good = "".join(f"w{i}\tB-X\nv{i}\tI-X\n\n" for i in range(40))
     path.write_text(good + "a\tX-X\n\nb\tO\nc\tI-X\n\n")
-    reading = records(path)
+    reading = read_records(path)
     findings = check(reading, task="ner")
     assert [(finding.level, finding.code, finding.line) for finding in findings] == [
         ("warn", "broken tags", 121), ("note", "broken tags", 124)
@@ -163,25 +163,25 @@ def test_what_the_reader_rejected_and_tolerated(tmp_path: Path) -> None:
     assert findings[0].file == str(path)
     assert f"{path}:121:" in findings[0].examples[0]
     path.write_text(good[:150] + "\n\n" + "a\tX-X\n\n" * 9)
-    assert [f.level for f in check(records(path), task="ner") if f.code == "broken tags"] == ["stop"]
+    assert [f.level for f in check(read_records(path), task="ner") if f.code == "broken tags"] == ["stop"]
 
 
 def test_empty_rows_and_nothing_usable(tmp_path: Path) -> None:
     path = tmp_path / "train.tsv"
     path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in CLEAN) + "\n\t好\n")
-    findings = check(records(path, columns={"text": "text", "label": "label"}), task="classify")
+    findings = check(read_records(path, columns={"text": "text", "label": "label"}), task="classify")
     assert [(finding.level, finding.code, finding.line) for finding in findings] == [
         ("warn", "empty rows", 43), ("note", "empty rows", 42)
     ]  # fmt: skip
     path.write_text("text\tlabel\n\t好\n")
-    findings = check(records(path, columns={"text": "text", "label": "label"}), task="classify")
+    findings = check(read_records(path, columns={"text": "text", "label": "label"}), task="classify")
     assert [finding.code for finding in findings if finding.level == "stop"] == ["empty rows", "nothing usable"]
 
 
 def test_the_readings_keep_their_counts(tmp_path: Path) -> None:
     path = tmp_path / "train.tsv"
     path.write_text("text\tlabel\na\t1\na\t1\n" + "".join(f"{text}\t{label}\n" for text, label in CLEAN))
-    reading = records(path)
+    reading = read_records(path)
     assert "duplicates" in [finding.code for finding in check(reading, task="classify")]
     assert reading.used == 42  # though the second look stopped at row 2
 
@@ -235,7 +235,7 @@ def test_a_sample_of_passages_shares_as_much_as_all(monkeypatch: pytest.MonkeyPa
         for text in (*invented(100, 40), *invented(300, 40, seed=1)):
             other.add(text)
         assert max(len(mine.hashes), len(other.hashes)) <= overlap.MOST
-        return mine.shared(other)
+        return mine.shared_ratio(other)
 
     assert shared() == pytest.approx(0.25, abs=0.001)
     monkeypatch.setattr(overlap, "MOST", 2000)

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import multihead as mh
-from multihead.data.readers.read import records
+from multihead.data.readers.read import read_records
 from multihead.inference import Pipeline
 from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, ModelConfig, TaskModel
 from multihead.models.families import native_config
@@ -511,6 +511,6 @@ def test_rows_of_any_tag_scheme_are_scored_as_files_are(tmp_path: Path) -> None:
     for row in rows.values():
         file = tmp_path / "test.conll"
         file.write_text("\n".join(map(" ".join, zip(*row.values(), strict=True))) + "\n")
-        assert [record.values["tags"] for record in records(file, task="ner")] == [rows["BIO"]["tags"]]
+        assert [record.values["tags"] for record in read_records(file, task="ner")] == [rows["BIO"]["tags"]]
     with pytest.raises(ValueError, match=r"row 1: token 2: B-PER is not closed before O"):
         loaded.evaluate([rows["BILOU"], {"tokens": ["ada", "went"], "tags": ["B-PER", "O"]}])

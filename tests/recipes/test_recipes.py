@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from multihead.config import read
-from multihead.data.splits import folded
+from multihead.data.splits import fold_text
 from multihead.models import ModelConfig
 from multihead.pretrained import create, save
 from multihead.recipes import bundled, recipe, run_file, shakespeare
@@ -54,7 +54,7 @@ def test_every_recipe_reads_and_says_whose_it_is(name: str) -> None:
 def test_no_sentence_stands_on_two_sides(name: str) -> None:
     readings, _ = data_of(read(recipe(name) / "run.toml"))
     for role in ("source", "target"):
-        sides = [{folded(record.values[role]) for record in reading} for reading in readings.values()]
+        sides = [{fold_text(record.values[role]) for record in reading} for reading in readings.values()]
         assert not sides[0] & sides[1]
         assert not (sides[0] | sides[1]) & sides[2]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from multihead.data.readers.read import records
+from multihead.data.readers.read import read_records
 from multihead.inference.engine import predictions
 from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
 from multihead.tasks.answer import Answer
@@ -62,7 +62,7 @@ def test_such_rows_are_left_out_and_told(tmp_path: Path) -> None:
     ]
     (tmp_path / "rows.jsonl").write_text("".join(lines))
     task = made(size=24)
-    reading = records(str(tmp_path / "rows.jsonl"), task="answer")
+    reading = read_records(str(tmp_path / "rows.jsonl"), task="answer")
     found = encoded(task, Split(reading), tmp_path / "cache", "key")
     (note,) = found.notes
     assert note.startswith("1 rows are not used: no window")

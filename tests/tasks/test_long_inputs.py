@@ -6,7 +6,7 @@ import random
 import time
 from itertools import accumulate
 
-from multihead.data.sliding_windows import windows
+from multihead.data.sliding_windows import split_windows
 from multihead.tasks.task import parts_of
 from multihead.tasks.translate import ENDS, Translate, _ends
 from multihead.text.tokenizer import Encoding
@@ -36,7 +36,7 @@ def test_parts_hold_their_spans_and_every_special_token() -> None:
 
 def test_many_windows_of_one_text() -> None:
     whole = encoding([None, *[0] * TOKENS, None])
-    spans = windows(TOKENS, 62, 31)
+    spans = split_windows(TOKENS, 62, 31)
     started = time.process_time()
     parts = parts_of(whole, ({0: span} for span in spans))
     assert time.process_time() - started < HANG

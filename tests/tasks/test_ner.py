@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import multihead as mh
 from multihead.config import read as read_run
 from multihead.data.readers.notation import TagNotation
-from multihead.data.readers.read import records
+from multihead.data.readers.read import read_records
 from multihead.inference.engine import evaluate, predictions, read
 from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
 from multihead.models.crf import CRFReadout, crf_nll
@@ -435,6 +435,6 @@ def test_columns_of_a_user_are_not_taken_for_ours(tmp_path: Path) -> None:
         rows = "".join(json.dumps({**row(i), **more}) + "\n" for i in range(60))
         (tmp_path / f"{name}.jsonl").write_text(rows)
     readings = [
-        [record.placed for record in records(tmp_path / f"{name}.jsonl", task="ner")] for name in ("plain", "odd")
+        [record.placed for record in read_records(tmp_path / f"{name}.jsonl", task="ner")] for name in ("plain", "odd")
     ]
     assert [{**values, "file": ""} for values in readings[0]] == [{**values, "file": ""} for values in readings[1]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from multihead.data.readers.read import records
+from multihead.data.readers.read import read_records
 from multihead.training.dataset import Split
 
 
@@ -15,7 +15,7 @@ def lines_of(side: Split) -> list[int]:
 def test_rows_are_drawn_from_the_whole_file(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("text,label\n" + "".join(f"text {i},x\n" for i in range(1000)))
-    reading = records(file, columns={"text": "text", "label": "label"})
+    reading = read_records(file, columns={"text": "text", "label": "label"})
     few, more = Split(reading, "all", 50), Split(reading, "all", 200)
     taken = lines_of(few)
     assert len(taken) == 50
@@ -33,7 +33,7 @@ def test_rows_are_drawn_from_the_whole_file(tmp_path: Path) -> None:
 def test_copies_do_not_overrun_the_limit(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("text,label\n" + "same,x\n" * 40)
-    assert len(lines_of(Split(records(file, columns={"text": "text", "label": "label"}), "all", 7))) == 7
+    assert len(lines_of(Split(read_records(file, columns={"text": "text", "label": "label"}), "all", 7))) == 7
 
 
 def test_whole_documents(tmp_path: Path) -> None:
@@ -43,12 +43,14 @@ def test_whole_documents(tmp_path: Path) -> None:
             out.write("-DOCSTART-\tO\n\n")
             for sentence in range(4):
                 out.write(f"w{document}\tO\nv{sentence}\tO\n\n")
-    taken = [(values["document"], values["tokens"][1]) for values in Split(records(file), "all", 10, documents=True)()]
+    taken = [
+        (values["document"], values["tokens"][1]) for values in Split(read_records(file), "all", 10, documents=True)()
+    ]
     assert len(taken) == 10
     documents = list(dict.fromkeys(document for document, _ in taken))
     assert len(documents) == 3
     whole = [f"v{sentence}" for sentence in range(4)]
     found = [[word for document, word in taken if document == one] for one in documents]
     assert sorted(found, key=len) == [whole[:2], whole, whole]
-    apart = [values["document"] for values in Split(records(file), "all", 10)()]
+    apart = [values["document"] for values in Split(read_records(file), "all", 10)()]
     assert len(set(apart)) > 3

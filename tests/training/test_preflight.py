@@ -15,7 +15,7 @@ from rich.console import Console
 from multihead.cli.check import set_up_or_refused
 from multihead.cli.train import announce
 from multihead.config import read
-from multihead.data.readers.read import records
+from multihead.data.readers.read import read_records
 from multihead.data.validation import check
 from multihead.metrics import Score
 from multihead.tasks.match import SimilarityScorer
@@ -249,7 +249,7 @@ def test_the_script_of_the_target_decides_what_rouge_counts(tmp_path: Path) -> N
 def test_documents_are_held_out_in_stretches(tmp_path: Path) -> None:
     lines = [f"w{i} O\n" for i in range(600)]
     (tmp_path / "a.conll").write_text("\n".join(lines))
-    reading = records(tmp_path / "a.conll", task="ner")
+    reading = read_records(tmp_path / "a.conll", task="ner")
     sides = {side: list(Split(reading, side, documents=True)()) for side in ("train", "valid")}
     numbers = {side: [int(row["tokens"][0][1:]) for row in rows] for side, rows in sides.items()}
     assert sorted(numbers["train"] + numbers["valid"]) == list(range(600))
@@ -427,7 +427,7 @@ def test_training_stops_at_rejected_rows_as_check_does(tmp_path: Path) -> None:
     text = f'task = "ner"\nout = "{tmp_path / "out"}"\n[data]\ntrain = "{data}"\n[ner]\nscheme = "BIO"\n'
     with pytest.raises(ValueError, match=r"train: 2 of 10 rows are not used: unknown tag prefix.*train\.conll:25"):
         read_all(read(text))
-    findings = check(records(data, task="ner", scheme="BIO"), task="ner")
+    findings = check(read_records(data, task="ner", scheme="BIO"), task="ner")
     assert any(finding.level == "stop" and "2 of 10" in finding.message for finding in findings)
 
 

@@ -51,7 +51,7 @@ def writing_as(task: Task, given: list[str]) -> list[str]:
 
 def reading_of(task: Task, data: Path, columns: list[str]) -> DataReader:
     """The rows of files by the task's columns; SQuAD and CoNLL files know theirs."""
-    from multihead.data.readers.read import has_column, records
+    from multihead.data.readers.read import has_column, read_records
     from multihead.data.readers.tag_schemes import SCHEMES
 
     files = [data, *(Path(column) for column in columns if "=" not in column)]
@@ -67,7 +67,7 @@ def reading_of(task: Task, data: Path, columns: list[str]) -> DataReader:
     judges = [role for role in task.judges if role in named or has_column(files, role, **settings)]
     roles = roles_of(task, files, (*task.columns(), *judges), named, settings)
     usual = task.spec.self_describing and all(role == name for role, name in roles.items())
-    return records(files, columns=None if usual else roles, task=task.name, **settings)
+    return read_records(files, columns=None if usual else roles, task=task.name, **settings)
 
 
 def scored(reading: DataReader) -> Iterator[Values]:
@@ -89,20 +89,20 @@ def roles_of(
     task: Task, files: list[Path], wanted: Sequence[str], named: dict[str, str], settings: dict[str, str]
 ) -> dict[str, str]:
     """What the wanted columns are called in files: as is said, as in the training data if they are there, as usual."""
-    from multihead.data.readers.read import records
+    from multihead.data.readers.read import read_records
 
     usual = {role: named.get(role, role) for role in wanted}
     trained = usual | {role: name for role, name in task.options.get("columns", {}).items() if role in usual} | named
     if trained != usual:
         with suppress(ValueError):  # those names are not there, or the file has a fault, which is told in its turn
-            next(iter(records(files, columns=trained, task=task.name, **settings)), None)
+            next(iter(read_records(files, columns=trained, task=task.name, **settings)), None)
             return trained
     return usual
 
 
 def rows_of(loaded: Pipeline, data: Path, columns: list[str] | None, limit: int | None, gold: bool) -> Iterator[Values]:
     """Rows of a file, as many as wanted; gold: with the answers that the model's task learns from."""
-    from multihead.data.readers.read import records
+    from multihead.data.readers.read import read_records
     from multihead.tasks import SPECS
 
     if gold or any("=" not in column for column in columns or []):  # a source and its target, as two files
@@ -114,7 +114,7 @@ def rows_of(loaded: Pipeline, data: Path, columns: list[str] | None, limit: int 
             named = roles_of(task, [data], task.inputs, named, settings)
         # As for training: plain text is one document, JSON may hold conversations.
         kind = loaded.task if loaded.task and SPECS[loaded.task].documents else ""
-        reading = records(data, columns=named or None, task=kind, **settings)
+        reading = read_records(data, columns=named or None, task=kind, **settings)
     return islice((record.values for record in reading), limit)
 
 

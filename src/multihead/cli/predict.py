@@ -192,23 +192,23 @@ class InputLines:
     @staticmethod
     def _checked(path: Path, encoding: str) -> int:
         """The size in bytes of what is no binary data; an empty file has no inputs, and that is no fault."""
-        from multihead.data.readers.lines import head_of
+        from multihead.data.readers.lines import read_head
 
         file = to_regular_file(path)
         if not file.exists() or file.is_dir() or file.stat().st_size:
-            head_of(path, encoding)
+            read_head(path, encoding)
         return file.stat().st_size
 
     def __iter__(self) -> Iterator[bytes]:
         """Only \\n ends a line. Of a line that is too long, so much is given that this can be seen."""
-        from multihead.data.readers.lines import BROKEN_GZIP, LONGEST_LINE, opened
+        from multihead.data.readers.lines import BROKEN_GZIP, LONGEST_LINE, open_bytes
 
         if self.interactive:
             yield from (line for line in prompted() if line.strip())
             return
         stream: BinaryIO | PipeReader
         held = self.pipe or (sys.stdin.buffer if self.file == "-" and not self.size else None)
-        with nullcontext(held) if held is not None else opened(Path(self.file)) as stream:
+        with nullcontext(held) if held is not None else open_bytes(Path(self.file)) as stream:
             try:
                 while line := stream.readline(LONGEST_LINE + 1):
                     self.read += len(line)
@@ -320,7 +320,7 @@ def roles_in(path: Path, task: Task, named: dict[str, str], settings: dict[str, 
     """What a table's columns are called; None: the format says it. For a tagger, those with lists of words if there are
     some, else those with text. A table that only reads with the columns of the training data is read with them."""
     from multihead.data.readers.detect import detect
-    from multihead.data.readers.read import records
+    from multihead.data.readers.read import read_records
     from multihead.data.readers.record import ReadOptions
 
     if (settings.get("format") or detect(path, ReadOptions(encoding=settings.get("encoding", "utf-8")))) in KNOWING:
@@ -328,7 +328,7 @@ def roles_in(path: Path, task: Task, named: dict[str, str], settings: dict[str, 
     if task.spec.tags_words and not named:
         with suppress(ValueError):  # there is no such column
             roles = roles_of(task, [path], ("tokens",), {}, settings)
-            first = next(iter(records(path, columns=roles, **settings)), None)
+            first = next(iter(read_records(path, columns=roles, **settings)), None)
             if first is not None and isinstance(first.values["tokens"], list):
                 return roles
     wanted = (tuple(named) or ("text",)) if task.spec.tags_words else task.inputs
@@ -336,11 +336,11 @@ def roles_in(path: Path, task: Task, named: dict[str, str], settings: dict[str, 
     if named or task.spec.tags_words:
         return roles
     try:
-        next(iter(records(path, columns=roles, **settings)), None)
+        next(iter(read_records(path, columns=roles, **settings)), None)
     except ValueError:
         with suppress(ValueError):
             whole = roles_of(task, [path], task.columns(), {}, settings)
-            next(iter(records(path, columns=whole, **settings)), None)
+            next(iter(read_records(path, columns=whole, **settings)), None)
             return whole
     return roles
 
@@ -348,12 +348,12 @@ def roles_in(path: Path, task: Task, named: dict[str, str], settings: dict[str, 
 def table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str]) -> Iterator[Values]:
     """Rows of a table by its columns; one that cannot be used is answered in its place."""
     from multihead.data.readers.csv import HEADER
-    from multihead.data.readers.read import records
+    from multihead.data.readers.read import read_records
     from multihead.data.readers.record import Record, RejectedRow, RepairedRow
     from multihead.inference.engine import RejectedInput
     from multihead.tasks.task import EmptyInput
 
-    reading = records(path, columns=roles_in(path, task, named, settings), task=task.name, gold=False, **settings)
+    reading = read_records(path, columns=roles_in(path, task, named, settings), task=task.name, gold=False, **settings)
     for _, _, rows in reading.sources:
         for row in rows({}):
             if isinstance(row, Record):
@@ -373,13 +373,13 @@ def table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str
 
 def survey_tags(path: Path, task: Task, settings: dict[str, str]) -> None:
     """Let a tagger answer in the notation of the tags that a file has, if it has some."""
-    from multihead.data.readers.read import LISTS, records
+    from multihead.data.readers.read import LISTS, read_records
     from multihead.tasks.ner import Ner
 
     if not isinstance(task, Ner):
         return
     with suppress(ValueError):  # a fault of the file is told in its turn
-        reading = records(path, columns=None, gold=False, **settings)
+        reading = read_records(path, columns=None, gold=False, **settings)
         if reading.sources[0][1] == "conll":
             next(iter(reading), None)
             task.write_as(reading.notation)
@@ -390,13 +390,13 @@ def survey_tags(path: Path, task: Task, settings: dict[str, str]) -> None:
 def inputs(source: InputLines, task: Task, named: dict[str, str], settings: dict[str, str]) -> Iterator[Values]:
     """A line that is a JSON object is taken as one, and any line of a .jsonl file is JSON; any other is the text.
     Answer n is that of line n: an empty one is answered with an error too."""
-    from multihead.data.readers.columns import missing
-    from multihead.data.readers.lines import LONGEST_LINE, likely, wide
+    from multihead.data.readers.columns import missing_column_error
+    from multihead.data.readers.lines import LONGEST_LINE, guess_encoding, is_wide_encoding
     from multihead.inference.engine import RejectedInput
     from multihead.tasks.task import EmptyInput
 
     encoding = settings.get("encoding", "utf-8")
-    if wide(encoding):  # whose lines do not end where bytes say so
+    if is_wide_encoding(encoding):  # whose lines do not end where bytes say so
         raise ValueError(f"lines of {encoding} are not read here; convert them to UTF-8")
     for number, line in enumerate(source, 1):
         bare = (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).rstrip(b"\r\n")
@@ -412,13 +412,14 @@ def inputs(source: InputLines, task: Task, named: dict[str, str], settings: dict
             said = task.asked(row)
             for role, column in named.items() if isinstance(row, dict) else ():
                 if column not in row:
-                    raise ValueError(missing(role, column, list(row), where, numbered=False))
+                    raise ValueError(missing_column_error(role, column, list(row), where, numbered=False))
                 said[role] = row[column]
             yield {**task.checked(said, where), "line": number}
         except UnicodeDecodeError as error:
             byte = f"byte {bare[error.start]:#04x} at {error.start + 1}"
             yield RejectedInput(
-                "bad_encoding", f"{where}: {byte} is not {encoding.upper()}; say encoding={likely(bare)}, or convert it"
+                "bad_encoding",
+                f"{where}: {byte} is not {encoding.upper()}; say encoding={guess_encoding(bare)}, or convert it",
             )
         except InvalidLine as error:
             yield RejectedInput("bad_json", f"{where}: {error}")

@@ -15,7 +15,7 @@ SHORTER = 0.9
 BUCKET = 1.04  # lengths within this factor are shuffled among each other; costs about 2 % padding
 
 
-def plan(
+def plan_batches(
     lengths: NDArray[np.integer],
     budget: int,
     seed: int,
@@ -89,7 +89,7 @@ def _fill(order: Indices, widths: Indices, budget: int) -> list[Indices]:
     return batches
 
 
-def waste(lengths: NDArray[np.integer], batches: Sequence[Indices]) -> float:
+def padding_ratio(lengths: NDArray[np.integer], batches: Sequence[Indices]) -> float:
     """The share of the rectangles that is padding."""
     lengths = np.asarray(lengths, dtype=np.int64)
     lengths = lengths[:, None] if lengths.ndim == 1 else lengths

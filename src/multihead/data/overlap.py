@@ -36,7 +36,7 @@ class NgramSet:
             self.below //= 2
             self.hashes = {place for place in self.hashes if place < self.below}
 
-    def shared(self, *others: NgramSet) -> float:
+    def shared_ratio(self, *others: NgramSet) -> float:
         """The share of these that stand in any of the others too."""
         below = min(some.below for some in (self, *others))
         mine = {place for place in self.hashes if place < below}
@@ -44,7 +44,7 @@ class NgramSet:
 
     def warning(self, name: str, *train: NgramSet) -> str:
         """What is to be told of them, or nothing."""
-        share = self.shared(*train)
+        share = self.shared_ratio(*train)
         if share <= FLATTERS or len(self.hashes) < ENOUGH:
             return ""
         return (
@@ -53,7 +53,7 @@ class NgramSet:
         )
 
 
-def glanced(texts: Iterable[str]) -> NgramSet:
+def sample_ngrams(texts: Iterable[str]) -> NgramSet:
     """Those of the first texts: what they share with others is at most too low."""
     found = NgramSet()
     for text in islice(texts, ROWS):

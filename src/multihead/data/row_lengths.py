@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.data.token_cache import TokenCache, give_back
+from multihead.data.token_cache import TokenCache, release_pages
 
 Indices = NDArray[np.int64]
 AT_ONCE = 1 << 16  # rows
@@ -60,5 +60,5 @@ class RowLengths:
             for side, field in enumerate(self.fields):
                 offsets = self.stores[number].offsets[field]
                 sides[mine, side] = offsets[at + 1] - offsets[at]
-                give_back(offsets)
+                release_pages(offsets)
         return sides.sum(1) if self.joined else sides

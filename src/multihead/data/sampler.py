@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.data.token_blocks import permuted
+from multihead.data.token_blocks import permute
 
 BLOCK = 1 << 19  # rows
 RUN = 1 << 6
@@ -36,7 +36,7 @@ class EpochSampler:
     def rows(self, epoch: int, block: int) -> Indices:
         """The rows of a block, in rising order within each source's turn."""
         if self.blocks > 1:
-            return self._named(self._chosen(epoch, block), epoch)
+            return self._to_rows(self._draw_numbers(epoch, block), epoch)
         every = np.arange(sum(self.counts))
         if self.weights is None:
             return every
@@ -44,14 +44,14 @@ class EpochSampler:
         draws = np.random.Generator(np.random.PCG64([self.seed, epoch, 1])).random(len(weights))
         return np.repeat(every, (weights + draws).astype(np.int64))
 
-    def _chosen(self, epoch: int, block: int) -> Indices:
+    def _draw_numbers(self, epoch: int, block: int) -> Indices:
         """Numbers among all that an epoch shows."""
         first, stop = (self.runs * number // self.blocks for number in (block, block + 1))
-        runs = np.sort(permuted(np.arange(first, stop), self.runs, (self.seed, epoch)))
+        runs = np.sort(permute(np.arange(first, stop), self.runs, (self.seed, epoch)))
         chosen: Indices = (runs[:, None] * RUN + np.arange(RUN)).reshape(-1)
         return chosen[chosen < sum(self.shown)]
 
-    def _named(self, chosen: Indices, epoch: int) -> Indices:
+    def _to_rows(self, chosen: Indices, epoch: int) -> Indices:
         """Their rows: whole turns through a source, and then some of it that are drawn."""
         found = np.empty_like(chosen)
         starts, shown = np.cumsum([0, *self.counts]), np.cumsum([0, *self.shown])
@@ -59,6 +59,6 @@ class EpochSampler:
             mine = (chosen >= shown[source]) & (chosen < shown[source + 1])
             at = chosen[mine] - shown[source]
             drawn = at >= self.whole[source] * count
-            at[drawn] = permuted(at[drawn] - self.whole[source] * count, count, (self.seed + 1 + source, epoch))
+            at[drawn] = permute(at[drawn] - self.whole[source] * count, count, (self.seed + 1 + source, epoch))
             found[mine] = starts[source] + at % max(count, 1)
         return found

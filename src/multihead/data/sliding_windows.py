@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Span = tuple[int, int]
 
 
-def windows(length: int, size: int, overlap: int) -> list[Span]:
+def split_windows(length: int, size: int, overlap: int) -> list[Span]:
     """(start, stop) of windows of `size` tokens, neighbours sharing `overlap`; the last moves back to be full."""
     if size < 1 or not 0 <= overlap < size:
         raise ValueError(f"a window of {size} cannot overlap by {overlap}; wanted: 0 ≤ overlap < size")
@@ -27,7 +27,7 @@ def windows(length: int, size: int, overlap: int) -> list[Span]:
     return [(start, start + size) for start in starts]
 
 
-def owned(spans: Sequence[Span]) -> list[Span]:
+def core_spans(spans: Sequence[Span]) -> list[Span]:
     """The range that each window answers for: neighbours meet in the middle of what they share."""
     borders = [(start + stop + 1) // 2 for (_, stop), (start, _) in pairwise(spans)]
     if not spans:
@@ -35,17 +35,17 @@ def owned(spans: Sequence[Span]) -> list[Span]:
     return list(zip([spans[0][0], *borders], [*borders, spans[-1][1]], strict=True))
 
 
-def owners(spans: Sequence[Span]) -> NDArray[np.int64]:
+def owner_windows(spans: Sequence[Span]) -> NDArray[np.int64]:
     """[length] the number of the window that answers for each token."""
-    return np.repeat(np.arange(len(spans)), [stop - start for start, stop in owned(spans)])
+    return np.repeat(np.arange(len(spans)), [stop - start for start, stop in core_spans(spans)])
 
 
-def merge(spans: Sequence[Span], pieces: Sequence[NDArray[np.generic]]) -> NDArray[np.generic]:
+def merge_windows(spans: Sequence[Span], pieces: Sequence[NDArray[np.generic]]) -> NDArray[np.generic]:
     """[size, …] per window -> [length, …]: each token from its owner."""
     if len(spans) != len(pieces) or not pieces:
         raise ValueError(f"{len(pieces)} pieces for {len(spans)} windows")
     cut = []
-    for (start, stop), piece, (first, last) in zip(spans, pieces, owned(spans), strict=True):
+    for (start, stop), piece, (first, last) in zip(spans, pieces, core_spans(spans), strict=True):
         if len(piece) != stop - start:
             raise ValueError(f"a window of {stop - start} tokens, but {len(piece)} values for it")
         cut.append(piece[first - start : last - start])

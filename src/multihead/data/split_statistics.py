@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from multihead.data.overlap import NgramSet
 from multihead.data.readers.record import Record
-from multihead.data.readers.tag_schemes import cut
-from multihead.data.splits import folded, is_valid
+from multihead.data.readers.tag_schemes import split_tag
+from multihead.data.splits import fold_text, is_valid
 from multihead.tasks.spec import SPECS
 
 TOGETHER = (("tokens",), ("source",), ("context",), ("text",), ("text_a", "text_b"), ("conversation",))
@@ -30,25 +30,25 @@ MOJIBAKE = re.compile("[ÃÂ][\u0080-\u00bf]|â(?:€.|\u0080.)|ï¿½|[äåæç
 NUMBER = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 
 
-def text_of(values: Mapping[str, Any], roles: Iterable[str]) -> str:
+def input_text(values: Mapping[str, Any], roles: Iterable[str]) -> str:
     """A row's input as one string."""
     parts = (values[role] for role in (("conversation",) if "conversation" in values else roles))
-    return "\x1f".join(part if isinstance(part, str) else " ".join(map(_spelled, part)) for part in parts)
+    return "\x1f".join(part if isinstance(part, str) else " ".join(map(_part_text, part)) for part in parts)
 
 
-def _spelled(part: Any) -> str:
+def _part_text(part: Any) -> str:
     return f"{part['role']}: {part['content']}" if isinstance(part, Mapping) else str(part)
 
 
-def kept_together(values: Mapping[str, Any]) -> str:
+def split_key(values: Mapping[str, Any]) -> str:
     """What decides on which side of a split a row lies: equal inputs, or questions on one text, stay together."""
-    return text_of(values, next((roles for roles in TOGETHER if roles[0] in values), ()))
+    return input_text(values, next((roles for roles in TOGETHER if roles[0] in values), ()))
 
 
-def labels_of(value: Any, task: str) -> list[str]:
+def row_labels(value: Any, task: str) -> list[str]:
     """The label names of one row: entity types for tags, the members of a multi-label list, else the label."""
     if SPECS[task].tags_words:
-        return sorted({cut(tag)[1] or tag for tag in value if tag != "O"})
+        return sorted({split_tag(tag)[1] or tag for tag in value if tag != "O"})
     return [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
 
 
@@ -58,7 +58,7 @@ def _hash(text: str) -> int:
 
 @dataclass(slots=True)
 class SplitStatistics:
-    """What `survey` saw. Positions in the arrays are the rows' order."""
+    """What `collect_statistics` saw. Positions in the arrays are the rows' order."""
 
     name: str
     task: str
@@ -79,7 +79,7 @@ class SplitStatistics:
         return np.frombuffer(getattr(self, name), dtype=np.uint64) if self.rows else np.empty(0, np.uint64)
 
     @property
-    def continuous(self) -> bool:
+    def is_continuous(self) -> bool:
         """Are the labels numbers on a scale rather than classes? Only of some tasks can they be."""
         if self.scores is not None:
             return self.scores
@@ -87,26 +87,26 @@ class SplitStatistics:
         return numbers and (self.many or len(self.labels) > 20 or any("." in label for label in self.labels))
 
 
-def survey(name: str, rows: Iterable[Record], task: str, scores: bool | None = None) -> SplitStatistics:
+def collect_statistics(name: str, rows: Iterable[Record], task: str, scores: bool | None = None) -> SplitStatistics:
     """Read one side once."""
     inputs, label_role = SPECS[task].text_columns, SPECS[task].label
     side = SplitStatistics(name, task, scores)
     for record in rows:
         values = record.values
-        text = text_of(values, inputs)
+        text = input_text(values, inputs)
         side.rows += 1
         side.exact.append(_hash(text))
-        side.loose.append(_hash(folded(text)))
+        side.loose.append(_hash(fold_text(text)))
         label = values.get(label_role) if label_role else values.get("target", values.get("answers"))
         side.answer.append(_hash(repr(label)))
         if label_role and label is not None:
-            _count(side, labels_of(label, task), record)
+            _count(side, row_labels(label, task), record)
         if "\ufffd" in text or MOJIBAKE.search(text):
             side.faulty += 1
             if len(side.faults) < 5:
                 side.faults.append((record.file, record.line, _around(text)))
         if "of" not in values:  # of one long document the end is held out
-            out = name == "train" and is_valid(kept_together(values))
+            out = name == "train" and is_valid(split_key(values))
             (side.held if out else side.passages).add(text)
     return side
 

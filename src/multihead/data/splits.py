@@ -17,29 +17,29 @@ from numpy.typing import NDArray
 VALID = 0.1
 
 
-def folded(text: str) -> str:
+def fold_text(text: str) -> str:
     """The text without case, compatibility forms (full-width letters) and differences of white space."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def fraction(text: str) -> float:
+def hash_fraction(text: str) -> float:
     """A number in [0, 1) that depends on the folded text alone: the same on every machine, in every version."""
-    digest = hashlib.sha256(folded(text).encode("utf-8", "surrogatepass")).digest()
+    digest = hashlib.sha256(fold_text(text).encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:6], "big") / 2.0**48
 
 
 def is_valid(text: str, share: float = VALID) -> bool:
     """Does this text belong to the validation side?"""
-    return fraction(text) < share
+    return hash_fraction(text) < share
 
 
-def drawn(text: str, number: int) -> int:
+def sample_key(text: str, number: int) -> int:
     """Sorts rows at random and always alike: by another hash of the folded text; copies by their numbers."""
-    digest = hashlib.sha256(b"drawn\0" + folded(text).encode("utf-8", "surrogatepass")).digest()
+    digest = hashlib.sha256(b"drawn\0" + fold_text(text).encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:6], "big") << 40 | number
 
 
-def last_of(places: Iterable[int], count: int) -> int | None:
+def kth_smallest(places: Iterable[int], count: int) -> int | None:
     """The last of the `count` smallest; None if there are no more than that. Memory is of the count, not of all."""
     largest: list[int] = []  # a heap of negatives: its first is the largest kept
     more = False

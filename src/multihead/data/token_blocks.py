@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.data.token_cache import GIVE_BACK, give_back
+from multihead.data.token_cache import GIVE_BACK, release_pages
 
 ROUNDS = 4  # of the permutation
 
@@ -53,12 +53,12 @@ class TokenBlocks:
         tokens = np.array(self.files[file][at : at + self.size + 1], dtype=np.int32)
         self.reads += 1
         if self.reads % GIVE_BACK == 0:
-            give_back(*self.files)
+            release_pages(*self.files)
         return {"tokens": tokens}
 
     def rows(self, epoch: int, first: int, stop: int, seed: int) -> RowNumbers:
         """Where the windows number first to stop of an epoch begin."""
-        shuffled = permuted(np.arange(first, min(stop, len(self)), dtype=np.int64), len(self), (seed, epoch))
+        shuffled = permute(np.arange(first, min(stop, len(self)), dtype=np.int64), len(self), (seed, epoch))
         bounds = np.cumsum([0, *self.shown])
         file = np.searchsorted(bounds, shuffled, side="right") - 1
         window = shuffled - bounds[file]
@@ -66,14 +66,16 @@ class TokenBlocks:
         # Epochs show a file `shown` windows each: the passes through it follow each other without a gap.
         number = epoch * np.array(self.shown)[file] + window
         turn = number // counts
-        shift = np.where(turn == 0, 0, _mixed(turn.astype(np.uint64), seed + 7919 * file).astype(np.int64) % self.size)
+        shift = np.where(
+            turn == 0, 0, _splitmix64(turn.astype(np.uint64), seed + 7919 * file).astype(np.int64) % self.size
+        )
         last = np.array([max(0, len(one) - 1 - self.size) for one in self.files])[file]
         at = np.minimum(number % counts * self.size + shift, last)
         found: RowNumbers = self.starts[file] + at
         return found
 
 
-def permuted(index: RowNumbers, count: int, key: tuple[int, int]) -> RowNumbers:
+def permute(index: RowNumbers, count: int, key: tuple[int, int]) -> RowNumbers:
     """Where a permutation of 0 … count − 1 puts these numbers, without a table of it: a Feistel network on the next
     power of four, walked on from numbers that lie outside (Black and Rogaway 2002)."""
     half = max(1, (int(count - 1).bit_length() + 1) // 2)
@@ -84,13 +86,13 @@ def permuted(index: RowNumbers, count: int, key: tuple[int, int]) -> RowNumbers:
     while outside.any():
         left, right = found[outside] >> np.uint64(half), found[outside] & mask
         for secret in secrets:
-            left, right = right, left ^ (_mixed(right, int(secret)) & mask)
+            left, right = right, left ^ (_splitmix64(right, int(secret)) & mask)
         found[outside] = (left << np.uint64(half)) | right
         outside = found >= count
     return found.astype(np.int64)
 
 
-def _mixed(numbers: NDArray[np.uint64], key: Any) -> NDArray[np.uint64]:
+def _splitmix64(numbers: NDArray[np.uint64], key: Any) -> NDArray[np.uint64]:
     """splitmix64 of number and key."""
     with np.errstate(over="ignore"):
         z = numbers * np.uint64(0x9E3779B97F4A7C15) + np.asarray(key).astype(np.uint64)

@@ -45,7 +45,7 @@ class CacheCorrupted(Exception):
     """A cache that must not be used; it says why."""
 
 
-def key(files: Iterable[str | Path], tokenizer: bytes, options: Mapping[str, Any]) -> str:
+def cache_key(files: Iterable[str | Path], tokenizer: bytes, options: Mapping[str, Any]) -> str:
     """SHA-256 over the data's bytes (file by file, in order), the tokenizer's bytes and the options."""
     digest = hashlib.sha256(f"multihead cache {VERSION}".encode())
     for file in files:
@@ -64,8 +64,8 @@ class TokenCache:
         self.values: dict[str, NDArray[Any]] = {}
         self.offsets: dict[str, NDArray[np.int64]] = {}
         for name, dtype in manifest["fields"].items():
-            self.values[name] = _mapped(directory / f"{name}.values", np.dtype(dtype))
-            self.offsets[name] = _mapped(directory / f"{name}.offsets", np.dtype(np.int64))
+            self.values[name] = _map_file(directory / f"{name}.values", np.dtype(dtype))
+            self.offsets[name] = _map_file(directory / f"{name}.offsets", np.dtype(np.int64))
         mapped = [*self.values.values(), *self.offsets.values()]
         self.large = mapped if sum(array.nbytes for array in mapped) > LARGE else []
         self.reads = 0
@@ -79,7 +79,7 @@ class TokenCache:
             raise IndexError(f"row {row} of {self.rows}")
         self.reads += 1
         if self.large and self.reads % GIVE_BACK == 0:
-            give_back(*self.large)
+            release_pages(*self.large)
         return {
             name: values[self.offsets[name][row] : self.offsets[name][row + 1]] for name, values in self.values.items()
         }
@@ -92,7 +92,7 @@ class TokenCache:
         return np.diff(self.offsets[field])
 
 
-def give_back(*arrays: NDArray[Any]) -> None:
+def release_pages(*arrays: NDArray[Any]) -> None:
     """Pages of mapped files that were read stay in the system's cache, but not in this process."""
     for array in arrays:
         mapped = getattr(array, "_mmap", None)
@@ -100,7 +100,7 @@ def give_back(*arrays: NDArray[Any]) -> None:
             mapped.madvise(mmap.MADV_DONTNEED)
 
 
-def _mapped(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _map_file(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
     if path.stat().st_size == 0:  # an empty file cannot be mapped
         return np.empty(0, dtype)
     return np.memmap(path, dtype, mode="r")
@@ -128,7 +128,7 @@ def open(cache: str | Path, key: str) -> TokenCache:
         raise CacheCorrupted(f"{directory}: {type(error).__name__}: {error}") from None
 
 
-def cached(
+def open_or_build(
     cache: str | Path,
     key: str,
     fields: Mapping[str, DTypeLike],
@@ -150,7 +150,7 @@ def cached(
         return _publish(aside, cache, key)
 
 
-def _fresh(cache: Path, prefix: str) -> Path:
+def _make_directory(cache: Path, prefix: str) -> Path:
     """A new directory with the rights that the umask leaves (mkdtemp's 0700 would keep a shared cache to one user)."""
     directory = cache / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}"
     directory.mkdir()
@@ -160,7 +160,7 @@ def _fresh(cache: Path, prefix: str) -> Path:
 def _locked_directory(cache: Path) -> tuple[Path, int]:
     """A new directory and the handle that locks it; another one, if `sweep` took the first for litter before that."""
     while True:
-        aside = _fresh(cache, ".building-")
+        aside = _make_directory(cache, ".building-")
         with suppress(FileNotFoundError):
             handle = os.open(aside, os.O_RDONLY)
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -216,7 +216,7 @@ def _publish(aside: Path, cache: Path, key: str) -> TokenCache:
 def discard(cache: Path, key: str) -> None:
     """Remove the cache of this key, if there is one: it is moved away first, so that nobody opens half of it."""
     while os.path.lexists(cache / key):
-        bad = _fresh(cache, ".damaged-")
+        bad = _make_directory(cache, ".damaged-")
         with suppress(FileNotFoundError):  # another was faster, or `sweep` has taken the new directory for litter
             (cache / key).rename(bad / "was")
         shutil.rmtree(bad, ignore_errors=True)

@@ -22,7 +22,7 @@ from multihead.text.tokenizer import Tokenizer
 log = logging.getLogger(__name__)
 
 
-def learnt(
+def load_or_train(
     cache: Path,
     files: Iterable[str | Path],
     settings: Mapping[str, Any],
@@ -33,19 +33,19 @@ def learnt(
 ) -> Tokenizer:
     """From the cache if it has it. files, settings: all that decides which texts these are."""
     made = {"kind": kind, "vocab": vocab, "lowercase": lowercase, "tokenizers": tokenizers.__version__}
-    path = cache / f"tokenizer-{token_cache.key(files, b'', {**settings, **made})}.json"
+    path = cache / f"tokenizer-{token_cache.cache_key(files, b'', {**settings, **made})}.json"
     try:
         if path.exists():
-            return _opened(path)
+            return _load(path)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         log.warning("%s; the tokenizer is learnt again", error if str(path) in str(error) else f"{path}: {error}")
     found = Tokenizer.train(texts(), kind, vocab, lowercase=lowercase)
     make_directory(cache)
     write_json(path, seal({"named": found.named, "tokenizer": found.inner.to_str()}))
-    return _opened(path)  # as every later run will see it, to the last digit
+    return _load(path)  # as every later run will see it, to the last digit
 
 
-def _opened(path: Path) -> Tokenizer:
+def _load(path: Path) -> Tokenizer:
     kept = unseal(read_own_json(path), str(path), ("named", "tokenizer"))
     with wrap_tokenizer_errors(str(path)):
         inner = tokenizers.Tokenizer.from_str(kept["tokenizer"])

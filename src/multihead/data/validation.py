@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from multihead.data.overlap import NgramSet
 from multihead.data.readers.read import DataReader
 from multihead.data.readers.record import Record, RowIssues
-from multihead.data.split_statistics import SplitStatistics, survey, text_of
-from multihead.data.splits import folded
+from multihead.data.split_statistics import SplitStatistics, collect_statistics, input_text
+from multihead.data.splits import fold_text
 from multihead.tasks.spec import SPECS
 
 REJECTED, OVERLAP, DUPLICATES = 0.1, 0.2, 0.1
@@ -76,11 +76,11 @@ def check(
     given = {name: rows for name, rows in every.items() if rows is not None}
     sides, findings = {}, []
     for name, rows in given.items():
-        sides[name] = survey(name, rows, task, scores)
-        findings += _reading(sides[name], rows) + _alone(sides[name])
+        sides[name] = collect_statistics(name, rows, task, scores)
+        findings += _reader_issues(sides[name], rows) + _check_split(sides[name])
     for name in ("valid", "test"):
         if name in sides:
-            findings += _unseen(sides["train"], sides[name]) + _overlap(sides["train"], sides[name])
+            findings += _find_unseen_labels(sides["train"], sides[name]) + _overlap(sides["train"], sides[name])
             findings += _passages(sides[name].passages, name, sides["train"].passages, sides["train"].held)
             if "unlabelled" in sides:  # a teacher has but its opinion of them; learning that is no fair exam either
                 seen = _overlap(sides["unlabelled"], sides[name])
@@ -100,7 +100,7 @@ def find_rejected(name: str, rows: DataReader) -> list[DataIssue]:
         level = "note" if code == "empty line" else "stop" if count > REJECTED * rows.rows else "warn"
         kind = "broken tags" if code in TAG_CODES else "empty rows" if "empty" in code else "rejected rows"
         message = f"{name}: {count:,} of {rows.rows:,} rows are not used: {code}"
-        findings.append(_listed(DataIssue(level, kind, message), rows.rejected, code))
+        findings.append(_add_places(DataIssue(level, kind, message), rows.rejected, code))
     return findings
 
 
@@ -112,20 +112,22 @@ def raise_rejected(name: str, rows: DataReader) -> None:
         raise ValueError(f"{stop.message}{first}; mend the rows or take them out (multihead check lists them)")
 
 
-def _reading(side: SplitStatistics, rows: Iterable[Record]) -> list[DataIssue]:
+def _reader_issues(side: SplitStatistics, rows: Iterable[Record]) -> list[DataIssue]:
     """What the reader rejected or tolerated."""
     findings = []
     if isinstance(rows, DataReader):
         findings += find_rejected(side.name, rows)
         for code, count in rows.repaired.reasons.items():
             name = "broken tags" if code in TAG_CODES else "tolerated"
-            findings.append(_listed(DataIssue("note", name, f"{side.name}: {count:,} × {code}"), rows.repaired, code))
+            findings.append(
+                _add_places(DataIssue("note", name, f"{side.name}: {count:,} × {code}"), rows.repaired, code)
+            )
     if not side.rows:
         findings.append(DataIssue("stop", "nothing usable", f"{side.name}: not one usable row"))
     return findings
 
 
-def _listed(finding: DataIssue, ledger: RowIssues, code: str) -> DataIssue:
+def _add_places(finding: DataIssue, ledger: RowIssues, code: str) -> DataIssue:
     """The finding with the places of this code that the ledger still lists."""
     faults = [fault for fault in ledger if fault.code == code][:SHOWN]
     if not faults:
@@ -133,7 +135,7 @@ def _listed(finding: DataIssue, ledger: RowIssues, code: str) -> DataIssue:
     return replace(finding, file=faults[0].file, line=faults[0].line, examples=tuple(map(str, faults)))
 
 
-def _alone(side: SplitStatistics) -> list[DataIssue]:
+def _check_split(side: SplitStatistics) -> list[DataIssue]:
     """What one side shows by itself."""
     findings = []
     if side.faulty:
@@ -141,13 +143,13 @@ def _alone(side: SplitStatistics) -> list[DataIssue]:
         examples = tuple(f"{file}:{line}: {text}" for file, line, text in side.faults)[:SHOWN]
         message = f"{side.name}: {side.faulty:,} rows with broken characters; read the source with its own encoding"
         findings.append(DataIssue("warn", "encoding", message, file, line, examples))
-    findings += _repeated(side) + _alike(side) + _missing(side)
-    if side.name == "train" and side.labels and not side.continuous:
+    findings += _find_repeats(side) + _find_similar_labels(side) + _find_missing_labels(side)
+    if side.name == "train" and side.labels and not side.is_continuous:
         findings += _imbalance(side)
     return findings
 
 
-def _repeated(side: SplitStatistics) -> list[DataIssue]:
+def _find_repeats(side: SplitStatistics) -> list[DataIssue]:
     """Equal inputs: with equal labels they are duplicates, with different ones conflicts."""
     if not side.rows:
         return []
@@ -167,16 +169,16 @@ def _repeated(side: SplitStatistics) -> list[DataIssue]:
         texts = len(np.unique(loose[order][clashes]))
         message = f"{side.name}: {texts:,} inputs stand with different labels"
         rows = tuple((side.name, int(order[i + step])) for i in clashes[:SHOWN] for step in (0, 1))
-        level = "note" if side.continuous else "warn"
+        level = "note" if side.is_continuous else "warn"
         findings.append(DataIssue(level, "label conflicts", message, rows=rows))
     return findings
 
 
-def _alike(side: SplitStatistics) -> list[DataIssue]:
+def _find_similar_labels(side: SplitStatistics) -> list[DataIssue]:
     """Labels that are one to a reader: Good and good."""
     named: dict[str, list[str]] = {}
     for label in side.labels:
-        named.setdefault(folded(label), []).append(label)
+        named.setdefault(fold_text(label), []).append(label)
     alike = [sorted(labels) for labels in named.values() if len(labels) > 1]
     if not alike:
         return []
@@ -186,7 +188,7 @@ def _alike(side: SplitStatistics) -> list[DataIssue]:
     return [DataIssue("warn", "labels alike", message, file, line)]
 
 
-def _missing(side: SplitStatistics) -> list[DataIssue]:
+def _find_missing_labels(side: SplitStatistics) -> list[DataIssue]:
     """Labels that may stand for none; a class can truly be called so, and the rows are used."""
     named = {label: n for label, n in side.labels.items() if MISSING.fullmatch(label)}
     if not named or SPECS[side.task].tags_words:
@@ -212,8 +214,8 @@ def _imbalance(side: SplitStatistics) -> list[DataIssue]:
     return [DataIssue("warn", "imbalance", message, file, line, tuple(rare[:SHOWN]))]
 
 
-def _unseen(train: SplitStatistics, side: SplitStatistics) -> list[DataIssue]:
-    if train.continuous or train.many:
+def _find_unseen_labels(train: SplitStatistics, side: SplitStatistics) -> list[DataIssue]:
+    if train.is_continuous or train.many:
         return []
     unseen = Counter({label: count for label, count in side.labels.items() if label not in train.labels})
     if not unseen:
@@ -262,17 +264,17 @@ def _with_examples(findings: list[DataIssue], given: dict[str, Iterable[Record]]
                 break
         if isinstance(rows, DataReader) and counts is not None:  # those of the whole loop, not of this look
             rows.used, rows.rejected, rows.repaired = counts
-    return [_shown(finding, [seen[row] for row in finding.rows if row in seen], task) for finding in findings]
+    return [_add_examples(finding, [seen[row] for row in finding.rows if row in seen], task) for finding in findings]
 
 
-def _shown(finding: DataIssue, records: list[Record], task: str) -> DataIssue:
+def _add_examples(finding: DataIssue, records: list[Record], task: str) -> DataIssue:
     if not records:  # none wanted, or a bare iterator that cannot be read again
         return replace(finding, rows=())
     inputs, label = SPECS[task].text_columns, SPECS[task].label
     examples = []
     for record in records:
         answer = f" -> {record.values.get(label)}"[:60] if label else ""
-        text = text_of(record.values, inputs).replace("\x1f", " | ").replace("\n", " ").strip()
+        text = input_text(record.values, inputs).replace("\x1f", " | ").replace("\n", " ").strip()
         examples.append(f"{record.file}:{record.line}: {text[:80]}{answer}")
     first = records[0]
     return replace(finding, file=first.file, line=first.line, examples=tuple(examples), rows=())

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from multihead.data.batching import plan
+from multihead.data.batching import plan_batches
 from multihead.inference.defaults import vocabulary_of
 from multihead.kernels.packed_linear import use_packed_weights
 from multihead.kernels.token_range import unknown_token
@@ -101,7 +101,7 @@ def read(
     sizes = np.array([len(window["tokens"]) for window in every], dtype=np.int64)
     said: dict[int, Any] = {}
     with use_packed_weights(model):
-        for numbers in plan(sizes, max(batch_tokens, int(sizes.max(initial=1))), 0, 0):
+        for numbers in plan_batches(sizes, max(batch_tokens, int(sizes.max(initial=1))), 0, 0):
             batch = task.collate([every[i] for i in numbers])
             with torch.autocast(task.device.type, torch.bfloat16, enabled=precision == "bf16"):
                 said.update(zip(numbers.tolist(), task.read(model, batch), strict=True))

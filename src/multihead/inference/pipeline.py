@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from multihead.data.readers.columns import strings
-from multihead.data.readers.normalize import settled
+from multihead.data.readers.columns import is_string_list
+from multihead.data.readers.normalize import normalize_row
 from multihead.data.readers.record import ReadOptions
-from multihead.data.readers.tag_schemes import TagCounts, scheme_of
+from multihead.data.readers.tag_schemes import TagCounts, detect_scheme
 from multihead.inference.defaults import check_borders, longest, natural, usage, vocabulary_of
 from multihead.inference.engine import evaluate, predictions
 from multihead.inspection.address import Address, attentions
@@ -230,10 +230,10 @@ def scorable(task: Task, rows: Iterable[Json]) -> Iterator[Json]:
         every = list(named)
         survey = TagCounts()
         for number, row in enumerate(every):
-            survey.add((number, tag) for tag in (row["tags"] if strings(row.get("tags")) else ()))
-        options, named = ReadOptions(scheme=scheme_of(survey, "row")), iter(every)
+            survey.add((number, tag) for tag in (row["tags"] if is_string_list(row.get("tags")) else ()))
+        options, named = ReadOptions(scheme=detect_scheme(survey, "row")), iter(every)
     for number, row in enumerate(named):
-        found = settled(row, options)
+        found = normalize_row(row, options)
         if not isinstance(found, dict):
             raise ValueError(f"row {number}: {found[1]}")
         chat = task.spec.documents and found.keys() & {"conversation", "messages"}

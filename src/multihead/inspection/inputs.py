@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from multihead.data.batching import plan
+from multihead.data.batching import plan_batches
 from multihead.inference import Pipeline
 from multihead.models import Encoder, EncoderDecoder, LMReadout, TaskModel, TokenEmbedding
 from multihead.tasks import SPECS, TASKS, Batch, Task, Values, Window
@@ -132,7 +132,7 @@ class ModelInputs:
                     window for values in some for window in self.windows(values) if len(window["tokens"])
                 )
                 sizes = np.array([max(len(window["tokens"]), len(window.get("target", ()))) for window in ready])
-                for numbers in plan(sizes, max(batch_tokens, *sizes), 0, 0) if ready else ():
+                for numbers in plan_batches(sizes, max(batch_tokens, *sizes), 0, 0) if ready else ():
                     mine = [ready[i] for i in numbers]
                     yield self.task.collate(mine) if known and self.task is not None else rectangle(mine, self.pad)
 

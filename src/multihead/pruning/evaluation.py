@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from multihead.data.batching import plan
+from multihead.data.batching import plan_batches
 from multihead.inspection.inputs import windows_of
 from multihead.metrics import ConfidenceInterval, Difference, Metric, Score, compare_paired
 from multihead.metrics.text_metric import TextMetric
@@ -54,7 +54,7 @@ class EncodedBatches:
 def work(task: Task, rows: Sequence[EncodedRow], batch_tokens: int = 4096) -> EncodedBatches:
     windows, which = distinct(window for row in rows for window in row.windows)
     sizes = np.array([len(window["tokens"]) for window in windows])
-    order = plan(sizes, max(batch_tokens, int(sizes.max())), 0, 0)
+    order = plan_batches(sizes, max(batch_tokens, int(sizes.max())), 0, 0)
     batches = [(numbers.tolist(), task.collate([windows[i] for i in numbers])) for numbers in order]
     return EncodedBatches(rows, batches, which)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from multihead.data.batching import plan
+from multihead.data.batching import plan_batches
 from multihead.inference import Pipeline
 from multihead.inspection import ablate
 from multihead.metrics import Difference, Score, Spearman
@@ -228,7 +228,9 @@ def area(rows: Sequence[EncodedRow], batch_tokens: int) -> int:
     total = 0
     for start in range(0, len(rows), BLOCK):
         sizes = np.array([len(window["tokens"]) for row in rows[start : start + BLOCK] for window in row.windows])
-        total += sum(int(sizes[b].max()) * len(b) for b in plan(sizes, max(batch_tokens, int(sizes.max())), 0, 0))
+        total += sum(
+            int(sizes[b].max()) * len(b) for b in plan_batches(sizes, max(batch_tokens, int(sizes.max())), 0, 0)
+        )
     return total
 
 

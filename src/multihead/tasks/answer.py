@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from multihead.data.sliding_windows import windows
+from multihead.data.sliding_windows import split_windows
 from multihead.metrics import Score, SquadMetric, exact_and_f1
 from multihead.models import TaskModel
 from multihead.tasks.sections import TaskSection
@@ -51,7 +51,7 @@ class Answer(Task):
             room += len(lost)
         cut = set(lost)
         found: list[Window] = []
-        for start, stop in windows(len(context), room, min(self.overlap, room // 2)) or [(0, 0)]:
+        for start, stop in split_windows(len(context), room, min(self.overlap, room // 2)) or [(0, 0)]:
             inside = set(context[start:stop])
             chosen = [i for i, side in enumerate(whole.sequences) if (side != 1 or i in inside) and i not in cut]
             window = {

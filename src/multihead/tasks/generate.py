@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from multihead.data.batching import plan
+from multihead.data.batching import plan_batches
 from multihead.generation import GenerationConfig, Hypothesis, decode, stream
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
 from multihead.metrics import PerplexityMetric, Score
@@ -177,7 +177,7 @@ class Generate(Task):
         while block := list(islice(source, TOGETHER)):
             sizes = np.array([len(window["tokens"]) for _, window in block])
             found: dict[int, Prediction] = {}
-            for numbers in plan(sizes, max(JUDGED, int(sizes.max())), 0, 0):
+            for numbers in plan_batches(sizes, max(JUDGED, int(sizes.max())), 0, 0):
                 with torch.inference_mode():
                     hidden, labels = self.foretell(model, self.collate([block[i][1] for i in numbers]))
                     nats = vocabulary_nats(cast(LMReadout, model.readout), hidden, labels).sum(1).tolist()

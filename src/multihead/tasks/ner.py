@@ -19,10 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from multihead.data.readers.columns import strings
+from multihead.data.readers.columns import is_string_list
 from multihead.data.readers.notation import BIO, TagNotation, are_bio, choose_notation
 from multihead.data.readers.tag_schemes import TagCounts
-from multihead.data.sliding_windows import owned, windows
+from multihead.data.sliding_windows import core_spans, split_windows
 from multihead.metrics import EntityMetric, MetricTable, Score, TokenTagMetric, entity_spans
 from multihead.metrics.row_buffer import RowBuffer
 from multihead.models import ClassifierReadout, Encoder, TaskModel, TokenEmbedding
@@ -139,7 +139,7 @@ class Ner(Task):
     def _see_tags(self, given: Any, survey: TagCounts) -> None:
         column = self.options.get("columns", {}).get("tags", "tags")
         tags = given.get(column, given.get("tags")) if isinstance(given, Mapping) else None
-        if isinstance(tags, list) and strings(tags):
+        if isinstance(tags, list) and is_string_list(tags):
             survey.add((0, tag) for tag in tags)
 
     def asked(self, given: Any) -> Any:
@@ -211,7 +211,7 @@ class Ner(Task):
         room = self.size - len(head) - len(tail)
         cuts = self._cuts(owner, room)
         found: list[Window] = []
-        for (start, stop), (own_start, own_stop) in zip(cuts, owned(cuts), strict=True):
+        for (start, stop), (own_start, own_stop) in zip(cuts, core_spans(cuts), strict=True):
             here = slice(start, stop)
             mine = np.zeros(stop - start, dtype=bool)
             mine[own_start - start : own_stop - start] = True
@@ -368,7 +368,7 @@ class Ner(Task):
         low, high = int(mine[0]), int(mine[-1]) + 1
         if high - low > room:
             overlap = min(self.overlap, room - 1)
-            return [(low + a, low + b) for a, b in windows(high - low, room, overlap)]
+            return [(low + a, low + b) for a, b in split_windows(high - low, room, overlap)]
         spare = room - (high - low)
         left = min(low, max(spare // 2, spare - (len(owner) - high)))
         right = min(len(owner) - high, spare - left)

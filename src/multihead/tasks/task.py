@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from multihead.data.readers.columns import fault_of
-from multihead.data.sliding_windows import windows
+from multihead.data.readers.columns import find_fault
+from multihead.data.sliding_windows import split_windows
 from multihead.kernels.chunked_cross_entropy import IGNORE as IGNORE
 from multihead.metrics import MetricTable, Score
 from multihead.models import TaskModel
@@ -39,7 +39,7 @@ class EmptyInput(ValueError):
 
 def check_filled(values: Values, where: str) -> None:
     """Raise ValueError for what a row of a file would be rejected for, empty text above all: one rule everywhere."""
-    if fault := fault_of(values):
+    if fault := find_fault(values):
         kind = EmptyInput if fault[0].startswith("empty") else ValueError
         raise kind(f"{where}: {fault[1]}")
 
@@ -245,13 +245,13 @@ class Task(ABC):
             return [whole]
         room = self.size - sum(whole.special)
         if pair is None:
-            spans = windows(len(whole) - sum(whole.special), room, self._shared(room))
+            spans = split_windows(len(whole) - sum(whole.special), room, self._shared(room))
             return parts_of(whole, ({0: span} for span in spans))
         lengths = [whole.sequences.count(side) for side in (0, 1)]
         half = max(room // 2, room - lengths[1])
-        firsts = windows(lengths[0], half, self._shared(half))
+        firsts = split_windows(lengths[0], half, self._shared(half))
         rest = room - min(lengths[0], half)
-        seconds = windows(lengths[1], rest, self._shared(rest))
+        seconds = split_windows(lengths[1], rest, self._shared(rest))
         return parts_of(whole, ({0: a, 1: b} for a in firsts for b in seconds))
 
     def _shared(self, room: int) -> int:

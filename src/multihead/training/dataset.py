@@ -16,8 +16,8 @@ from multihead.data import token_cache
 from multihead.data.readers.read import DataReader
 from multihead.data.row_lengths import RowLengths
 from multihead.data.sampler import EpochSampler
-from multihead.data.split_statistics import kept_together
-from multihead.data.splits import VALID, drawn, is_valid, last_of
+from multihead.data.split_statistics import split_key
+from multihead.data.splits import VALID, is_valid, kth_smallest, sample_key
 from multihead.data.token_blocks import TokenBlocks
 from multihead.data.validation import raise_rejected
 from multihead.io.files import read_own_json, write_json
@@ -188,7 +188,7 @@ def running(task: Task, rows: Split, cache: Path, key: str) -> token_cache.Token
             yield {"tokens": task.encode(values)[0]["tokens"]}
         raise_rejected("train", rows.reading)  # as in `encoded`
 
-    return token_cache.cached(cache, key, {"tokens": dtype}, build)
+    return token_cache.open_or_build(cache, key, {"tokens": dtype}, build)
 
 
 def encoded(
@@ -235,7 +235,7 @@ def encoded(
         write_json(beside, seal(told))
 
     dtypes = {name: np.dtype(dtype) for name, dtype in told["fields"].items()}
-    kept = token_cache.cached(cache, key, dtypes, build, quiet=teachers is not None)
+    kept = token_cache.open_or_build(cache, key, dtypes, build, quiet=teachers is not None)
     notes = [f"{count:,} rows are not used: {why}; first: {place}" for why, (count, place) in told["left"].items()]
     if told.get("cut", {}).get("rows"):
         rows_, tokens = told["cut"]["rows"], told["cut"]["tokens"]
@@ -301,7 +301,7 @@ def cache_key(
         **({} if teachers is None else {"taught": [*teachers.digests, task.trust]}),
     }
     both = dict.fromkeys((task.tokenizer, task.tokenizer.target))
-    return token_cache.key(
+    return token_cache.cache_key(
         files, "\n".join(one.inner.to_str() + (one.template or "") for one in both).encode(), options
     )
 
@@ -325,7 +325,7 @@ class Split:
             return self._rows()
         if not self.looked:  # once: what a run trains on does not change
             places = (self._place(number, values) for number, values in enumerate(self._rows()))
-            self.last, self.looked = last_of(places, self.limit), True
+            self.last, self.looked = kth_smallest(places, self.limit), True
         last = self.last
         numbered = enumerate(self._rows())
         return (values for number, values in numbered if last is None or self._place(number, values) <= last)
@@ -335,7 +335,7 @@ class Split:
         if "of" in values:
             return number
         document = f"{values['file']}\n{values.get('document')}"
-        return drawn(document if self.documents else kept_together(values), number)
+        return sample_key(document if self.documents else split_key(values), number)
 
     def parts(self) -> list[Split]:
         """One for each file of the reading (or pair of files)."""
@@ -378,4 +378,4 @@ def held_out(values: Values) -> bool:
     """Is a row of train kept for validation? Of one long document it is the end, else a tenth of the rows by hash."""
     if "of" in values:
         return int(values["at"]) >= int(values["of"] * (1 - VALID))
-    return is_valid(kept_together(values))
+    return is_valid(split_key(values))

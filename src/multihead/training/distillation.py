@@ -66,7 +66,7 @@ class Teacher:
         while piece := list(islice(source, AHEAD)):
             windows = [encoded(self.task, values) for values in piece]
             key = self._key(piece, windows, precision)
-            for said in token_cache.cached(cache, key, FIELDS, partial(self._asked, piece, windows, precision)):
+            for said in token_cache.open_or_build(cache, key, FIELDS, partial(self._asked, piece, windows, precision)):
                 yield said["belief"].reshape(said["shape"])[..., self.order]
 
     def _key(self, piece: list[Values], windows: list[list[Window]], precision: str) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 from torch import nn
 
 from multihead.config import RunConfig
-from multihead.data.tokenizer_cache import learnt
+from multihead.data.tokenizer_cache import load_or_train
 from multihead.inference import Pipeline
 from multihead.inference.pipeline import Json
 from multihead.machine.memory import memory_limit
@@ -113,7 +113,7 @@ def _learnt(
 
     cache = Path(run.out) / "cache"
     try:
-        return learnt(cache, files, settings, texts, options.kind, options.vocab - less, options.lowercase)
+        return load_or_train(cache, files, settings, texts, options.kind, options.vocab - less, options.lowercase)
     except ValueError as error:
         if not str(error).startswith("vocab="):
             raise

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from multihead.data.batching import plan
+from multihead.data.batching import plan_batches
 from multihead.data.row_lengths import RowLengths
 from multihead.data.sampler import EpochSampler
 from multihead.machine.device import seed_device
@@ -148,7 +148,9 @@ class BatchOrder:
     def _groups(self, block: int) -> list[list[NDArray[np.int64]]]:
         if block not in self.planned:
             rows = self.epochs.rows(*divmod(block, self.epochs.blocks))
-            batches = plan(self.sizes[rows], self.plan.batch_tokens, self.plan.seed, block, longest_first=block == 0)
+            batches = plan_batches(
+                self.sizes[rows], self.plan.batch_tokens, self.plan.seed, block, longest_first=block == 0
+            )
             batches = [rows[batch] for batch in batches]
             n = self.plan.accumulate
             self.planned = {block: [batches[i : i + n] for i in range(0, len(batches), n)]}

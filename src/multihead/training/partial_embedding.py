@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from multihead.data.token_cache import give_back
+from multihead.data.token_cache import release_pages
 from multihead.models import Encoder, TokenEmbedding
 
 WORTH = 0.9  # the share of rows up to which it pays
@@ -54,7 +54,7 @@ def learn_rows(body: nn.Module, tokens: Iterable[NDArray[np.integer]], also: Ite
     for array in tokens:
         for start in range(0, len(array), CHUNK):
             used[array[start : start + CHUNK]] = True
-            give_back(array)
+            release_pages(array)
     if used.mean() <= WORTH:
         body.stem.embedding = PartialEmbedding(table, torch.from_numpy(used).to(table.weight.device))
 

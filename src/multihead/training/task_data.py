@@ -9,11 +9,11 @@ from itertools import takewhile
 from typing import Any
 
 from multihead.config import RunConfig
-from multihead.data.overlap import glanced
+from multihead.data.overlap import sample_ngrams
 from multihead.data.readers.notation import BIO
-from multihead.data.readers.read import DataReader, has_column, records
+from multihead.data.readers.read import DataReader, has_column, read_records
 from multihead.data.readers.record import FileFacts, Record, Row
-from multihead.data.split_statistics import text_of
+from multihead.data.split_statistics import input_text
 from multihead.data.validation import raise_rejected
 from multihead.tasks import TASKS, Task, Values
 from multihead.tasks.word_spans import readable_words
@@ -39,7 +39,7 @@ class TaskData:
         """Sides whose texts are pieces of train's, as far as a glance tells: their scores will flatter."""
         inputs = self.run.spec.text_columns
         seen = {
-            name: glanced(text_of(values, inputs) for values in takewhile(_whole, side()))
+            name: sample_ngrams(input_text(values, inputs) for values in takewhile(_whole, side()))
             for name, side in self.sides.items()
         }
         train = seen.pop("train")
@@ -180,7 +180,7 @@ def data_of(run: RunConfig, held_out: bool = True) -> tuple[dict[str, DataReader
         alone = {role: name for role, name in columns.items() if role != label}
         of_side = {s: columns if has_column(names[s], label, **settings) else alone for s in of_side}
     readings = {
-        side: records(names[side], columns=_columns(run, mine), task=run.task, **settings)
+        side: read_records(names[side], columns=_columns(run, mine), task=run.task, **settings)
         for side, mine in of_side.items()
     }
     sides = {side: Split(reading, "all") for side, reading in readings.items()}
@@ -203,7 +203,7 @@ def beside_of(run: RunConfig) -> Split | None:
         for role, name in run.data.columns.items()
         if role in asked
     }
-    reading = records(run.data.unlabelled, columns=_columns(run, columns), task=run.task, **settings)
+    reading = read_records(run.data.unlabelled, columns=_columns(run, columns), task=run.task, **settings)
     reading.wanted = tuple(asked)
     if run.spec.tags_words:
         reading.sources = [(file, format, partial(_in_words, rows)) for file, format, rows in reading.sources]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from multihead.data.readers.read import records
-from multihead.data.split_statistics import kept_together
+from multihead.data.readers.read import read_records
+from multihead.data.split_statistics import split_key
 from multihead.data.splits import is_valid
 from multihead.data.validation import check
 
@@ -28,21 +28,23 @@ def written(path: Path, *rows: Any) -> Path:
 def test_both_forms_are_seen(tmp_path: Path, name: str, answer: str) -> None:
     row = {"messages": GOOD} if answer == "messages" else {"prompt": "你好", answer: "hello"}
     path = written(tmp_path / name, *[{"id": 3, "label": None, **row}] * 2)
-    reading = records(path, columns={"text": "text"}, task="generate")
+    reading = read_records(path, columns={"text": "text"}, task="generate")
     assert [record.values for record in reading] == [{"conversation": GOOD}] * 2
     assert [found["format"] for found in reading.found.values()] == ["chat"]
 
 
 def test_texts_stay_texts(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", {"text": "one", "messages": GOOD})
-    assert [record.values for record in records(path, columns={"text": "text"}, task="generate")] == [{"text": "one"}]
-    (record,) = records(path, columns={"text": "text"}, task="generate", format="chat")
+    assert [record.values for record in read_records(path, columns={"text": "text"}, task="generate")] == [
+        {"text": "one"}
+    ]
+    (record,) = read_records(path, columns={"text": "text"}, task="generate", format="chat")
     assert record.values == {"conversation": GOOD}
     path = written(tmp_path / "b.jsonl", {"prompt": "x", "answer": "y"})
     with pytest.raises(ValueError, match="there is no column 'text' for text; the file has: prompt, answer"):
-        list(records(path, columns={"text": "text"}, task="generate"))
+        list(read_records(path, columns={"text": "text"}, task="generate"))
     with pytest.raises(ValueError, match=r"b\.jsonl:1: .*prompt and response or completion.*the file has: prompt, ans"):
-        list(records(path, format="chat"))
+        list(read_records(path, format="chat"))
 
 
 BROKEN = {
@@ -60,7 +62,7 @@ BROKEN = {
 def test_broken_conversations_are_named_and_counted(tmp_path: Path, code: str) -> None:
     messages, reason = BROKEN[code]
     path = written(tmp_path / "chats.jsonl", {"messages": GOOD}, {"messages": messages}, {"other": 1})
-    reading = records(path, columns={"text": "text"}, task="generate")
+    reading = read_records(path, columns={"text": "text"}, task="generate")
     assert len(list(reading)) == 1
     assert reading.rejected.reasons == {code: 1, "missing key": 1}
     assert str(reading.rejected[0]).startswith(f"{path}:2: {reason}")
@@ -72,7 +74,7 @@ def test_broken_conversations_are_named_and_counted(tmp_path: Path, code: str) -
 
 def test_an_empty_answer_of_a_pair_is_told(tmp_path: Path) -> None:
     rows = [{"prompt": "a", "response": "b"}, {"prompt": "", "response": "b"}, {"prompt": "a", "response": None}]
-    reading = records(written(tmp_path / "chats.jsonl", *rows), task="generate")
+    reading = read_records(written(tmp_path / "chats.jsonl", *rows), task="generate")
     assert len(list(reading)) == 1
     told = ["message 1 (user) is empty", "message 2 (assistant) is empty"]
     assert [reject.reason for reject in reading.rejected] == told
@@ -81,8 +83,8 @@ def test_an_empty_answer_of_a_pair_is_told(tmp_path: Path) -> None:
 def test_equal_conversations_stay_together_and_are_told(tmp_path: Path) -> None:
     loud = [{"content": "你好", "role": "user", "id": 7}, {"role": "assistant", "content": "HELLO"}]
     rows = [{"messages": GOOD}, {"messages": loud}, {"messages": [*GOOD, ASKED]}]
-    reading = records(written(tmp_path / "chats.jsonl", *rows), task="generate")
-    first, second, third = (kept_together(record.values) for record in reading)
+    reading = read_records(written(tmp_path / "chats.jsonl", *rows), task="generate")
+    first, second, third = (split_key(record.values) for record in reading)
     assert first.casefold() == second.casefold() != third.casefold()
     assert is_valid(first) == is_valid(second)
     (finding,) = check(reading, task="generate")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from multihead.data.readers.read import records
+from multihead.data.readers.read import read_records
 
 TEXT_LABEL = {"text": "text", "label": "label"}
 TREC = ["DESC:manner How did serfdom develop ?", "ENTY:cremat What films did he make ?", "NUM:date When was it ?"]
@@ -15,7 +15,7 @@ CHAT = [f"{who}:{word} and so on ." for who in ("ALICE", "BOB") for word in "abc
 
 def found(path: Path, lines: list[str], columns: dict[str, str] | None = TEXT_LABEL) -> str:
     path.write_text("\n".join(lines) + "\n", encoding="latin-1")
-    return str(records(path, columns=columns, encoding="latin-1").found[str(path)]["format"])
+    return str(read_records(path, columns=columns, encoding="latin-1").found[str(path)]["format"])
 
 
 def test_labels_first(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_labels_first(tmp_path: Path) -> None:
     assert found(file, TREC * 20) == "label-first"
     assert found(file, [*TREC * 20, "HUM:ind Who is Pelé ?"]) == "label-first"
     assert found(file, TREC * 20, {"text": "text", "label": "coarse"}) == "label-first"
-    rows = list(records(file, columns={"text": "text", "label": "coarse"}, encoding="latin-1"))
+    rows = list(read_records(file, columns={"text": "text", "label": "coarse"}, encoding="latin-1"))
     assert rows[0].values == {"text": "How did serfdom develop ?", "label": "DESC"}
     assert found(tmp_path / "fast.txt", ["__label__good a fine film", "__label__bad\tdull"], None) == "label-first"
 
@@ -56,7 +56,7 @@ def test_a_short_line_hides_no_tags(tmp_path: Path) -> None:
     path = tmp_path / "weibo.train"
     for odd in ("好\n\n", "\u3000 O\n好 O\n\n"):
         path.write_text("上 B-LOC\n海 I-LOC\n\n" * 20 + odd + "好 O\n\n", encoding="utf-8")
-        reading = records(path, task="ner")
+        reading = read_records(path, task="ner")
         assert len(list(reading)) + reading.rejected.total == 22
         assert reading.found[str(path)]["format"] == "conll"
     assert found(tmp_path / "some.txt", ["A dog", "O well", "", "B-side", "I see"] * 9, {"text": "text"}) == "text"

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from multihead.data.readers import documents
-from multihead.data.readers.read import records
+from multihead.data.readers.read import read_records
 from multihead.recipes import recipe
 from multihead.training.dataset import Split
 
 
 def texts(path: Path, side: str = "all", **options: str) -> list[str]:
-    return [values["text"] for values in Split(records(path, task="generate", **options), side)()]
+    return [values["text"] for values in Split(read_records(path, task="generate", **options), side)()]
 
 
 @pytest.mark.parametrize("piece", [5, 64, 1 << 16])
@@ -24,7 +24,7 @@ def test_the_text_comes_back_whole(tmp_path, monkeypatch, piece, text):
     path = tmp_path / "a.txt"
     path.write_bytes(text.encode())
     plain = text.removeprefix("\ufeff")
-    reading = records(path, task="generate")
+    reading = read_records(path, task="generate")
     pieces = [record.values for record in reading]
     assert "".join(values["text"] for values in pieces) == plain
     at = 0
@@ -56,16 +56,19 @@ def test_only_a_split_cuts_words(tmp_path, monkeypatch):
 def test_faults_are_named(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"fine\n\0bad\nfine\n")
-    reading = records(path, task="generate")
+    reading = read_records(path, task="generate")
     assert [record.values["text"] for record in reading] == ["fine\nfine\n"]
     assert str(reading.rejected[0]) == f"{path}:2: a NUL character in text"
     path.write_bytes("fine\nnaïve\n".encode("latin-1"))
     with pytest.raises(ValueError, match=r"a\.txt:2: byte 0xef .*latin-1"):
-        list(records(path, task="generate"))
+        list(read_records(path, task="generate"))
 
 
 def test_other_tasks_read_lines(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("one\ntwo\n", encoding="utf-8")
-    assert [record.values["text"] for record in records(path, task="mask", columns={"text": "text"})] == ["one", "two"]
+    assert [record.values["text"] for record in read_records(path, task="mask", columns={"text": "text"})] == [
+        "one",
+        "two",
+    ]
     assert texts(path, format="text") == ["one", "two"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from multihead.data.readers.read import records
+from multihead.data.readers.read import read_records
 
 LABELLED = ("text", "label")
 ROWS = {
@@ -36,12 +36,12 @@ def test_names_that_nobody_knows_are_no_row(
     header = names[: len(roles)]
     path = write(tmp_path / f"a.{ending}", [header, *ROWS[roles]], quoted and ending == "csv")
     with pytest.raises(ValueError, match=r"a\.[ct]sv:1: are these names of columns, or data"):
-        list(records(path, columns={role: role for role in roles}))
-    reading = records(path, columns=dict(zip(roles, header, strict=True)))
+        list(read_records(path, columns={role: role for role in roles}))
+    reading = read_records(path, columns=dict(zip(roles, header, strict=True)))
     assert [tuple(record.values.values()) for record in reading] == ROWS[roles]
     wider = write(tmp_path / f"b.{ending}", [(*header, "more"), *((*row, "x") for row in ROWS[roles])], False)
     with pytest.raises(ValueError, match="there is no column"):
-        list(records(wider, columns={role: role for role in roles}))
+        list(read_records(wider, columns={role: role for role in roles}))
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv"])
@@ -58,18 +58,18 @@ def test_names_that_nobody_knows_are_no_row(
 def test_data_without_names_is_all_read(
     roles: tuple[str, ...], rows: list[tuple[str, ...]], ending: str, tmp_path: Path
 ) -> None:
-    reading = records(write(tmp_path / f"a.{ending}", rows, False), columns={role: role for role in roles})
+    reading = read_records(write(tmp_path / f"a.{ending}", rows, False), columns={role: role for role in roles})
     assert [tuple(record.values.values()) for record in reading] == rows
 
 
 def test_a_number_above_words_is_a_name(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", [("comment", "2023"), *ROWS[LABELLED]], False)
     with pytest.raises(ValueError, match="are these names of columns"):
-        list(records(path, columns={"text": "text", "label": "label"}))
+        list(read_records(path, columns={"text": "text", "label": "label"}))
 
 
 @pytest.mark.parametrize(("format", "header"), [("pairs", "source\ttarget"), ("labelled", "text\tlabel")])
 def test_formats_without_names_refuse_them(format: str, header: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(f"{header}\na film\tein Film\n")
     with pytest.raises(ValueError, match="names of columns"):
-        list(records(tmp_path / "a.txt", format=format))
+        list(read_records(tmp_path / "a.txt", format=format))

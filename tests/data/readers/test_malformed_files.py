@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from multihead.data.readers.read import records
+from multihead.data.readers.read import read_records
 
 TEXT_LABEL = {"text": "text", "label": "label"}
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
@@ -166,7 +166,7 @@ def test_a_file_that_stops(case: Case, tmp_path: Path) -> None:
     path = tmp_path / case.name
     path.write_bytes(case.content)
     with pytest.raises(ValueError, match=r".") as caught:
-        list(records(path, columns=case.columns, **case.options))
+        list(read_records(path, columns=case.columns, **case.options))
     message = str(caught.value)
     if case.name.startswith("cut.jsonl.gz"):  # where the data breaks off depends on the compressor
         assert message.startswith(f"{path}:")
@@ -179,7 +179,7 @@ def test_a_file_that_stops(case: Case, tmp_path: Path) -> None:
 def test_a_row_that_is_rejected(case: Case, tmp_path: Path) -> None:
     path = tmp_path / case.name
     path.write_bytes(case.content)
-    reading = records(path, columns=case.columns, **case.options)
+    reading = read_records(path, columns=case.columns, **case.options)
     used = list(reading)
     first = reading.rejected[0]
     assert (first.file, first.line) == (str(path), case.line), list(map(str, reading.rejected))
@@ -214,7 +214,7 @@ def test_a_squad_question_that_is_rejected(broken: dict[str, Any], says: str, tm
     paragraph = {"context": "Ada 写了程序。", "qas": [question(id="q0"), broken, question(id="q2")]}
     text = json.dumps({"version": "1.1", "data": [{"title": "T", "paragraphs": [paragraph]}]}, indent=1)
     path.write_text(text, encoding="utf-8")
-    reading = records(path)
+    reading = read_records(path)
     assert [record.values["id"] for record in reading] == ["q0", "q2"]
     assert (reading.used, reading.rejected.total, reading.rows) == (2, 1, 3)
     assert says in reading.rejected[0].reason
@@ -226,7 +226,7 @@ def test_a_squad_question_that_is_rejected(broken: dict[str, Any], says: str, tm
 def test_squad_without_paragraphs_or_questions(tmp_path: Path) -> None:
     path = tmp_path / "dev.json"
     path.write_text('{"data": [{"title": "T"},\n{"paragraphs": [{"context": "x"}]},\n{"paragraphs": [], "a": NaN}]}')
-    reading = records(path, format="squad")
+    reading = read_records(path, format="squad")
     assert list(reading) == []
     assert [(fault.line, fault.code) for fault in reading.rejected] == [
         (1, "not SQuAD"), (2, "not SQuAD"), (3, "NaN in JSON")
@@ -238,18 +238,18 @@ def test_parquet_rows_that_are_rejected(tmp_path: Path) -> None:
     broken = pa.array([b"fine", b"caf\xe9", None, b" ", b"last"], pa.binary()).view(pa.binary()).cast(pa.binary())
     text = pa.StringArray.from_buffers(5, *broken.buffers()[1:], broken.buffers()[0])
     pq.write_table(pa.table({"text": text, "label": [1, 2, 3, 4, 5]}), path)
-    reading = records(path, columns=TEXT_LABEL)
+    reading = read_records(path, columns=TEXT_LABEL)
     assert [record.values["label"] for record in reading] == [1, 5]
     assert [(fault.line, fault.code) for fault in reading.rejected] == [
         (2, "not UTF-8"), (3, "empty text"), (4, "empty text")
     ]  # fmt: skip
     assert reading.rows == 5
     with pytest.raises(ValueError, match="the file has: text, label"):
-        list(records(path, columns={"text": "body"}))
+        list(read_records(path, columns={"text": "body"}))
     content = path.read_bytes()
     path.write_bytes(content[:40] + content[60:])
     with pytest.raises(ValueError, match=r"rows\.parquet:\d+: .*fetch it again"):
-        list(records(path))
+        list(read_records(path))
 
 
 def test_parallel_files_must_agree(tmp_path: Path) -> None:
@@ -257,14 +257,14 @@ def test_parallel_files_must_agree(tmp_path: Path) -> None:
     source.write_text("one\ntwo\nthree\n")
     target.write_text("eins\nzwei")
     with pytest.raises(ValueError, match=r"a\.en:3: the first line without a partner.*align"):
-        list(records([source, target], format="parallel"))
+        list(read_records([source, target], format="parallel"))
     target.write_text("eins\n\ndrei")
-    reading = records([source, target], format="parallel")
+    reading = read_records([source, target], format="parallel")
     assert [record.values["target"] for record in reading] == ["eins", "drei"]
     assert [(fault.file, fault.line, fault.code) for fault in reading.rejected] == [(str(target), 2, "empty target")]
     with pytest.raises(ValueError, match="pairs of files, a source and its target; 1 given"):
-        records([source], format="parallel")
-    twice = records([source, target] * 2, columns={"source": "source", "target": "target"})
+        read_records([source], format="parallel")
+    twice = read_records([source, target] * 2, columns={"source": "source", "target": "target"})
     assert len(list(twice)) == 4, "plain files of a task with two sides are parallel"
 
 
@@ -278,7 +278,7 @@ def test_advice_can_be_followed(tmp_path: Path) -> None:
         path = tmp_path / ("a.jsonl" if columns else "a.csv")
         path.write_bytes(content)
         try:
-            reading = records(path, columns=columns)
+            reading = read_records(path, columns=columns)
             list(reading)
             message = str(reading)
         except ValueError as error:
@@ -292,11 +292,11 @@ def test_lines_of_wide_encodings_are_counted_as_read(encoding: str, tmp_path: Pa
     source, target = tmp_path / "a.zh", tmp_path / "a.en"
     source.write_bytes("上海\n你好\n".encode(encoding))
     target.write_bytes("Shanghai\nHello".encode(encoding))
-    reading = records([source, target], format="parallel", encoding=encoding)
+    reading = read_records([source, target], format="parallel", encoding=encoding)
     assert [record.values["source"] for record in reading] == ["上海", "你好"]
     target.write_bytes("Shanghai\n".encode(encoding))
     with pytest.raises(ValueError, match=r"a\.zh:2: the first line without a partner"):
-        list(records([source, target], format="parallel", encoding=encoding))
+        list(read_records([source, target], format="parallel", encoding=encoding))
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
@@ -306,35 +306,35 @@ def test_gzip_that_is_cut_off(encoding: str, tmp_path: Path) -> None:
     path = tmp_path / "a.csv.gz"
     path.write_bytes(gzip.compress(text.encode(encoding))[:-4000])
     with pytest.raises(ValueError, match=r"a\.csv\.gz:\d{4,}: broken gzip data .*; fetch it again"):
-        list(records(path, encoding=encoding))
+        list(read_records(path, encoding=encoding))
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("text,label\na,b\n")
     with pytest.raises(ValueError, match=r"trian\.csv: no such file; did you mean 'train\.csv'"):
-        records(tmp_path / "trian.csv")
+        read_records(tmp_path / "trian.csv")
     with pytest.raises(ValueError, match=r'patterns are not expanded, list the files: \["train\.csv"\]'):
-        records(tmp_path / "tr*.csv")
+        read_records(tmp_path / "tr*.csv")
     with pytest.raises(ValueError, match="no such file; nor does one match it"):
-        records(tmp_path / "va*.csv")
+        read_records(tmp_path / "va*.csv")
     with pytest.raises(ValueError, match=r"a directory, not a file; give a file of it: train\.csv"):
-        records(tmp_path)
+        read_records(tmp_path)
     with pytest.raises(ValueError, match="did you mean 'conll'"):
-        records(tmp_path / "train.csv", format="conl")
+        read_records(tmp_path / "train.csv", format="conl")
     with pytest.raises(ValueError, match="did you mean 'encoding'"):
-        records(tmp_path / "train.csv", encodin="utf-8")
+        read_records(tmp_path / "train.csv", encodin="utf-8")
     with pytest.raises(ValueError, match="there is no encoding"):
-        list(records(tmp_path / "train.csv", encoding="utf-9"))
+        list(read_records(tmp_path / "train.csv", encoding="utf-9"))
     with pytest.raises(ValueError, match="there is no scheme"):
-        list(records(tmp_path / "train.csv", format="conll", scheme="BIOX"))
+        list(read_records(tmp_path / "train.csv", format="conll", scheme="BIOX"))
     with pytest.raises(ValueError, match="delimiter is one character"):
-        list(records(tmp_path / "train.csv", delimiter="::"))
+        list(read_records(tmp_path / "train.csv", delimiter="::"))
 
 
 def test_many_rejects_are_counted_and_some_are_listed(tmp_path: Path) -> None:
     path = tmp_path / "many.jsonl"
     path.write_text('{"text": "a"}\n' + "x\n" * 5000)
-    reading = records(path)
+    reading = read_records(path)
     assert len(list(reading)) == 1
     assert (len(reading.rejected), reading.rejected.total, reading.rows) == (100, 5000, 5001)
     assert reading.rejected.reasons == {"not JSON": 5000}

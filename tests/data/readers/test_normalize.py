@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from multihead.data.readers.read import records
+from multihead.data.readers.read import read_records
 
 WORDS = ["Ada", "saw", "Rome"]
 TEXT = "Ada saw Rome."
@@ -19,7 +19,7 @@ TEXT = "Ada saw Rome."
 
 def read(path: Path, rows: list[dict[str, Any]], **options: Any) -> Any:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    reading = records(path, **options)
+    reading = read_records(path, **options)
     return [record.values for record in reading], reading.rejected
 
 
@@ -78,7 +78,7 @@ def test_cells_of_tables_hold_no_lists(tmp_path: Path) -> None:
     (tmp_path / "words.csv").write_text("tokens,tags\nAda ran,B-PER O\n")
     (tmp_path / "questions.csv").write_text("question,context,answers\nWho?,Ada saw Rome.,Ada\n")
     for name, columns in (("words", ("tokens", "tags")), ("questions", ("question", "context", "answers"))):
-        reading = records(tmp_path / f"{name}.csv", columns={column: column for column in columns})
+        reading = read_records(tmp_path / f"{name}.csv", columns={column: column for column in columns})
         assert list(reading) == []
         assert "cells of tables hold no lists: give JSONL or Parquet" in reading.rejected[0].reason
 
@@ -101,7 +101,7 @@ def test_what_is_no_class_is_no_label(tmp_path: Path, label: Any, reason: str) -
 
 def test_bytes_are_no_label(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["a", "b"], "label": [b"good", None]}), tmp_path / "rows.parquet")
-    reading = records(tmp_path / "rows.parquet", columns={"text": "text", "label": "label"})
+    reading = read_records(tmp_path / "rows.parquet", columns={"text": "text", "label": "label"})
     assert list(reading) == []
     assert [(fault.line, fault.reason[:14]) for fault in reading.rejected] == [
         (1, "label is bytes"),
@@ -113,7 +113,7 @@ def test_one_class_has_one_spelling(tmp_path: Path) -> None:
     numbers, _ = read(tmp_path / "rows.jsonl", [{"text": TEXT, "label": label} for label in (1, 1.0, 1.5, [2.0], True)])
     assert [str(row["label"]) for row in numbers] == ["1", "1", "1.5", "[2]", "True"]
     (tmp_path / "rows.csv").write_text("text, label\n one, pos\ntwo,pos\nthree,\n")
-    reading = records(tmp_path / "rows.csv", columns={"text": "text", "label": "label"})
+    reading = read_records(tmp_path / "rows.csv", columns={"text": "text", "label": "label"})
     assert [record.values for record in reading] == [{"text": " one", "label": "pos"}, {"text": "two", "label": "pos"}]
     assert str(reading.repaired[0]).endswith("rows.csv:2: white space around the label ' pos'")
     assert reading.rejected.reasons == {"empty label": 1}

@@ -10,17 +10,17 @@ from typing import Any
 
 from multihead.data.readers.columns import Fault
 from multihead.data.readers.detect import detect
-from multihead.data.readers.json import array, jsonl
+from multihead.data.readers.json import read_json_array, read_jsonl
 from multihead.data.readers.record import FileFacts, ReadOptions, Record, RejectedRow, Row
 
 ROLES = ("system", "user", "assistant")
 ANSWERS = ("response", "completion")
 
 
-def conversations(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
+def read_conversations(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """Records with the messages as `conversation`."""
     names = _keys(path, options)
-    wanted = _wanted(names)
+    wanted = _pick_keys(names)
     if not wanted:
         shown = ", ".join(names[:20]) or "nothing"
         raise ValueError(
@@ -31,14 +31,14 @@ def conversations(path: Path, options: ReadOptions, found: FileFacts) -> Iterato
         yield _conversation(row) if isinstance(row, Record) else row
 
 
-def converses(path: Path, options: ReadOptions) -> bool:
+def has_conversations(path: Path, options: ReadOptions) -> bool:
     """Does a JSON file hold conversations? Not if it has the column of texts that is asked for."""
     names = _keys(path, options)
-    return (options.columns or {}).get("text", "text") not in names and bool(_wanted(names))
+    return (options.columns or {}).get("text", "text") not in names and bool(_pick_keys(names))
 
 
 def _rows(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
-    read = array if detect(path, options) == "json" else jsonl
+    read = read_json_array if detect(path, options) == "json" else read_jsonl
     return read(path, options, found)
 
 
@@ -49,7 +49,7 @@ def _keys(path: Path, options: ReadOptions) -> list[str]:
     return list(found.get("names", []))
 
 
-def _wanted(names: Sequence[str]) -> dict[str, str]:
+def _pick_keys(names: Sequence[str]) -> dict[str, str]:
     """Role -> key; a file with both forms means its messages."""
     if "messages" in names:
         return {"messages": "messages"}
@@ -63,12 +63,12 @@ def _conversation(row: Record) -> Row:
     if "asked" in values:
         pair = (("user", values["asked"]), ("assistant", values["answered"]))
         messages = [{"role": role, "content": content} for role, content in pair]
-    if fault := fault_of(messages):
+    if fault := find_chat_fault(messages):
         return RejectedRow(row.file, row.line, fault[1], fault[0])
     return replace(row, values={"conversation": messages})
 
 
-def fault_of(messages: Any) -> Fault | None:
+def find_chat_fault(messages: Any) -> Fault | None:
     """What is wrong with a conversation to learn from."""
     if not isinstance(messages, list) or not messages:
         what = "empty" if messages == [] else f"a JSON {type(messages).__name__}"

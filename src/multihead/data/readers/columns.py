@@ -14,7 +14,7 @@ FILLED = frozenset((*TEXTS, *WRITTEN, "label", "labels", "tokens", "tags"))  # m
 Fault = tuple[str, str]  # code, reason
 
 
-def pick(columns: Mapping[str, str] | None, names: Sequence[str], where: str) -> dict[str, str]:
+def pick_columns(columns: Mapping[str, str] | None, names: Sequence[str], where: str) -> dict[str, str]:
     """Role -> column for a file with these column names; without `columns` every column is its own role."""
     if columns is None:
         return {name: name for name in names}
@@ -25,11 +25,11 @@ def pick(columns: Mapping[str, str] | None, names: Sequence[str], where: str) ->
         elif column.isdecimal() and 1 <= int(column) <= len(names):
             picked[role] = names[int(column) - 1]
         else:
-            raise ValueError(missing(role, column, names, where))
+            raise ValueError(missing_column_error(role, column, names, where))
     return picked
 
 
-def missing(role: str, column: str, names: Sequence[str], where: str, numbered: bool = True) -> str:
+def missing_column_error(role: str, column: str, names: Sequence[str], where: str, numbered: bool = True) -> str:
     """The message for a column that is not there. numbered: the columns have an order, so a number names one too."""
     folded = {name.casefold().strip(): name for name in names}
     near = get_close_matches(column.casefold(), folded, n=1, cutoff=0.5)
@@ -42,7 +42,7 @@ def missing(role: str, column: str, names: Sequence[str], where: str, numbered: 
     return f"{where}: there is no column {column!r} for {role}; the file has: {shown}; {hint}"
 
 
-def fault_of(values: Mapping[str, Any]) -> Fault | None:
+def find_fault(values: Mapping[str, Any]) -> Fault | None:
     """What is wrong with a row's values, by their roles."""
     for role, value in values.items():
         if isinstance(value, str):  # nearly all of them
@@ -56,21 +56,21 @@ def fault_of(values: Mapping[str, Any]) -> Fault | None:
 
 
 def _fault_of_other(role: str, value: Any) -> Fault | None:
-    """As `fault_of`, for a value that is no string."""
+    """As `find_fault`, for a value that is no string."""
     if value is None or (role not in ("label", "labels") and _is_blank(value)):  # of labels, none may be the truth
         return f"empty {role}", f"empty {role}"
     if isinstance(value, float) and math.isnan(value):
         return f"empty {role}", f"{role} is NaN: no value"
     if role in TEXTS:
-        return f"{role} is not text", f"{role} is {kind_of(value)}, a string is wanted"
-    if role in WRITTEN and not strings(value):
-        return f"{role} is not text", f"{role} is {kind_of(value)}, a string or a list of strings is wanted"
+        return f"{role} is not text", f"{role} is {type_name(value)}, a string is wanted"
+    if role in WRITTEN and not is_string_list(value):
+        return f"{role} is not text", f"{role} is {type_name(value)}, a string or a list of strings is wanted"
     return _fault_of_label(value) if role == "label" else None
 
 
 def _is_blank(value: Any) -> bool:
     """A list without a word: of nothing, or of white space alone."""
-    return strings(value) and not any(item.strip() for item in value)
+    return is_string_list(value) and not any(item.strip() for item in value)
 
 
 def _fault_of_label(value: Any) -> Fault | None:
@@ -81,16 +81,16 @@ def _fault_of_label(value: Any) -> Fault | None:
             one is None or (isinstance(one, float) and math.isnan(one)) or (isinstance(one, str) and not one.strip())
         )
         if empty or isinstance(one, Mapping | bytes | list | tuple):
-            what = "a list with " + ("an empty label" if empty else kind_of(one)) if several else kind_of(one)
+            what = "a list with " + ("an empty label" if empty else type_name(one)) if several else type_name(one)
             return "label is no class", f"label is {what}; a string or a number is wanted, or a list of them"
     return None
 
 
-def strings(value: Any) -> bool:
+def is_string_list(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def kind_of(value: Any) -> str:
+def type_name(value: Any) -> str:
     kinds = {
         bool: "true or false",
         int: "a number",

@@ -13,10 +13,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from multihead.data.readers.lines import lines
+from multihead.data.readers.lines import iterate_lines
 from multihead.data.readers.notation import choose_notation
 from multihead.data.readers.record import FileFacts, ReadOptions, Record, RejectedRow, RepairedRow, Row
-from multihead.data.readers.tag_schemes import TagCounts, is_span_tag, scheme_of, to_bio
+from multihead.data.readers.tag_schemes import TagCounts, detect_scheme, is_span_tag, to_bio
 
 COMMON = 0.01  # share of lines that makes a number of columns a shape of the file (UNER's train file has 3 and 5)
 SURVEYED = 1_000  # lines that choose the delimiter
@@ -44,15 +44,15 @@ class Sentence:
     text: str = ""  # as it was written, where the file has it
 
 
-def conll(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
+def read_conll(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """Sentences as {tokens, tags (BIO), document}; without gold, tags may be anything, and are left out."""
-    shape = look(path, options)
+    shape = detect_layout(path, options)
     survey = TagCounts()
     for sentence in sentences(path, options.encoding, shape):
         survey.add((line, cells[shape.tag]) for line, cells in sentence.cells if len(cells) > shape.tag)
         if not shape.spaces and any(UNSPACED in cell for _, cells in sentence.cells for cell in cells):
             shape = replace(shape, spaces=True)
-    scheme = (options.scheme or scheme_of(survey, str(path))) if options.gold else None
+    scheme = (options.scheme or detect_scheme(survey, str(path))) if options.gold else None
     found.update(
         delimiter=shape.delimiter, token_column=shape.token + 1, tag_column=shape.tag + 1,
         letters=dict(survey.letters), notation=choose_notation(survey, ""), **({"scheme": scheme} if scheme else {}),
@@ -122,7 +122,7 @@ def sentences(path: Path, encoding: str, shape: ConllLayout) -> Iterator[Sentenc
     cells: list[tuple[int, list[str]]] = []
     document, begun = 0, False  # begun: the present document was opened, by a mark or a sentence
     raw_text = ""
-    for line, text in lines(path, encoding):
+    for line, text in iterate_lines(path, encoding):
         border = text.startswith("-DOCSTART-")
         comment = not border and not cells and is_comment(text, shape)
         if cells and (border or not text.strip(" \t\r")):
@@ -160,7 +160,7 @@ def is_comment(text: str, shape: ConllLayout) -> bool:
 def _tokens(path: Path, encoding: str) -> Iterator[str]:
     """The lines that are tokens for sure: before a sentence, one that starts with # may be a comment."""
     within = False
-    for _, text in lines(path, encoding):
+    for _, text in iterate_lines(path, encoding):
         if not text.strip(" \t\r") or text.startswith("-DOCSTART-"):
             within = False
         elif within or not text.startswith("#"):
@@ -175,7 +175,7 @@ def _delimiter(path: Path, encoding: str) -> str:
     return "\t" if tabs > spaces else " "
 
 
-def look(path: Path, options: ReadOptions) -> ConllLayout:
+def detect_layout(path: Path, options: ReadOptions) -> ConllLayout:
     """Delimiter, numbers of columns, and which columns hold token and tag, from the whole file."""
     delimiter, counts = _delimiter(path, options.encoding), Counter[int]()
     spans: Counter[int] = Counter()  # column -> lines where it looks like a tag

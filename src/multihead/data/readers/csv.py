@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from multihead.data.readers.columns import FILLED, pick
+from multihead.data.readers.columns import FILLED, pick_columns
 from multihead.data.readers.csv_rows import CsvError, quoted_rows
 from multihead.data.readers.headers import find_header
-from multihead.data.readers.lines import lines
-from multihead.data.readers.normalize import rows_of
+from multihead.data.readers.lines import iterate_lines
+from multihead.data.readers.normalize import normalize_rows
 from multihead.data.readers.record import FileFacts, ReadOptions, RejectedRow, RepairedRow, Row
 
 HEADER = "first row taken as the header"
@@ -40,10 +40,10 @@ class CsvDialect:
     guessed: bool = False  # nothing in the file says that it has a header
 
 
-def delimited(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
+def read_csv(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """Rows of a CSV or TSV file, one Record each."""
-    shape = look(path, options)
-    roles = pick(options.columns, shape.names, f"{path}:1")
+    shape = detect_dialect(path, options)
+    roles = pick_columns(options.columns, shape.names, f"{path}:1")
     numbers = {role: shape.names.index(name) for role, name in roles.items()}
     found.update(
         delimiter=shape.delimiter,
@@ -53,7 +53,7 @@ def delimited(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Ro
         columns=roles,
     )
     least = 1 + max(numbers.values()) if options.columns else 0
-    rows = cells_of(path, shape, options.encoding)
+    rows = iterate_cells(path, shape, options.encoding)
     header = shape.header
     for row in rows:
         if isinstance(row, RejectedRow | RepairedRow):
@@ -78,10 +78,10 @@ def delimited(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Ro
         if not FILLED.intersection(values) and not any(cell.strip() for cell in cells):
             yield RejectedRow(str(path), line, "every field is empty", "empty line")
         else:
-            yield from rows_of(values, options, str(path), line)
+            yield from normalize_rows(values, options, str(path), line)
 
 
-def cells_of(
+def iterate_cells(
     path: Path, shape: CsvDialect, encoding: str
 ) -> Iterator[tuple[int, list[str]] | RejectedRow | RepairedRow]:
     """(line, cells) of every row, or why a line is none."""
@@ -110,15 +110,15 @@ def cells_of(
 
 def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
     """The file's lines, but not Excel's `sep=;`."""
-    return ((line, text) for line, text in lines(path, encoding) if line > 1 or not SAID.fullmatch(text))
+    return ((line, text) for line, text in iterate_lines(path, encoding) if line > 1 or not SAID.fullmatch(text))
 
 
-def look(path: Path, options: ReadOptions) -> CsvDialect:
+def detect_dialect(path: Path, options: ReadOptions) -> CsvDialect:
     """See how the file is laid out; what the options say is taken as said."""
     head = [text for _, text in islice(_lines(path, options.encoding), 200) if text.strip()]
     if not head:
         raise ValueError(f"{path}:1: nothing but empty lines; write it again")
-    said = SAID.fullmatch(next(lines(path, options.encoding))[1])
+    said = SAID.fullmatch(next(iterate_lines(path, options.encoding))[1])
     delimiter = said[1] if said and options.delimiter is None else _delimiter(options, head)
     counts: Counter[int] = Counter()
     quoting = options.quoting
@@ -138,7 +138,9 @@ def look(path: Path, options: ReadOptions) -> CsvDialect:
     first = [cell.strip() for cell in first]
     header, guessed = options.header, False
     if header is None:
-        rows = cells_of(path, CsvDialect(delimiter, quoting, True, first, frozenset({len(first)})), options.encoding)
+        rows = iterate_cells(
+            path, CsvDialect(delimiter, quoting, True, first, frozenset({len(first)})), options.encoding
+        )
         later = (row[1] for row in rows if not isinstance(row, RejectedRow | RepairedRow))
         header, guessed = find_header(first, later, options.columns, f"{path}:1")
     names = [name or str(i) for i, name in enumerate(first, 1)] if header else [str(i + 1) for i in range(len(first))]
@@ -197,11 +199,11 @@ def _survey(path: Path, encoding: str) -> tuple[Counter[int], bool]:
                         plain += 1
     uneven = counts.total() - max(counts.values())
     if plain and uneven:
-        return counts, _mended(path, encoding, uneven)
+        return counts, _is_better_quoted(path, encoding, uneven)
     return counts, doubled > 0 and plain == 0
 
 
-def _mended(path: Path, encoding: str, uneven: int) -> bool:
+def _is_better_quoted(path: Path, encoding: str, uneven: int) -> bool:
     """Whether far fewer rows are uneven once quotes are marks; a cell with line ends and tabs is rows swallowed."""
     width, count = 0, 0
     for row in quoted_rows(_lines(path, encoding), "\t", None):

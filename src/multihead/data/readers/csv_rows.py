@@ -45,14 +45,14 @@ class _LineBuffer:
         self.characters += len(item[1])
         return item[1] + "\n"
 
-    def whole(self) -> list[tuple[int, str]]:
+    def take_row(self) -> list[tuple[int, str]]:
         """The lines of the row just read; the next row starts afresh."""
         taken, self.taken, self.characters = self.taken, [], 0
         return taken
 
-    def give_back(self) -> int:
+    def push_back(self) -> int:
         """Keep only the first line of the row; returns its number."""
-        (line, _), *rest = self.whole()
+        (line, _), *rest = self.take_row()
         self.back.extendleft(reversed(rest))
         return line
 
@@ -70,22 +70,22 @@ def quoted_rows(
             return
         except csv.Error as error:
             spans = len(feed.taken)
-            line = feed.give_back()
+            line = feed.push_back()
             reader = csv.reader(feed, delimiter=delimiter, strict=True)
-            yield _broken(line, spans, str(error))
+            yield _quote_error(line, spans, str(error))
             continue
         if len(feed.taken) > 1 and widths is not None and len(cells) not in widths:
             spans = len(feed.taken)
-            yield _broken(feed.give_back(), spans, f"{len(cells)} fields")
+            yield _quote_error(feed.push_back(), spans, f"{len(cells)} fields")
             continue
-        taken = feed.whole()
+        taken = feed.take_row()
         if not cells or (not any(cells) and not any(text.strip() for _, text in taken)):
             yield CsvError(taken[0][0], "an empty line", "empty line")
         else:
             yield CsvRow(taken[0][0], taken[-1][0], cells)
 
 
-def _broken(line: int, spans: int, error: str) -> CsvError:
+def _quote_error(line: int, spans: int, error: str) -> CsvError:
     if "new-line character" in error:
         return CsvError(line, "a carriage return inside an unquoted field; quote the field or remove it", "stray \\r")
     over = f" over {spans} lines" if spans > 1 else ""

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from multihead.data.readers.lines import head_of
+from multihead.data.readers.lines import read_head
 from multihead.data.readers.record import ReadOptions
 from multihead.data.readers.tag_schemes import is_span_tag
-from multihead.data.readers.text import looks_at_labelled
+from multihead.data.readers.text import looks_labeled
 
 ENDINGS = {
     "jsonl": "jsonl", "ndjson": "jsonl", "parquet": "parquet", "csv": "csv", "conll": "conll", "conllu": "conll",
@@ -23,7 +23,7 @@ FEWEST = 20  # lines before a form without a mark is believed
 
 def detect(path: Path, options: ReadOptions) -> str:
     """The name of the format in `read.FORMATS`."""
-    head = head_of(path, options.encoding)
+    head = read_head(path, options.encoding)
     if head.startswith(b"PAR1"):
         return "parquet"
     text = head.decode(options.encoding, "replace").removeprefix("\ufeff")
@@ -46,11 +46,7 @@ def detect(path: Path, options: ReadOptions) -> str:
         return "tsv"
     if _names_columns(_first(text), options.columns):
         return "csv"
-    return (
-        "labelled"
-        if (label_wanted or options.columns is None) and looks_at_labelled(path, options.encoding)
-        else "text"
-    )
+    return "labelled" if (label_wanted or options.columns is None) and looks_labeled(path, options.encoding) else "text"
 
 
 def _first(text: str) -> str:

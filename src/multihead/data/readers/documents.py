@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from multihead.data.readers.columns import pick
-from multihead.data.readers.lines import lines
+from multihead.data.readers.columns import pick_columns
+from multihead.data.readers.lines import iterate_lines
 from multihead.data.readers.record import FileFacts, ReadOptions, Record, RejectedRow, Row
 
 PIECE = 1 << 16  # characters; cut at a line's end where there is one, else before a space
 
 
-def document(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
+def read_document(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """Pieces with where they stand: `at` characters stand before one, the document has `of`."""
-    roles = pick(options.columns, ["text"], f"{path}:1")
-    total = sum(len(text) for _, text in lines(path, options.encoding, bare=False) if "\0" not in text)
+    roles = pick_columns(options.columns, ["text"], f"{path}:1")
+    total = sum(len(text) for _, text in iterate_lines(path, options.encoding, bare=False) if "\0" not in text)
     found.update(columns=roles, characters=total)
     held, line, at = "", 1, 0
 
     def record(text: str) -> Record:
         return Record({**dict.fromkeys(roles, text), "at": at, "of": total}, str(path), line)
 
-    for number, text in lines(path, options.encoding, bare=False):
+    for number, text in iterate_lines(path, options.encoding, bare=False):
         if "\0" in text:
             yield RejectedRow(str(path), number, "a NUL character in text", "NUL character")
             continue

@@ -12,9 +12,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from multihead.data.readers.columns import missing
-from multihead.data.readers.lines import BROKEN_GZIP, lines, opened, undecodable
-from multihead.data.readers.normalize import rows_of
+from multihead.data.readers.columns import missing_column_error
+from multihead.data.readers.lines import BROKEN_GZIP, decode_error, iterate_lines, open_bytes
+from multihead.data.readers.normalize import normalize_rows
 from multihead.data.readers.record import FileFacts, ReadOptions, RejectedRow, Row
 
 LONGEST_VALUE = 1 << 28  # characters of one element of an array
@@ -58,11 +58,11 @@ def parse(text: str) -> Any:
         raise InvalidJson("not JSON", "JSON nested too deep") from None
     except ValueError as error:  # an integer of thousands of digits
         raise InvalidJson("not JSON", f"not JSON: {error}") from None
-    refuse_surrogates(value, text)
+    check_surrogates(value, text)
     return value
 
 
-def refuse_surrogates(value: Any, text: str) -> None:
+def check_surrogates(value: Any, text: str) -> None:
     """Half a \\ud83d\\ude00 pair can be written in JSON but in no encoding: it would break every later step."""
     if "\\u" in text:
         try:
@@ -72,13 +72,13 @@ def refuse_surrogates(value: Any, text: str) -> None:
             raise InvalidJson("lone surrogate", f"\\u{half:04x} is half a character; write both halves") from None
 
 
-def jsonl(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
+def read_jsonl(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """Every line is an object."""
-    yield from objects(_lines(path, options.encoding), path, options, found)
+    yield from to_records(_lines(path, options.encoding), path, options, found)
 
 
 def _lines(path: Path, encoding: str) -> Iterator[tuple[int, Any] | RejectedRow]:
-    for line, text in lines(path, encoding):
+    for line, text in iterate_lines(path, encoding):
         if not text.strip():
             yield RejectedRow(str(path), line, "an empty line", "empty line")
             continue
@@ -88,12 +88,12 @@ def _lines(path: Path, encoding: str) -> Iterator[tuple[int, Any] | RejectedRow]
             yield RejectedRow(str(path), line, str(error), error.code)
 
 
-def array(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
+def read_json_array(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """Every element of the array is an object."""
     with JsonStream(path, options.encoding) as stream:
         if stream.peek() != "[":
             raise stream.error('an array "[" is wanted here; for an object per line pass format="jsonl"')
-        yield from objects(_elements(stream, path), path, options, found)
+        yield from to_records(_elements(stream, path), path, options, found)
         stream.end()
 
 
@@ -106,7 +106,7 @@ def _elements(stream: JsonStream, path: Path) -> Iterator[tuple[int, Any] | Reje
             yield RejectedRow(str(path), stream.began, str(error), error.code)
 
 
-def objects(
+def to_records(
     rows: Iterator[tuple[int, Any] | RejectedRow], path: Path, options: ReadOptions, found: FileFacts
 ) -> Iterator[Row]:
     """Objects to records: the wanted keys by their roles, or all of them."""
@@ -117,7 +117,7 @@ def objects(
     if columns is not None and known:
         for role, column in columns.items():
             if column not in names:
-                raise ValueError(missing(role, column, names, f"{path}:{known[0][0]}", numbered=False))
+                raise ValueError(missing_column_error(role, column, names, f"{path}:{known[0][0]}", numbered=False))
     found.update(names=names, columns=columns if columns is not None else {name: name for name in names})
     for row in chain(head, rows):
         if isinstance(row, RejectedRow):
@@ -132,11 +132,11 @@ def _rows(value: Any, columns: dict[str, str] | None, options: ReadOptions, plac
     if not isinstance(value, dict):
         yield RejectedRow(file, line, f"a JSON {type(value).__name__}, an object {{…}} is wanted", "not an object")
     elif columns is None:
-        yield from rows_of(value, options, file, line)
+        yield from normalize_rows(value, options, file, line)
     elif lost := next((column for column in columns.values() if column not in value), None):
         yield RejectedRow(file, line, f"no key {lost!r}; the row has: {', '.join(value) or 'none'}", "missing key")
     else:
-        yield from rows_of({role: value[column] for role, column in columns.items()}, options, file, line)
+        yield from normalize_rows({role: value[column] for role, column in columns.items()}, options, file, line)
 
 
 class JsonStream:
@@ -144,7 +144,7 @@ class JsonStream:
 
     def __init__(self, path: Path, encoding: str = "utf-8") -> None:
         self.path, self.text, self.at, self.line, self.began = path, "", 0, 1, 1
-        self.opening = opened(path)
+        self.opening = open_bytes(path)
         self.decoder = codecs.getincrementaldecoder(encoding)()
         self.ended, self.started, self.read = False, False, 0  # read: bytes of the file
 
@@ -169,7 +169,7 @@ class JsonStream:
             self.read += len(block)
             text = self.decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:
-            raise self.undecodable(error) from None
+            raise self.decode_error(error) from None
         except UnicodeError as error:  # UTF-16 without its byte order mark
             raise self.error(f"{error}; check the encoding") from None
         except BROKEN_GZIP as error:
@@ -180,7 +180,7 @@ class JsonStream:
         self.text, self.at = self.text[self.at :] + text, 0
         return True
 
-    def undecodable(self, error: UnicodeDecodeError) -> ValueError:
+    def decode_error(self, error: UnicodeDecodeError) -> ValueError:
         """The error of a block as that of its line, as far as that is held."""
         held = self.text[self.at :].encode(error.encoding, "replace")
         whole, at = held + error.object, len(held) + error.start
@@ -188,7 +188,7 @@ class JsonStream:
         start = whole.rfind(b"\n", 0, at) + 1
         raw = whole[start:].split(b"\n", 1)[0]
         line = UnicodeDecodeError(error.encoding, raw, at - start, at - start + 1, error.reason)
-        return undecodable(self.path, number, self.read - len(whole) + start, line)
+        return decode_error(self.path, number, self.read - len(whole) + start, line)
 
     def skip(self, to: int) -> None:
         self.line += self.text.count("\n", self.at, to)
@@ -250,7 +250,7 @@ class JsonStream:
             self.skip(end)
             if refusal is not None:
                 raise refusal
-            refuse_surrogates(value, text)
+            check_surrogates(value, text)
             return self.began, value, text
 
     def end(self) -> None:

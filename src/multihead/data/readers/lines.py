@@ -40,7 +40,7 @@ CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
     """The file's bytes, unpacked if they are gzip; those of a pipe as often as they are asked for."""
     with to_regular_file(path).open("rb") as raw:
         if raw.peek(2)[:2] == b"\x1f\x8b":
@@ -52,7 +52,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
             yield raw
 
 
-def head_of(path: Path, encoding: str = "utf-8") -> bytes:
+def read_head(path: Path, encoding: str = "utf-8") -> bytes:
     """The first 64 KiB, after every check that needs no more: there, a file, not empty, a pointer or binary."""
     if not path.exists() and not is_stdin(path):
         near = (
@@ -68,7 +68,7 @@ def head_of(path: Path, encoding: str = "utf-8") -> bytes:
         inside = sorted(p.name for p in path.iterdir())[:5]
         raise ValueError(f"{path}: a directory, not a file; give a file of it: {', '.join(inside) or 'it is empty'}")
     try:
-        with opened(path) as stream:
+        with open_bytes(path) as stream:
             head = stream.read(HEAD)
     except BROKEN_GZIP as error:
         raise _broken_gzip(path, 1, error) from None
@@ -86,11 +86,11 @@ def check_head(path: Path, head: bytes, encoding: str = "utf-8") -> None:
     """Raise ValueError if the first bytes are no text: a Git LFS pointer, another encoding, binary data."""
     if head.startswith(LFS):
         raise ValueError(f"{path}:1: a Git LFS pointer, not the data; run git lfs pull")
-    _refuse_binary(path, head, encoding)
+    _check_not_binary(path, head, encoding)
 
 
-def _refuse_binary(path: Path, head: bytes, encoding: str) -> None:
-    if head.startswith(b"PAR1") or wide(encoding):
+def _check_not_binary(path: Path, head: bytes, encoding: str) -> None:
+    if head.startswith(b"PAR1") or is_wide_encoding(encoding):
         return
     for bom, name in WIDE_BOMS.items():
         if head.startswith(bom):
@@ -104,26 +104,26 @@ def _refuse_binary(path: Path, head: bytes, encoding: str) -> None:
         raise ValueError(f"{path}:1: lines end with \\r only (old Mac); convert them: tr '\\r' '\\n'")
 
 
-def wide(encoding: str) -> bool:
+def is_wide_encoding(encoding: str) -> bool:
     try:
         return codecs.lookup(encoding).name.startswith(("utf-16", "utf-32"))
     except LookupError:
         raise ValueError(f'there is no encoding {encoding!r}; try "utf-8", "latin-1" or "gb18030"') from None
 
 
-def lines(path: Path, encoding: str = "utf-8", bare: bool = True) -> Iterator[tuple[int, str]]:
+def iterate_lines(path: Path, encoding: str = "utf-8", bare: bool = True) -> Iterator[tuple[int, str]]:
     """(number from 1, text) of every line, without a byte order mark and, if bare, without its \\n or \\r\\n."""
-    if wide(encoding):
+    if is_wide_encoding(encoding):
         yield from _wide_lines(path, encoding, bare)
         return
-    with opened(path) as stream:
+    with open_bytes(path) as stream:
         number, offset = 0, 0
         while raw := _line(path, stream, number + 1):
             number += 1
             try:
                 text = raw.decode(encoding)
             except UnicodeDecodeError as error:
-                raise undecodable(path, number, offset, error) from None
+                raise decode_error(path, number, offset, error) from None
             offset += len(raw)
             yield number, _bare(text, number, bare)
 
@@ -146,7 +146,7 @@ def _bare(text: str, number: int, bare: bool = True) -> str:
 
 def _wide_lines(path: Path, encoding: str, bare: bool = True) -> Iterator[tuple[int, str]]:
     number = 0
-    with opened(path) as stream:
+    with open_bytes(path) as stream:
         text = io.TextIOWrapper(stream, encoding=encoding, newline="\n")
         try:
             for number, line in enumerate(text, 1):
@@ -161,11 +161,11 @@ def _broken_gzip(path: Path, number: int, error: Exception) -> ValueError:
     return ValueError(f"{path}:{number}: broken gzip data ({error}); fetch it again")
 
 
-def undecodable(path: Path, number: int, offset: int, error: UnicodeDecodeError) -> ValueError:
+def decode_error(path: Path, number: int, offset: int, error: UnicodeDecodeError) -> ValueError:
     """What to say of line `number`, which `error.object` holds and which starts after `offset` bytes of the file."""
-    if wide(error.encoding):
+    if is_wide_encoding(error.encoding):
         return ValueError(f"{path}:{number}: not {error.encoding}: {error.reason}; check the encoding")
-    cure = f'; convert the file to UTF-8, or pass encoding="{likely(_from(path, offset) or error.object)}"'
+    cure = f'; convert the file to UTF-8, or pass encoding="{guess_encoding(_from(path, offset) or error.object)}"'
     if error.encoding == "utf-8" and _mostly_utf8(error.object):
         cure = ", but the rest of its line is: a damaged character; mend it, or fetch the file again"
     byte, place = error.object[error.start], f"number {offset + error.start + 1:,} of the file"
@@ -174,7 +174,7 @@ def undecodable(path: Path, number: int, offset: int, error: UnicodeDecodeError)
 
 def _from(path: Path, offset: int) -> bytes:
     """The line with what follows in the file, where that is no UTF-8 either: one of CoNLL is too short to tell."""
-    with suppress(OSError, *BROKEN_GZIP), opened(path) as stream:
+    with suppress(OSError, *BROKEN_GZIP), open_bytes(path) as stream:
         stream.seek(offset)
         sample = stream.read(HEAD)
         return b"" if _mostly_utf8(sample.partition(b"\n")[2]) else sample
@@ -188,7 +188,7 @@ def _mostly_utf8(raw: bytes) -> bool:
     return sum(sign > "\x7f" for sign in text) - damaged > 2 * damaged
 
 
-def likely(raw: bytes) -> str:
+def guess_encoding(raw: bytes) -> str:
     """The encoding to propose for bytes that are not UTF-8: a proposal in a message, never taken silently."""
     try:  # a long line may come cut off, so not to its very end
         high = [c for c in codecs.getincrementaldecoder("gb18030")().decode(raw) if ord(c) > 127]
@@ -205,10 +205,10 @@ def likely(raw: bytes) -> str:
 
 def count_lines(path: Path, encoding: str = "utf-8") -> int:
     """How many lines a file has, by its bytes unless these are halves of characters; a last line without \\n counts."""
-    if wide(encoding):
-        return sum(1 for _ in lines(path, encoding))
+    if is_wide_encoding(encoding):
+        return sum(1 for _ in iterate_lines(path, encoding))
     count, last = 0, b"\n"
-    with opened(path) as stream:
+    with open_bytes(path) as stream:
         try:
             while block := stream.read(1 << 20):
                 count += block.count(b"\n")

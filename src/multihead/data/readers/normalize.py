@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from multihead.data.readers.columns import Fault, fault_of, kind_of, strings
+from multihead.data.readers.columns import Fault, find_fault, is_string_list, type_name
 from multihead.data.readers.record import ReadOptions, Record, RejectedRow, RepairedRow, Row
 from multihead.data.readers.tag_schemes import to_bio
 
@@ -15,25 +15,25 @@ RESERVED = frozenset(("file", "line", "at", "of", "shown", "belief", "notation",
 LISTS = "cells of tables hold no lists: give JSONL or Parquet, or the task's own format (CoNLL, SQuAD)"
 
 
-def settled(values: Mapping[str, Any], options: ReadOptions) -> dict[str, Any] | Fault:
+def normalize_row(values: Mapping[str, Any], options: ReadOptions) -> dict[str, Any] | Fault:
     """A row as its task reads it, or what is wrong with it."""
     values = {name: value for name, value in values.items() if name not in RESERVED}
-    if fault := fault_of(values):
+    if fault := find_fault(values):
         return fault
     found: dict[str, Any] | Fault = dict(values)
     if "tokens" in values and "tags" in values:
-        found = _tagged(values, options.scheme)
+        found = _normalize_tags(values, options.scheme)
     if "answers" in values and isinstance(values.get("context"), str):
-        found = _answered(values)
+        found = _normalize_answers(values)
     if isinstance(found, dict) and "label" in found:
         label = found["label"]
         found["label"] = [_class(one) for one in label] if isinstance(label, list | tuple) else _class(label)
     return found
 
 
-def rows_of(values: Mapping[str, Any], options: ReadOptions, file: str, line: int) -> Iterator[Row]:
-    """A row as `settled` gives it, with what was tolerated; or why it is not used."""
-    found = settled(values, options)
+def normalize_rows(values: Mapping[str, Any], options: ReadOptions, file: str, line: int) -> Iterator[Row]:
+    """A row as `normalize_row` gives it, with what was tolerated; or why it is not used."""
+    found = normalize_row(values, options)
     if not isinstance(found, dict):
         yield RejectedRow(file, line, found[1], found[0])
         return
@@ -49,11 +49,11 @@ def _class(label: Any) -> Any:
     return int(label) if isinstance(label, float) and label.is_integer() else label
 
 
-def _tagged(values: Mapping[str, Any], scheme: str | None) -> dict[str, Any] | Fault:
+def _normalize_tags(values: Mapping[str, Any], scheme: str | None) -> dict[str, Any] | Fault:
     tokens, tags = values["tokens"], values["tags"]
     for role, value in (("tokens", tokens), ("tags", tags)):
-        if not strings(value):
-            what = "a list of other things" if isinstance(value, list) else kind_of(value)
+        if not is_string_list(value):
+            what = "a list of other things" if isinstance(value, list) else type_name(value)
             hint = "; write the tags' names, not their numbers" if role == "tags" and isinstance(value, list) else ""
             hint = f"; {LISTS}" if isinstance(value, str) else hint
             return f"{role} is no list of strings", f"{role} is {what}, a list of strings is wanted{hint}"
@@ -65,7 +65,7 @@ def _tagged(values: Mapping[str, Any], scheme: str | None) -> dict[str, Any] | F
     return {**values, "tags": bio} if fault is None else (fault[1], f"token {fault[0] + 1}: {fault[2]}")
 
 
-def _answered(values: Mapping[str, Any]) -> dict[str, Any] | Fault:
+def _normalize_answers(values: Mapping[str, Any]) -> dict[str, Any] | Fault:
     """Answers as [{text, start}], as SQuAD's [{text, answer_start}], or as {text: […], answer_start: […]}."""
     given = values["answers"]
     if isinstance(given, Mapping):
@@ -75,19 +75,19 @@ def _answered(values: Mapping[str, Any]) -> dict[str, Any] | Fault:
         given = [{"text": text, "start": start} for text, start in zip(*columns, strict=True)]
     if not isinstance(given, list):
         hint = f"; {LISTS}" if isinstance(given, str) else ""
-        return "not answers", f"answers is {kind_of(given)}, a list of {{text, start}} is wanted{hint}"
+        return "not answers", f"answers is {type_name(given)}, a list of {{text, start}} is wanted{hint}"
     answers = []
     for one in given:
         if not isinstance(one, Mapping):
-            return "not answers", f"an answer is {kind_of(one)}, {{text, start}} is wanted"
+            return "not answers", f"an answer is {type_name(one)}, {{text, start}} is wanted"
         answer = {"text": one.get("text"), "start": one.get("answer_start", one.get("start"))}
-        if reason := misplaced(answer, values["context"]):
+        if reason := find_answer_fault(answer, values["context"]):
             return "answer not in its place", reason
         answers.append(answer)
     return {**values, "answers": answers}
 
 
-def misplaced(answer: Mapping[str, Any], context: str) -> str | None:
+def find_answer_fault(answer: Mapping[str, Any], context: str) -> str | None:
     """Why an answer {text, start} does not stand where it says."""
     text, start = answer["text"], answer["start"]
     if not isinstance(text, str):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from multihead.data.readers.tag_schemes import CLOSERS, TagCounts, cut, is_span_tag
+from multihead.data.readers.tag_schemes import CLOSERS, TagCounts, is_span_tag, split_tag
 
 BIO, IOB1 = "BIIB", "IIII"
 CLOSED = ("BILU", "BIES", "BMES", "BMEW")  # those that mark where an entity ends
@@ -33,7 +33,7 @@ class TagNotation:
 
     def write(self, bio: Sequence[str]) -> list[str]:
         """BIO tags in these letters; an I- that continues nothing begins an entity, as conlleval reads it."""
-        parts = [("O", ""), *(cut(tag) for tag in bio), ("O", "")]
+        parts = [("O", ""), *(split_tag(tag) for tag in bio), ("O", "")]
         written = []
         for tag, before, (letter, kind), after in zip(bio, parts, parts[1:], parts[2:], strict=False):
             if letter not in ("B", "I"):
@@ -61,4 +61,4 @@ def choose_notation(survey: TagCounts, default: str = BIO) -> str:
 
 def are_bio(tags: Sequence[str]) -> bool:
     """Are these tags of spans in BIO, with types or without, and not parts of speech or the like?"""
-    return all(is_span_tag(tag) and cut(tag)[0] in ("O", "B", "I") for tag in tags)
+    return all(is_span_tag(tag) and split_tag(tag)[0] in ("O", "B", "I") for tag in tags)

@@ -9,23 +9,23 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from multihead.data.readers.columns import FILLED, pick
-from multihead.data.readers.normalize import rows_of
+from multihead.data.readers.columns import FILLED, pick_columns
+from multihead.data.readers.normalize import normalize_rows
 from multihead.data.readers.record import FileFacts, ReadOptions, RejectedRow, Row
 from multihead.io.pipes import to_regular_file
 
 ROWS = 1024
 
 
-def parquet(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
+def read_parquet(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """Rows as they are stored: strings, numbers, lists, structs."""
     try:
         file = pq.ParquetFile(to_regular_file(path))
         names = list(file.schema_arrow.names)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path}:1: not a whole Parquet file ({_short(error)}); fetch it again") from None
+        raise ValueError(f"{path}:1: not a whole Parquet file ({_shorten(error)}); fetch it again") from None
     with file:
-        roles = pick(options.columns, names, f"{path}:1")
+        roles = pick_columns(options.columns, names, f"{path}:1")
         found.update(names=names, columns=roles, rows=file.metadata.num_rows)
         wanted = sorted(set(roles.values()), key=names.index)
         row = 0
@@ -34,7 +34,7 @@ def parquet(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]
             try:
                 batch = next(batches, None)
             except (pa.ArrowException, OSError) as error:
-                raise ValueError(f"{path}:{row + 1}: broken Parquet data ({_short(error)}); fetch it again") from None
+                raise ValueError(f"{path}:{row + 1}: broken Parquet data ({_shorten(error)}); fetch it again") from None
             if batch is None:
                 return
             for cells in _cells(batch):
@@ -65,8 +65,8 @@ def _rows(
     if not FILLED.intersection(values) and all(value is None for value in values.values()):
         yield RejectedRow(file, row, "every field is empty", "empty line")
     else:
-        yield from rows_of(values, options, file, row)
+        yield from normalize_rows(values, options, file, row)
 
 
-def _short(error: BaseException) -> str:
+def _shorten(error: BaseException) -> str:
     return str(error).split("\n")[0][:200]

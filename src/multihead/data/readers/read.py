@@ -31,37 +31,37 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from multihead.data.readers.chat import conversations, converses
-from multihead.data.readers.columns import strings
-from multihead.data.readers.conll import conll
-from multihead.data.readers.csv import delimited
+from multihead.data.readers.chat import has_conversations, read_conversations
+from multihead.data.readers.columns import is_string_list
+from multihead.data.readers.conll import read_conll
+from multihead.data.readers.csv import read_csv
 from multihead.data.readers.detect import detect
-from multihead.data.readers.documents import document
-from multihead.data.readers.json import array, jsonl
-from multihead.data.readers.lines import head_of
+from multihead.data.readers.documents import read_document
+from multihead.data.readers.json import read_json_array, read_jsonl
+from multihead.data.readers.lines import read_head
 from multihead.data.readers.notation import choose_notation
-from multihead.data.readers.parquet import parquet
+from multihead.data.readers.parquet import read_parquet
 from multihead.data.readers.record import FileFacts, ReadOptions, Record, RejectedRow, Row, RowIssues
-from multihead.data.readers.squad import squad
-from multihead.data.readers.tag_schemes import TagCounts, is_span_tag, named_scheme, scheme_of
-from multihead.data.readers.text import label_first, labelled, pairs, parallel, plain
+from multihead.data.readers.squad import read_squad
+from multihead.data.readers.tag_schemes import TagCounts, detect_scheme, is_span_tag, named_scheme
+from multihead.data.readers.text import read_label_first, read_labeled, read_pairs, read_parallel, read_plain_text
 from multihead.tasks.spec import SPECS
 
 FormatReader = Callable[[Path, ReadOptions, FileFacts], Iterator[Row]]
 FORMATS: dict[str, FormatReader] = {
-    "conll": conll,
-    "csv": delimited,
-    "tsv": delimited,
-    "jsonl": jsonl,
-    "json": array,
-    "chat": conversations,
-    "parquet": parquet,
-    "squad": squad,
-    "text": plain,
-    "document": document,
-    "pairs": pairs,
-    "labelled": labelled,
-    "label-first": label_first,
+    "conll": read_conll,
+    "csv": read_csv,
+    "tsv": read_csv,
+    "jsonl": read_jsonl,
+    "json": read_json_array,
+    "chat": read_conversations,
+    "parquet": read_parquet,
+    "squad": read_squad,
+    "text": read_plain_text,
+    "document": read_document,
+    "pairs": read_pairs,
+    "labelled": read_labeled,
+    "label-first": read_label_first,
 }  # and "parallel", which reads two files
 LISTS = ("jsonl", "json", "parquet")  # formats in which a value can be a list: of words, of tags
 Paths = str | Path | Sequence[str | Path]
@@ -110,7 +110,7 @@ class DataReader:
             for row in rows(self.found[file]):
                 if isinstance(row, Record):
                     if not begun:
-                        refuse_other(row, self.wanted)
+                        check_format(row, self.wanted)
                         begun = True
                     # Later rows of JSON may lack what the first one has; no task looks again.
                     elif lacking := next((role for role in self.wanted if role not in row.values), None):
@@ -132,18 +132,18 @@ class DataReader:
         return "\n".join(parts)
 
 
-def refuse_other(row: Record, wanted: Sequence[str]) -> None:
+def check_format(row: Record, wanted: Sequence[str]) -> None:
     """A file of a format that says itself what its rows hold, and it is something else."""
     if any(role not in row.values for role in wanted):
         has = ", ".join(name for name in row.values if name != "document")
         place, fix = f"{row.file}:{row.line}", "name another file, or another task"
         if "tags" in wanted:
-            likely = " and ".join(f'data.{role} = "{name}"' for role, name in _tagged(row.values).items())
+            likely = " and ".join(f'data.{role} = "{name}"' for role, name in _find_tag_columns(row.values).items())
             fix = f"say {likely}" if likely else f'{fix}; of a word and its tag a line, data.format = "conll"'
         raise ValueError(f"{place}: {' and '.join(wanted)} are wanted, and this has {has}; {fix}")
 
 
-def _tagged(values: Mapping[str, Any]) -> dict[str, str]:
+def _find_tag_columns(values: Mapping[str, Any]) -> dict[str, str]:
     """The columns that seem to hold tags, and words where these are called otherwise too: lists of one length."""
     lists = {name: value for name, value in values.items() if isinstance(value, list) and value}
     spans = [name for name, value in lists.items() if all(isinstance(tag, str) and is_span_tag(tag) for tag in value)]
@@ -153,11 +153,11 @@ def _tagged(values: Mapping[str, Any]) -> dict[str, str]:
         return {}
     tags = best[0]
     alike = [name for name in lists if name not in (*spans, *named) and len(lists[name]) == len(lists[tags])]
-    words = "tokens" if "tokens" in lists else next((name for name in alike if strings(lists[name])), "tokens")
+    words = "tokens" if "tokens" in lists else next((name for name in alike if is_string_list(lists[name])), "tokens")
     return {role: name for role, name in (("tokens", words), ("tags", tags)) if role != name}
 
 
-def records(
+def read_records(
     path: Paths,
     *,
     format: str | None = None,
@@ -195,13 +195,13 @@ def records(
     for file in files:
         found = format or detect(file, settings)
         if spec is not None and spec.documents and format is None:
-            talk = found in ("jsonl", "json") and converses(file, settings)
+            talk = found in ("jsonl", "json") and has_conversations(file, settings)
             found = "chat" if talk else "document" if found == "text" else found
-        if (head_of(file, settings.encoding)[:4] == b"PAR1") != (found == "parquet"):
+        if (read_head(file, settings.encoding)[:4] == b"PAR1") != (found == "parquet"):
             what = "Parquet data" if found != "parquet" else "no Parquet data"
             raise ValueError(f"{file}:1: this is {what}, but format is {found!r}; leave the format out")
         tagged = spec is not None and spec.tags_words and found in LISTS
-        reader = partial(schemed, FORMATS[found]) if tagged else FORMATS[found]
+        reader = partial(with_tag_scheme, FORMATS[found]) if tagged else FORMATS[found]
         sources.append((str(file), found, partial(reader, file, settings)))
     reading = DataReader(sources, settings)
     if all(format != "chat" for _, format, _ in sources):  # conversations have no columns
@@ -212,18 +212,18 @@ def records(
 
 def has_column(path: Paths, name: str, **options: Any) -> bool:
     """Does the first row of a file hold such a column?"""
-    first = next(iter(records(path, **options)), None)
+    first = next(iter(read_records(path, **options)), None)
     return first is not None and name in first.values
 
 
-def schemed(reader: FormatReader, path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
+def with_tag_scheme(reader: FormatReader, path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """Rows with words and tags, which are read once before to see the scheme of the tags."""
     if options.scheme is None:
         survey = TagCounts()
         for row in reader(path, options, {}):
             if isinstance(row, Record) and "tags" in row.values:
                 survey.add((row.line, tag) for tag in row.values["tags"])
-        scheme = scheme_of(survey, str(path))
+        scheme = detect_scheme(survey, str(path))
         options = replace(options, scheme=scheme)
         found.update(scheme=scheme, letters=dict(survey.letters), notation=choose_notation(survey, ""))
     yield from reader(path, options, found)
@@ -235,6 +235,6 @@ def _parallel(files: list[Path], settings: ReadOptions) -> DataReader:
             f'format "parallel" reads pairs of files, a source and its target; {len(files)} given: name both of each'
         )
     for file in files:
-        head_of(file, settings.encoding)
+        read_head(file, settings.encoding)
     pairs = list(zip(files[::2], files[1::2], strict=True))
-    return DataReader([(str(pair[0]), "parallel", partial(parallel, pair, settings)) for pair in pairs], settings)
+    return DataReader([(str(pair[0]), "parallel", partial(read_parallel, pair, settings)) for pair in pairs], settings)

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from multihead.data.readers.columns import fault_of
+from multihead.data.readers.columns import find_fault
 from multihead.data.readers.json import InvalidJson, JsonStream
-from multihead.data.readers.normalize import misplaced
+from multihead.data.readers.normalize import find_answer_fault
 from multihead.data.readers.record import FileFacts, ReadOptions, Record, RejectedRow, RepairedRow, Row
 
 
-def squad(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
+def read_squad(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """Questions as {id, title, question, context, answers: [{text, start}], impossible}; offsets in code points."""
     with JsonStream(path, options.encoding) as stream:
         seen = False
@@ -78,7 +78,7 @@ def _question(question: Any, about: dict[str, Any], place: tuple[str, int], gold
         return
     name = f"question {question.get('id')!r}"
     values = {"question": question.get("question"), "context": about["context"]}
-    if fault := fault_of(values):
+    if fault := find_fault(values):
         yield RejectedRow(file, line, f"{name}: {fault[1]}", fault[0])
         return
     values |= {"id": question.get("id"), "title": about["title"]}
@@ -98,7 +98,7 @@ def _question(question: Any, about: dict[str, Any], place: tuple[str, int], gold
     for answer in given:
         one = answer if isinstance(answer, dict) else {}
         found = {"text": one.get("text"), "start": one.get("answer_start")}
-        reason = misplaced(found, values["context"])
+        reason = find_answer_fault(found, values["context"])
         if reason is None:
             answers.append(found)
             continue

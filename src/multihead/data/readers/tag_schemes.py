@@ -36,7 +36,7 @@ def named_scheme(name: str) -> str:
 
 
 @lru_cache(1 << 16)
-def cut(tag: str) -> tuple[str, str]:
+def split_tag(tag: str) -> tuple[str, str]:
     """B-LOC -> (B, LOC); O -> (O, ''); B, I, M … alone (word segmentation) -> (B, '')."""
     if match := TAG.fullmatch(tag):
         return match[1], match[2]
@@ -45,7 +45,7 @@ def cut(tag: str) -> tuple[str, str]:
 
 @lru_cache(1 << 16)
 def is_span_tag(tag: str) -> bool:
-    return tag == "O" or cut(tag)[0] in LETTERS
+    return tag == "O" or split_tag(tag)[0] in LETTERS
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class TagCounts:
         """One sentence of (line, tag)."""
         before = ("O", "")
         for line, tag in tags:
-            letter, kind = cut(tag)
+            letter, kind = split_tag(tag)
             self.tags += 1
             self.spans += is_span_tag(tag)
             if letter in LETTERS:
@@ -85,7 +85,7 @@ class TagCounts:
             self.first.setdefault("closed", line)
 
 
-def scheme_of(survey: TagCounts, file: str) -> str:
+def detect_scheme(survey: TagCounts, file: str) -> str:
     """The one scheme that explains the file; a file that two explain equally badly is an error with both places."""
     if survey.spans < survey.tags / 2:
         return "plain"
@@ -96,17 +96,19 @@ def scheme_of(survey: TagCounts, file: str) -> str:
     if closed <= RARE * (open_ends + closed):  # a few sentences of another scheme are rejected, each with its line
         return _iob1_or_bio(survey, file)
     if open_ends > closed:  # where fewer do not close, their sentences are rejected: `check` and training count them
-        raise _mixed(survey, file, survey.first["closed"])
+        raise _mixed_schemes_error(survey, file, survey.first["closed"])
     covered = {name: sum(survey.letters[c] for c in alphabet) / seen for name, alphabet in ALPHABETS.items()}
     name = max(covered, key=lambda name: covered[name])  # the first, so the smallest, among equals
     if covered[name] < COVERED:
-        raise _mixed(survey, file, min(survey.first[c] for c in survey.letters if c not in ALPHABETS[name]))
+        raise _mixed_schemes_error(
+            survey, file, min(survey.first[c] for c in survey.letters if c not in ALPHABETS[name])
+        )
     if name == "BIO":
         return _iob1_or_bio(survey, file)
     return "BILOU" if name == "BIOES" else name
 
 
-def _mixed(survey: TagCounts, file: str, line: int) -> ValueError:
+def _mixed_schemes_error(survey: TagCounts, file: str, line: int) -> ValueError:
     places = ", ".join(f"{c}- ({n}, first at {file}:{survey.first[c]})" for c, n in survey.letters.most_common())
     return ValueError(
         f"{file}:{line}: the tags mix schemes: {places}; mend the file, or say which: "
@@ -139,7 +141,7 @@ def to_bio(tags: Sequence[str], scheme: str) -> tuple[list[str], list[TagError],
         return list(tags), [], None
     alphabet = {"IOB1": "BI", "BIO": "BI", "BILOU": "BILUES", "BMES": "BMESW"}[scheme]
     for i, tag in enumerate(tags):
-        letter, kind = cut(tag)
+        letter, kind = split_tag(tag)
         if tag != "O" and letter not in alphabet:
             wanted = ", ".join(alphabet if len(letter) == 1 else [f"{c}-TYPE" for c in alphabet])
             return [], [], (i, "unknown tag prefix", f"unknown tag {tag!r} in a {scheme} file; a tag is O or {wanted}")
@@ -157,7 +159,7 @@ def _join(letter: str, kind: str) -> str:
 def _from_iob(tags: Sequence[str], scheme: str) -> tuple[list[str], list[TagError]]:
     bio, slips, before = [], [], ("O", "")
     for i, tag in enumerate(tags):
-        letter, kind = cut(tag)
+        letter, kind = split_tag(tag)
         opens = letter == "I" and (before[0] == "O" or before[1] != kind)
         if opens and scheme == "BIO":
             slips.append((i, "I- opens an entity", f"{tag} after {_join(*before)} in a BIO file, read as B-{kind}"))
@@ -171,7 +173,7 @@ def _from_closed(tags: Sequence[str]) -> tuple[list[str], list[TagError], TagErr
     bio: list[str] = []
     open_kind: str | None = None
     for i, tag in enumerate([*tags, "O"]):
-        letter, kind = cut(tag)
+        letter, kind = split_tag(tag)
         letter = SAME.get(letter, letter)
         continues = letter in "IL"
         if continues != (open_kind is not None) or (continues and kind != open_kind):

@@ -7,32 +7,32 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from multihead.data.readers.columns import fault_of, pick
+from multihead.data.readers.columns import find_fault, pick_columns
 from multihead.data.readers.headers import HEADER_WORDS
-from multihead.data.readers.lines import count_lines, lines
+from multihead.data.readers.lines import count_lines, iterate_lines
 from multihead.data.readers.record import FileFacts, ReadOptions, Record, RejectedRow, Row
 
 
-def plain(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
+def read_plain_text(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """Every line is a text."""
-    roles = pick(options.columns, ["text"], f"{path}:1")
+    roles = pick_columns(options.columns, ["text"], f"{path}:1")
     found.update(columns=roles)
-    for line, text in lines(path, options.encoding):
+    for line, text in iterate_lines(path, options.encoding):
         if not text.strip():
             yield RejectedRow(str(path), line, "an empty line", "empty line")
         else:
-            yield _checked(dict.fromkeys(roles, text), path, line)
+            yield _make_record(dict.fromkeys(roles, text), path, line)
 
 
-def labelled(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
+def read_labeled(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """`text TAB label` or `sentence@label`: cut at the last delimiter; a text may hold @ but no tab."""
-    first = next((text for _, text in lines(path, options.encoding) if text.strip()), "")
+    first = next((text for _, text in iterate_lines(path, options.encoding) if text.strip()), "")
     delimiter = options.delimiter or ("\t" if "\t" in first else "@")
     delimiter = {"tab": "\t", "comma": ","}.get(delimiter, delimiter)
-    roles = pick(options.columns, ["text", "label"], f"{path}:1")
-    _refuse_header(first.split(delimiter), path)
+    roles = pick_columns(options.columns, ["text", "label"], f"{path}:1")
+    _check_no_header(first.split(delimiter), path)
     found.update(delimiter=delimiter, columns=roles)
-    for line, row in lines(path, options.encoding):
+    for line, row in iterate_lines(path, options.encoding):
         text, mark, label = row.rpartition(delimiter)
         if not row.strip():
             yield RejectedRow(str(path), line, "an empty line", "empty line")
@@ -41,17 +41,17 @@ def labelled(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row
             yield RejectedRow(str(path), line, reason, "wrong number of fields")
         else:
             values = {"text": text, "label": label.strip()}
-            yield _checked({role: values[name] for role, name in roles.items()}, path, line)
+            yield _make_record({role: values[name] for role, name in roles.items()}, path, line)
 
 
-def label_first(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
+def read_label_first(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """`label text`, as in TREC and fastText (`__label__x text`); `coarse` is the label before its first colon."""
-    first = next((text for _, text in lines(path, options.encoding) if text.strip()), "")
+    first = next((text for _, text in iterate_lines(path, options.encoding) if text.strip()), "")
     delimiter = options.delimiter or ("\t" if "\t" in first else " ")
     delimiter = {"tab": "\t", "space": " "}.get(delimiter, delimiter)
-    roles = pick(options.columns, ["label", "text", "coarse"], f"{path}:1")
+    roles = pick_columns(options.columns, ["label", "text", "coarse"], f"{path}:1")
     found.update(delimiter=delimiter, columns=roles)
-    for line, row in lines(path, options.encoding):
+    for line, row in iterate_lines(path, options.encoding):
         label, mark, text = row.partition(delimiter)
         label = label.strip().removeprefix("__label__")
         if not row.strip():
@@ -62,18 +62,18 @@ def label_first(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[
             )
         else:
             values = {"label": label, "text": text, "coarse": label.partition(":")[0]}
-            yield _checked({role: values[name] for role, name in roles.items()}, path, line)
+            yield _make_record({role: values[name] for role, name in roles.items()}, path, line)
 
 
-def pairs(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
+def read_pairs(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """`source TAB target`; further columns are kept under their number ("3": the attribution of Tatoeba)."""
-    first = next((text for _, text in lines(path, options.encoding) if text.strip()), "")
+    first = next((text for _, text in iterate_lines(path, options.encoding) if text.strip()), "")
     width = first.count("\t") + 1
     names = ["source", "target", *(str(i + 3) for i in range(width - 2))]
-    roles = pick(options.columns, names, f"{path}:1")
-    _refuse_header(first.split("\t"), path)
+    roles = pick_columns(options.columns, names, f"{path}:1")
+    _check_no_header(first.split("\t"), path)
     found.update(delimiter="\t", columns=roles)
-    for line, row in lines(path, options.encoding):
+    for line, row in iterate_lines(path, options.encoding):
         cells = row.split("\t")
         if not row.strip():
             yield RejectedRow(str(path), line, "an empty line", "empty line")
@@ -82,10 +82,10 @@ def pairs(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
             yield RejectedRow(str(path), line, reason, "wrong number of fields")
         else:
             values = dict(zip(names, cells, strict=True))
-            yield _checked({role: values[name] for role, name in roles.items()}, path, line)
+            yield _make_record({role: values[name] for role, name in roles.items()}, path, line)
 
 
-def parallel(paths: tuple[Path, Path], options: ReadOptions, found: FileFacts) -> Iterator[Row]:
+def read_parallel(paths: tuple[Path, Path], options: ReadOptions, found: FileFacts) -> Iterator[Row]:
     """Line n of the first file is the source of line n of the second. Different lengths stop before the first row."""
     counts = [count_lines(path, options.encoding) for path in paths]
     if counts[0] != counts[1]:
@@ -94,36 +94,36 @@ def parallel(paths: tuple[Path, Path], options: ReadOptions, found: FileFacts) -
             f"{paths[long]}:{counts[short] + 1}: the first line without a partner: {paths[short]} has "
             f"{counts[short]:,} lines, {paths[long]} has {counts[long]:,}; align the files line by line"
         )
-    roles = pick(options.columns, ["source", "target"], f"{paths[0]}:1")
+    roles = pick_columns(options.columns, ["source", "target"], f"{paths[0]}:1")
     found.update(columns=roles, partner=str(paths[1]))
     file_of = dict(zip(("source", "target"), paths, strict=True))
-    streams = (lines(path, options.encoding) for path in paths)
+    streams = (iterate_lines(path, options.encoding) for path in paths)
     for (line, source), (_, target) in zip(*streams, strict=True):
         if not source.strip() and not target.strip():
             yield RejectedRow(str(paths[0]), line, "an empty line in both files", "empty line")
             continue
         values = {"source": source, "target": target}
-        row = _checked({role: values[name] for role, name in roles.items()}, paths[0], line)
+        row = _make_record({role: values[name] for role, name in roles.items()}, paths[0], line)
         if isinstance(row, RejectedRow):
-            name = next(name for role, name in roles.items() if fault_of({role: values[name]}))
+            name = next(name for role, name in roles.items() if find_fault({role: values[name]}))
             row = replace(row, file=str(file_of[name]))  # the one of the two that is at fault
         yield row
 
 
-def _refuse_header(cells: list[str], path: Path) -> None:
+def _check_no_header(cells: list[str], path: Path) -> None:
     """These formats have no header; one that is there would be learnt as a row."""
     if len(cells) > 1 and all(cell.strip().casefold() in HEADER_WORDS for cell in cells):
         raise ValueError(f"{path}:1: these are names of columns, which this format has not; leave the format out")
 
 
-def _checked(values: dict[str, str], path: Path, line: int) -> Row:
-    if fault := fault_of(values):
+def _make_record(values: dict[str, str], path: Path, line: int) -> Row:
+    if fault := find_fault(values):
         return RejectedRow(str(path), line, fault[1], fault[0])
     return Record(dict(values), str(path), line)
 
 
-def looks_at_labelled(path: Path, encoding: str) -> bool:
+def looks_labeled(path: Path, encoding: str) -> bool:
     """Does every line end in `@label`, with few labels of one word?"""
-    head = [text for _, text in islice(lines(path, encoding), 200) if text.strip()]
+    head = [text for _, text in islice(iterate_lines(path, encoding), 200) if text.strip()]
     labels = {text.rpartition("@")[2].strip() for text in head}
     return all("@" in text for text in head) and len(labels) <= 20 and all(label.isidentifier() for label in labels)
