@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from multihead.generation import GenerationConfig, alignment, decode
+from multihead.generation import GenerationConfig, align_tokens, decode
 from multihead.inspection import watch
 from multihead.models import TaskModel
 
@@ -20,13 +20,13 @@ def test_as_watched_token_by_token(translator: Make, kv_heads: int) -> None:
     memory, start = model.body.encoder(source, keep).detach(), torch.full((2, 1), 1)
     found = decode(model, start, GenerationConfig(), memory=memory, memory_keep=keep, limit=6)
     text = torch.cat((start, torch.tensor([several[0].tokens for several in found])), dim=1)
-    weights = alignment(model, text, memory, keep)
+    weights = align_tokens(model, text, memory, keep)
     assert weights.shape == (2, 6, 5)
     assert not weights.requires_grad
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 6))
     assert float(weights[1, :, 2:].abs().max()) == 0
     for layers, chosen in ((None, [1]), ([0, -1], [0, 2])):
-        got = alignment(model, text, memory, keep, layers=layers)
+        got = align_tokens(model, text, memory, keep, layers=layers)
         for row, length in ((0, 5), (1, 2)):
             with watch(model) as seen:
                 model.body.encoder(source[row : row + 1, :length])
@@ -38,7 +38,7 @@ def test_as_watched_token_by_token(translator: Make, kv_heads: int) -> None:
 def test_it_leaves_nothing_behind(translator: Make, language_model: Make) -> None:
     model = translator()
     memory = model.body.encoder(torch.tensor([[5, 6]]))
-    alignment(model, torch.tensor([[1, 4, 5]]), memory)
+    align_tokens(model, torch.tensor([[1, 4, 5]]), memory)
     assert not any(block.cross.taps for block in model.body.decoder.stack.blocks)
     with pytest.raises(ValueError, match="Decoder looks at no source"):
-        alignment(language_model(), torch.tensor([[1, 4]]), memory)
+        align_tokens(language_model(), torch.tensor([[1, 4]]), memory)

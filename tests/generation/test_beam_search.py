@@ -67,7 +67,7 @@ def test_stopping_early_changes_nothing(translator: Make, seed: int, penalty: fl
     start = torch.full((2, 1), 1)
     found = decode(model, start, how, memory=memory, limit=limit, stop=stop)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(BeamSearch, "_open", lambda self, place, blocked: self.limits > place)
+        patch.setattr(BeamSearch, "_is_open", lambda self, place, blocked: self.limits > place)
         patient = decode(model, start, how, memory=memory, limit=limit, stop=stop)
     assert [[one.tokens for one in several] for several in found] == [
         [one.tokens for one in several] for several in patient

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from multihead.generation import GenerationConfig, decode, greedy
-from multihead.generation.alignment import alignment
+from multihead.generation.alignment import align_tokens
 from multihead.generation.fast.decoder import FastDecoder
-from multihead.generation.generate import reader_of
+from multihead.generation.generate import make_stepper
 from multihead.generation.incremental import CachedModelStepper, Prompt
 from multihead.models import TaskModel
 
@@ -51,7 +51,7 @@ def test_adapters_are_heard(language_model: Made) -> None:
     before = greedy(model, TOKENS, limit=8)
     block = model.body.stack.blocks[0]
     block.attention.v, block.feed_forward.up = LinearAdapter(block.attention.v), LinearAdapter(block.feed_forward.up)
-    assert isinstance(reader_of(Prompt(model, TOKENS)), CachedModelStepper)
+    assert isinstance(make_stepper(Prompt(model, TOKENS)), CachedModelStepper)
     assert greedy(model, TOKENS, limit=8) == by_hand(model, TOKENS, 8) != before
 
 
@@ -86,9 +86,9 @@ def test_broken_weights_are_told(language_model: Made) -> None:
 
 def test_under_autocast(language_model: Made) -> None:
     model = language_model()
-    assert isinstance(reader_of(Prompt(model, TOKENS)), FastDecoder)
+    assert isinstance(make_stepper(Prompt(model, TOKENS)), FastDecoder)
     with torch.autocast("cpu", torch.bfloat16):
-        assert isinstance(reader_of(Prompt(model, TOKENS)), CachedModelStepper)
+        assert isinstance(make_stepper(Prompt(model, TOKENS)), CachedModelStepper)
 
 
 def test_nothing_to_read_and_tokens_that_are_none(language_model: Made, translator: Made) -> None:
@@ -107,4 +107,4 @@ def test_nothing_to_read_and_tokens_that_are_none(language_model: Made, translat
         pair.body.decoder(TOKENS)
     memory = pair.body.encoder(TOKENS)
     seen = torch.tensor([[True] * 3, [False] * 3])
-    assert torch.isfinite(alignment(pair, TOKENS, memory, seen)).all()
+    assert torch.isfinite(align_tokens(pair, TOKENS, memory, seen)).all()

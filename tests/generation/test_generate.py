@@ -100,7 +100,7 @@ def test_batch_alone_and_without_cache(
             self.said = torch.cat((self.said, tokens[..., None]), dim=2)
             return self._all()
 
-        def leave(self, rows: Tensor) -> None:
+        def select_rows(self, rows: Tensor) -> None:
             raise AssertionError("one input does not leave early")
 
         def _all(self) -> Tensor:
@@ -112,7 +112,7 @@ def test_batch_alone_and_without_cache(
         given = batch(model, [row])
         prompt = Prompt(model, given["tokens"], None, given.get("memory"))
         if beam > 1:
-            checked = room._rules(how, prompt, stop, None, [limit])
+            checked = room._make_constraints(how, prompt, stop, None, [limit])
             same([want], BeamSearch(Whole(prompt), checked, how, [limit], stop).run())
 
 
@@ -129,7 +129,9 @@ def test_beam_of_one_is_greedy(
     prompt = Prompt(model, given_batch["tokens"], *(given_batch.get(k) for k in ("keep", "memory", "memory_keep")))
     limits = [limit] * len(rows)
     first = replace(how, early="full")  # a beam of one that ends with its first text; "exact" looks on for a better one
-    beam = BeamSearch(room.reader_of(prompt), room._rules(how, prompt, stop, None, limits), first, limits, stop).run()
+    beam = BeamSearch(
+        room.make_stepper(prompt), room._make_constraints(how, prompt, stop, None, limits), first, limits, stop
+    ).run()
     same(found, beam)
     if not given_rules["no_repeat_ngram"] and not given_rules["min_length"]:
         assert [several[0].tokens for several in found] == greedy(model, **given_batch, limit=limit, stop=stop)

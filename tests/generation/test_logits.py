@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multihead.generation import GenerationConfig
-from multihead.generation.logits import ENOUGH, CounterRNG, best_of, drawn, likeliest
+from multihead.generation.logits import ENOUGH, CounterRNG, argmax, sample, topk
 
 seeds = st.integers(0, 10_000)
 
@@ -16,8 +16,8 @@ seeds = st.integers(0, 10_000)
 def test_likeliest_is_argmax(seed: int, rows: int, size: int) -> None:
     scores = torch.randn(rows, size, generator=torch.Generator().manual_seed(seed))
     scores[0, seed % size] = 9.0
-    assert torch.equal(likeliest(scores), scores.argmax(1))
-    assert torch.equal(likeliest(scores.round()), scores.round().argmax(1))  # the first of equals
+    assert torch.equal(argmax(scores), scores.argmax(1))
+    assert torch.equal(argmax(scores.round()), scores.round().argmax(1))  # the first of equals
 
 
 @given(seeds, st.integers(1, 4), st.integers(1, 5), st.sampled_from([3, 255, 256, 257, 300, 700]), st.integers(1, 12))
@@ -28,7 +28,7 @@ def test_best_of_all_texts(seed: int, inputs: int, texts: int, size: int, k: int
     if texts > 1:
         start[:, 1] = float("-inf")
     k = min(k, texts * size)
-    values, text, token = map(torch.from_numpy, best_of(scores, start.numpy(), k))
+    values, text, token = map(torch.from_numpy, topk(scores, start.numpy(), k))
     total = scores + start[..., None]
     assert torch.equal(values, total.flatten(1).topk(k).values)
     assert torch.equal(total[torch.arange(inputs)[:, None], text, token], values)
@@ -43,7 +43,7 @@ def test_draws_depend_on_seed_row_and_place_only() -> None:
     assert len(set(table.flatten().tolist())) == 600
     alone = CounterRNG(7, [3], 3)
     assert torch.equal(alone.at(11), table[11, 9:12])
-    whole.leave(torch.tensor([10, 2]))
+    whole.select_rows(torch.tensor([10, 2]))
     assert torch.equal(whole.at(20), table[20, [10, 2]])
     assert not torch.equal(CounterRNG(8, range(5), 3).at(0), table[0])
     assert CounterRNG(2**80 + 1, [-3], 1).at(2**40) < 1  # any whole number is a seed, a row, a place
@@ -59,7 +59,7 @@ def test_draws_are_even() -> None:
 
 def shares(logits: torch.Tensor, settings: GenerationConfig, count: int = 20_000) -> np.ndarray:
     at = (torch.arange(count, dtype=torch.float64) + 0.5) / count
-    tokens = drawn(logits.log_softmax(-1)[None].expand(count, -1), settings, at)
+    tokens = sample(logits.log_softmax(-1)[None].expand(count, -1), settings, at)
     return np.bincount(tokens.numpy(), minlength=len(logits)) / count
 
 
@@ -108,4 +108,4 @@ def test_forbidden_tokens_are_never_drawn() -> None:
         GenerationConfig(sample=True, top_k=4),
         GenerationConfig(sample=True, top_p=0.5),
     ):
-        assert drawn(logp, settings, at).tolist() == [5] * 4
+        assert sample(logp, settings, at).tolist() == [5] * 4

@@ -13,7 +13,7 @@ from multihead.models import EncoderDecoder, TaskModel
 
 
 @torch.no_grad()
-def alignment(
+def align_tokens(
     model: TaskModel,
     tokens: Tensor,
     memory: Tensor,

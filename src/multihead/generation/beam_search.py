@@ -24,7 +24,7 @@ from torch import Tensor
 from multihead.generation.config import GenerationConfig, Hypothesis
 from multihead.generation.constraints import NEVER, LogitsConstraints
 from multihead.generation.incremental import Stepper
-from multihead.generation.logits import FloatArray, IntArray, best_of, refuse_broken, sound
+from multihead.generation.logits import FloatArray, IntArray, check_logits, to_float32, topk
 
 BoolArray = NDArray[np.bool_]
 
@@ -50,8 +50,8 @@ class BeamSearch:
     def run(self) -> list[list[Hypothesis]]:
         """Every input's n-best, best first."""
         with torch.inference_mode():
-            logits = sound(self.reader.start())
-            refuse_broken(logits)
+            logits = to_float32(self.reader.start())
+            check_logits(logits)
             kind = np.float64 if logits.dtype == torch.float64 else np.float32
             self.scores: FloatArray = np.zeros((len(self.rows), 1), kind)  # [B, n]: log p
             self.worst: FloatArray = np.full(len(self.rows), NEVER, kind)  # [B]: the last of the n-best so far
@@ -60,17 +60,17 @@ class BeamSearch:
                 if not self.rows:
                     break
                 there = (torch.from_numpy(table).to(logits.device) for table in (tokens, parents))
-                logits = sound(self.reader.step(*there))
+                logits = to_float32(self.reader.step(*there))
         return [sorted(found, key=_score)[: self.settings.nbest] for found in self.found]
 
     def _advance(self, logits: Tensor) -> tuple[IntArray, IntArray]:
         """The next tokens [B, n] and the texts [B, n] that they follow; inputs that are done have left."""
         (B, n), beam, V = self.scores.shape, self.settings.beam, logits.shape[1]
         spare = 1 + max(1, len(self.stop))  # so many continuations per text that enough of them are no stop tokens
-        best, parents, tokens = best_of(self._ruled(logits).view(B, n, V), self.scores, min(beam * spare, n * V))
+        best, parents, tokens = topk(self._constrain(logits).view(B, n, V), self.scores, min(beam * spare, n * V))
         place = self.text.shape[2] + 1
         ends = (tokens[..., None] == self.stop).any(axis=2) | (self.limits <= place)[:, None]
-        blocked = self._blocked(best) if self.rules is not None and self.rules.forbids else None
+        blocked = self._find_blocked(best) if self.rules is not None and self.rules.forbids else None
         if ends.any():
             self._finish(best, parents, tokens, ends, place)
             best = np.where(ends, NEVER, best)
@@ -79,14 +79,14 @@ class BeamSearch:
         best, parents, tokens = best[:, :beam], parents[:, :beam], tokens[:, :beam]
         old = self.text[np.arange(B)[:, None], parents]
         self.text, self.scores = np.concatenate((old, tokens[..., None]), axis=2), best
-        return self._leave(tokens, parents, self._open(place, blocked), logits.device)
+        return self._select_rows(tokens, parents, self._is_open(place, blocked), logits.device)
 
-    def _ruled(self, logits: Tensor) -> Tensor:
+    def _constrain(self, logits: Tensor) -> Tensor:
         rules, logp = self.rules, torch.log_softmax(logits, dim=1)
         if rules is None:
             return logp
         written = torch.from_numpy(self.text).flatten(0, 1).to(logits.device)
-        logp = rules.penalise(logp, written)
+        logp = rules.penalize(logp, written)
         return rules.forbid(logp, written) if rules.forbids else logp
 
     def _finish(self, best: FloatArray, parents: IntArray, tokens: IntArray, ends: BoolArray, place: int) -> None:
@@ -99,9 +99,9 @@ class BeamSearch:
             self.found[self.rows[row]].append(Hypothesis(text, float(best[row, rank]) / penalty))
             touched.add(row)
         for row in touched:
-            self._settle(row)
+            self._drop_worst(row)
 
-    def _settle(self, row: int) -> None:
+    def _drop_worst(self, row: int) -> None:
         found = self.found[self.rows[row]]
         wanted = self.settings.nbest if self.settings.early == "exact" else self.settings.beam
         if len(found) >= wanted:
@@ -112,7 +112,7 @@ class BeamSearch:
             else:
                 self.worst[row] = -NEVER  # nothing that goes on is good enough
 
-    def _blocked(self, best: FloatArray) -> BoolArray:
+    def _find_blocked(self, best: FloatArray) -> BoolArray:
         """Inputs whose texts may not go on at all: they end as they are."""
         blocked: BoolArray = best[:, 0] == NEVER
         length = self.text.shape[2]
@@ -123,14 +123,14 @@ class BeamSearch:
                     self.found[self.rows[row]].append(Hypothesis(text, score / penalty))
         return blocked
 
-    def _open(self, place: int, blocked: BoolArray | None) -> BoolArray:
+    def _is_open(self, place: int, blocked: BoolArray | None) -> BoolArray:
         """[B]: whether an input goes on."""
         penalty = self.settings.length_penalty
         reach = self.scores[:, 0] / (self.limits if penalty > 0 else place + 1) ** penalty
         going: BoolArray = (reach > self.worst) & (self.limits > place)
         return going if blocked is None else going & ~blocked
 
-    def _leave(
+    def _select_rows(
         self, tokens: IntArray, parents: IntArray, going: BoolArray, device: torch.device
     ) -> tuple[IntArray, IntArray]:
         if going.all():
@@ -139,9 +139,9 @@ class BeamSearch:
         self.rows = [self.rows[row] for row in keep.tolist()]
         if self.rows:
             there = torch.from_numpy(keep).to(device)
-            self.reader.leave(there)
+            self.reader.select_rows(there)
             if self.rules is not None:
-                self.rules.leave(there)
+                self.rules.select_rows(there)
         self.text, self.scores = self.text[keep], self.scores[keep]
         self.worst, self.limits = self.worst[keep], self.limits[keep]
         return tokens[keep], parents[keep]

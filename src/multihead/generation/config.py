@@ -65,7 +65,7 @@ class GenerationConfig:
     forbidden: tuple[int, ...] = ()  # tokens that are never written
     end: tuple[int, ...] = ()  # at its limit, a text ends with one of these, whatever the other rules say
 
-    def among(self, known: int, vocab: int) -> GenerationConfig:
+    def restrict_to_vocabulary(self, known: int, vocab: int) -> GenerationConfig:
         """The same for a model whose table has more rows than there are tokens (T5, Qwen): those are never written."""
         beyond = range(known, vocab)
         return replace(self, forbidden=(*self.forbidden, *beyond)) if beyond else self

@@ -39,11 +39,11 @@ class LogitsConstraints:
         held = self.shortest > 0 or self.forced > 0 or len(self.never) > 0 or len(self.end) > 0
         self.forbids = self.ngram > 0 or held
 
-    def penalise(self, logits: Tensor, written: Tensor) -> Tensor:
+    def penalize(self, logits: Tensor, written: Tensor) -> Tensor:
         """logits, or log p, [N, V] of texts of which `written` [N, t] is there (Keskar et al. 2019)"""
         if self.penalty == 1.0:
             return logits
-        said = self._said(written)
+        said = self._context_tokens(written)
         # Padding stands for the token behind it: it is there anyhow.
         columns = torch.arange(said.shape[1], device=said.device)[None]
         said = said.gather(1, torch.maximum(columns, _each(self.first, len(said))))
@@ -59,7 +59,7 @@ class LogitsConstraints:
         if place < self.shortest:
             scores = scores.index_fill(1, self.stop[self.stop < scores.shape[1]], NEVER)
         if self.ngram:
-            scores = self._no_repeat(scores, self._said(written))
+            scores = self._no_repeat(scores, self._context_tokens(written))
         if self.prefix is not None and place < self.forced:
             want = _each(self.prefix[:, place : place + 1], len(free))  # [N, 1], -1: free
             alone = torch.full_like(free, NEVER).scatter(1, want.clamp(min=0), free.gather(1, want.clamp(min=0)))
@@ -69,12 +69,12 @@ class LogitsConstraints:
             scores = torch.where(_each(self.limits, len(free)) <= place + 1, ended, scores)
         return scores
 
-    def leave(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         self.first, self.prompt = self.first.index_select(0, rows), self.prompt.index_select(0, rows)
         self.prefix = None if self.prefix is None else self.prefix.index_select(0, rows)
         self.limits = self.limits.index_select(0, rows)
 
-    def _said(self, written: Tensor) -> Tensor:
+    def _context_tokens(self, written: Tensor) -> Tensor:
         return torch.cat((_each(self.prompt, len(written)), written), dim=1)
 
     def _no_repeat(self, scores: Tensor, said: Tensor) -> Tensor:

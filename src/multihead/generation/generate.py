@@ -10,7 +10,7 @@ from multihead.generation.beam_search import BeamSearch
 from multihead.generation.config import GenerationConfig, Hypothesis
 from multihead.generation.constraints import LogitsConstraints
 from multihead.generation.fast.decoder import FastDecoder
-from multihead.generation.fast.layers import fits
+from multihead.generation.fast.layers import is_supported
 from multihead.generation.incremental import CachedModelStepper, Prompt, Stepper
 from multihead.generation.logits import CounterRNG
 from multihead.generation.sampler import Sampler
@@ -49,16 +49,16 @@ def decode(
     if not B:
         return []
     if settings.beam > 1:
-        rules = _rules(settings, prompt, stop, prefix, limits)
-        found = BeamSearch(reader_of(prompt), rules, settings, limits, stop).run()
+        rules = _make_constraints(settings, prompt, stop, prefix, limits)
+        found = BeamSearch(make_stepper(prompt), rules, settings, limits, stop).run()
     else:
         n = settings.nbest
         prompt.repeat(n)
         limits = [one for one in limits for _ in range(n)]
         begins = None if prefix is None else [one for one in prefix for _ in range(n)]
-        rules = _rules(settings, prompt, stop, begins, limits)
+        rules = _make_constraints(settings, prompt, stop, begins, limits)
         draws = CounterRNG(seed, range(B) if rows is None else rows, n) if settings.sample else None
-        single = Sampler(reader_of(prompt), rules, draws, settings)
+        single = Sampler(make_stepper(prompt), rules, draws, settings)
         texts = _collect(single, limits, stop, settings.length_penalty)
         found = [sorted(texts[i : i + n], key=lambda one: -one.score) for i in range(0, B * n, n)]
     if any(one.score != one.score for several in found for one in several):
@@ -87,8 +87,8 @@ def stream(
     prefixes = [prefix] if prefix else None
     _check(prompt, [limit], prefixes, None)
     draws = CounterRNG(seed, [row], 1) if settings.sample else None
-    rules = _rules(settings, prompt, stop, prefixes, [limit])
-    single = Sampler(reader_of(prompt), rules, draws, settings, scored=False)
+    rules = _make_constraints(settings, prompt, stop, prefixes, [limit])
+    single = Sampler(make_stepper(prompt), rules, draws, settings, scored=False)
     return (token for chosen in single.run([limit], stop) for token in chosen.tokens)
 
 
@@ -115,16 +115,16 @@ def greedy(
     if not limits:
         return []
     written: list[list[int]] = [[] for _ in range(len(tokens))]
-    single = Sampler(reader_of(prompt), None, None, PLAIN, scored=False)
+    single = Sampler(make_stepper(prompt), None, None, PLAIN, scored=False)
     for chosen in single.run(limits, stop):
         for row, token in zip(chosen.rows, chosen.tokens, strict=True):
             written[row].append(token)
     return written
 
 
-def reader_of(prompt: Prompt) -> Stepper:
+def make_stepper(prompt: Prompt) -> Stepper:
     """The lean one where it knows every part of the model, else the model's own forward pass."""
-    return FastDecoder(prompt) if fits(prompt) else CachedModelStepper(prompt)
+    return FastDecoder(prompt) if is_supported(prompt) else CachedModelStepper(prompt)
 
 
 def _check(
@@ -145,7 +145,7 @@ def _check(
     prompt.check(max(limits, default=1))
 
 
-def _rules(
+def _make_constraints(
     settings: GenerationConfig,
     prompt: Prompt,
     stop: Set[int],

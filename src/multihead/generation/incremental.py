@@ -1,8 +1,8 @@
 """A model that reads on, token by token: what greedy decoding, sampling and beam search stand on.
 
 Rows are [B, n]: n texts for each of B inputs (beams that compete, or one). `CachedModelStepper` runs the model as it
-is, with its cache; `fast.decoder.FastDecoder` does the same sums with fewer operations, and `steps` takes it where it
-fits.
+is, with its cache; `fast.decoder.FastDecoder` does the same sums with fewer operations, and `make_stepper` takes it
+where it fits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Stepper(Protocol):
         """tokens [B, n] -> logits [B * n, V], to be used before the next step. Text i goes on from text
         parents[:, i] of the step before (None: from its own)."""
 
-    def leave(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         """Go on with these inputs only, in this order."""
 
 
@@ -98,20 +98,20 @@ class CachedModelStepper:
         self.cache, self.inputs, self.width = KVCache(), len(prompt.tokens), 1
 
     def start(self) -> Tensor:
-        return self._read(self.prompt)
+        return self._forward(self.prompt)
 
     def step(self, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
         if parents is not None:
             first = torch.arange(self.inputs, device=tokens.device)[:, None] * self.width
             self._select((first + parents).flatten())
             self.width = parents.shape[1]
-        return self._read(tokens.reshape(-1, 1))
+        return self._forward(tokens.reshape(-1, 1))
 
-    def leave(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         self._select((rows[:, None] * self.width + torch.arange(self.width, device=rows.device)).flatten())
         self.inputs = len(rows)
 
-    def _read(self, tokens: Tensor) -> Tensor:
+    def _forward(self, tokens: Tensor) -> Tensor:
         """tokens [B * n, T] -> logits [B * n, V]"""
         if self.keep is not None and self.cache.length:
             self.keep = torch.cat((self.keep, torch.ones_like(tokens, dtype=torch.bool)), dim=1)

@@ -21,17 +21,17 @@ IntArray = NDArray[np.int64]
 UInt64Array = NDArray[np.uint64]
 
 
-def sound(logits: Tensor) -> Tensor:
+def to_float32(logits: Tensor) -> Tensor:
     """[N, V], in fp32 where they were half of it: sums of many log p are wanted to the third digit."""
     return logits if logits.dtype == torch.float64 else logits.float()
 
 
-def refuse_broken(logits: Tensor) -> None:
+def check_logits(logits: Tensor) -> None:
     if bool(logits.amax(dim=1).isnan().any()):
         raise ValueError("the model's scores are not numbers (nan); its weights are broken")
 
 
-def likeliest(scores: Tensor) -> Tensor:
+def argmax(scores: Tensor) -> Tensor:
     """argmax over the last axis, the first of equals: [N, V] -> [N]. numpy's has vector instructions, torch's has
     not (measured: 10 times at 32 x 8000)."""
     if scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64):
@@ -39,7 +39,7 @@ def likeliest(scores: Tensor) -> Tensor:
     return scores.argmax(dim=1)
 
 
-def best_of(scores: Tensor, start: FloatArray, k: int) -> tuple[FloatArray, IntArray, IntArray]:
+def topk(scores: Tensor, start: FloatArray, k: int) -> tuple[FloatArray, IntArray, IntArray]:
     """The k largest start[b, i] + scores[b, i, v]: their values, i and v, each [B, k], largest first.
 
     start [B, n], scores [B, n, V]. On the processor numpy looks for them in the k blocks with the largest maxima.
@@ -50,7 +50,7 @@ def best_of(scores: Tensor, start: FloatArray, k: int) -> tuple[FloatArray, IntA
         return top.values.cpu().numpy(), *divmod(top.indices.cpu().numpy(), V)
     count = V // BLOCK
     if count < 4 or n * count < 4 * k:
-        best, at = _largest((scores.numpy() + start[..., None]).reshape(B, -1), k)
+        best, at = _topk_rows((scores.numpy() + start[..., None]).reshape(B, -1), k)
         return best, *divmod(at, V)
     blocks = scores[:, :, : count * BLOCK].unflatten(2, (count, BLOCK))
     peaks = blocks.amax(dim=3).numpy() + start[..., None]  # [B, n, count]
@@ -60,7 +60,7 @@ def best_of(scores: Tensor, start: FloatArray, k: int) -> tuple[FloatArray, IntA
     if rest:
         tail = (scores[:, :, count * BLOCK :].numpy() + start[..., None]).reshape(B, -1)
         found = np.concatenate((found, tail), axis=1)
-    best, at = _largest(found, k)
+    best, at = _topk_rows(found, k)
     here, token = divmod(np.minimum(at, k * BLOCK - 1), BLOCK)
     texts, tokens = text[rows, here], block[rows, here] * BLOCK + token
     if rest:
@@ -69,7 +69,7 @@ def best_of(scores: Tensor, start: FloatArray, k: int) -> tuple[FloatArray, IntA
     return best, texts, tokens
 
 
-def _largest(table: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
+def _topk_rows(table: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
     """The k largest of each row [B, C] and where they are, largest first."""
     rows = np.arange(len(table))[:, None]
     at = table.argpartition(-k, axis=1)[:, -k:]
@@ -85,28 +85,28 @@ class CounterRNG:
 
     def __init__(self, seed: int, rows: Sequence[int], draws: int) -> None:
         with np.errstate(over="ignore"):
-            begin = _mixed(np.array([seed % 2**64], dtype=np.uint64))
-            begin = _mixed(begin + np.array([row % 2**64 for row in rows], dtype=np.uint64))
-            self.state = _mixed(np.repeat(begin, draws) + np.tile(np.arange(draws, dtype=np.uint64), len(rows)))
+            begin = _mix_bits(np.array([seed % 2**64], dtype=np.uint64))
+            begin = _mix_bits(begin + np.array([row % 2**64 for row in rows], dtype=np.uint64))
+            self.state = _mix_bits(np.repeat(begin, draws) + np.tile(np.arange(draws, dtype=np.uint64), len(rows)))
 
     def at(self, place: int) -> Tensor:
         """[N], float64"""
         with np.errstate(over="ignore"):
-            bits = _mixed(self.state + np.uint64(place))
+            bits = _mix_bits(self.state + np.uint64(place))
         return torch.from_numpy((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
-    def leave(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         self.state = self.state[rows.cpu().numpy()]
 
 
-def _mixed(x: UInt64Array) -> UInt64Array:
+def _mix_bits(x: UInt64Array) -> UInt64Array:
     x = x * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
 
-def drawn(logp: Tensor, settings: GenerationConfig, at: Tensor) -> Tensor:
+def sample(logp: Tensor, settings: GenerationConfig, at: Tensor) -> Tensor:
     """One token per row: logp [N, V] (forbidden ones -inf), at [N] in [0, 1) -> [N]"""
     V = logp.shape[1]
     z = logp / max(settings.temperature, COLDEST) if settings.temperature != 1.0 else logp
@@ -115,14 +115,14 @@ def drawn(logp: Tensor, settings: GenerationConfig, at: Tensor) -> Tensor:
     count = min(V, settings.top_k or ENOUGH)
     values, tokens = z.topk(count)
     whole = torch.logsumexp(values if settings.top_k else z, dim=1, keepdim=True)
-    kept = _filtered(values, whole, settings)
+    kept = _filter_candidates(values, whole, settings)
     if not settings.top_k and count < V and bool((kept[:, -1] > 0).any()):  # perhaps more belong to it
         values, tokens = z.sort(dim=1, descending=True)
-        kept = _filtered(values, whole, settings)
+        kept = _filter_candidates(values, whole, settings)
     return tokens.gather(1, _at(kept, at)[:, None])[:, 0]
 
 
-def _filtered(values: Tensor, whole: Tensor, settings: GenerationConfig) -> Tensor:
+def _filter_candidates(values: Tensor, whole: Tensor, settings: GenerationConfig) -> Tensor:
     """Probabilities of candidates in falling order [N, C], those that are out: 0."""
     share = (values - whole).exp()
     before = share.cumsum(dim=1) - share

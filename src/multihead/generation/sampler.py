@@ -11,7 +11,7 @@ from torch import Tensor
 from multihead.generation.config import GenerationConfig
 from multihead.generation.constraints import LogitsConstraints
 from multihead.generation.incremental import Stepper
-from multihead.generation.logits import CounterRNG, drawn, likeliest, refuse_broken, sound
+from multihead.generation.logits import CounterRNG, argmax, check_logits, sample, to_float32
 
 
 class SampledStep(NamedTuple):
@@ -42,9 +42,9 @@ class Sampler:
         rows, tokens = list(range(len(limits))), torch.empty(0)
         for place in range(max(limits)):
             with torch.inference_mode():  # not around the yield: it would reach into the caller
-                logits = sound(self.reader.step(tokens[:, None]) if place else self.reader.start())
+                logits = to_float32(self.reader.step(tokens[:, None]) if place else self.reader.start())
                 if not place:
-                    refuse_broken(logits)
+                    check_logits(logits)
                 tokens, scores, blocked = self._choose(logits, place)
             chosen = tokens.tolist()
             going = [i for i, token in enumerate(chosen) if token not in stop and place + 1 < limits[rows[i]]]
@@ -59,37 +59,37 @@ class Sampler:
             if len(going) < len(rows):
                 rows = [rows[i] for i in going]
                 with torch.inference_mode():
-                    tokens = self._leave(torch.tensor(going).to(tokens.device), tokens)
+                    tokens = self._select_rows(torch.tensor(going).to(tokens.device), tokens)
 
     def _choose(self, logits: Tensor, place: int) -> tuple[Tensor, list[float], set[int]]:
         """Tokens [B], their log p, and the rows to which every token is forbidden."""
         rules, blocked = self.rules, set()
-        written = self._written(logits)
+        written = self._written_tokens(logits)
         if rules is not None:
-            logits = rules.penalise(logits, written)
+            logits = rules.penalize(logits, written)
         logp = torch.log_softmax(logits, dim=1) if self.scored else logits
         if rules is not None and rules.forbids:
             logp = rules.forbid(logp, written)
             blocked = set((logp.amax(dim=1) == float("-inf")).nonzero()[:, 0].tolist())
         if self.draws is None:
-            tokens = likeliest(logp)
+            tokens = argmax(logp)
         else:
-            tokens = drawn(logp, self.settings, self.draws.at(place))
+            tokens = sample(logp, self.settings, self.draws.at(place))
         if rules is not None:
             self.written = torch.cat((written, tokens[:, None]), dim=1)
         scores = logp.gather(1, tokens[:, None])[:, 0].tolist() if self.scored else [0.0] * len(tokens)
         return tokens, scores, blocked
 
-    def _written(self, logits: Tensor) -> Tensor:
+    def _written_tokens(self, logits: Tensor) -> Tensor:
         if self.written is None:
             self.written = torch.empty(len(logits), 0, dtype=torch.long, device=logits.device)
         return self.written
 
-    def _leave(self, rows: Tensor, tokens: Tensor) -> Tensor:
-        self.reader.leave(rows)
+    def _select_rows(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        self.reader.select_rows(rows)
         for part in (self.rules, self.draws):
             if part is not None:
-                part.leave(rows)
+                part.select_rows(rows)
         if self.written is not None:
             self.written = self.written.index_select(0, rows)
         return tokens.index_select(0, rows)

@@ -23,7 +23,7 @@ from torch import Tensor
 from multihead.attention import KVCache
 from multihead.generation.config import GenerationConfig
 from multihead.generation.constraints import LogitsConstraints
-from multihead.generation.logits import CounterRNG, drawn, likeliest, refuse_broken, sound
+from multihead.generation.logits import CounterRNG, argmax, check_logits, sample, to_float32
 from multihead.models import TaskModel
 from multihead.serve.exclusion import ModelLock
 from multihead.serve.limits import RequestError, stopping, too_late
@@ -172,7 +172,7 @@ class Generator:
             logits = read_on(self.model, torch.tensor(piece, device=self.model.device), writing.cache)
             if start + len(piece) < len(writing.held):
                 return
-            refuse_broken(logits)
+            check_logits(logits)
         except (ValueError, RuntimeError, MemoryError) as error:
             self._reading.remove(writing)
             writing.fail(error)
@@ -225,7 +225,7 @@ class Generator:
     def _choose(self, logits: Tensor, writings: Sequence[Writing]) -> list[int | None]:
         """The next token of each text: logits [B, V]; None where the rules leave none. Texts that are written alike
         are looked at together."""
-        logits = sound(logits)
+        logits = to_float32(logits)
         found: list[int | None] = [None] * len(writings)
         groups: dict[GenerationConfig, list[int]] = {}
         for i, writing in enumerate(writings):
@@ -237,9 +237,9 @@ class Generator:
             some = logits if len(places) == len(writings) else logits[places]
             if settings.sample:
                 at = torch.cat([writings[i].draw_at() for i in places])
-                tokens = drawn(torch.log_softmax(some, dim=1), settings, at)
+                tokens = sample(torch.log_softmax(some, dim=1), settings, at)
             else:
-                tokens = likeliest(some)
+                tokens = argmax(some)
             for i, token in zip(places, tokens.tolist(), strict=True):
                 found[i] = token
         return found
@@ -277,11 +277,11 @@ def _choose_by_rules(logits: Tensor, writing: Writing) -> int | None:
     """As `decode.single.Single` chooses, for one text: logits [1, V]."""
     assert writing.rules is not None
     written = torch.tensor([writing.tokens[writing.written :]], dtype=torch.long, device=logits.device)
-    logp = torch.log_softmax(writing.rules.penalise(logits, written), dim=1)
+    logp = torch.log_softmax(writing.rules.penalize(logits, written), dim=1)
     if writing.rules.forbids:
         logp = writing.rules.forbid(logp, written)
     if float(logp.amax()) == NEVER:
         return None
     if writing.draws is None:
-        return int(likeliest(logp))
-    return int(drawn(logp, writing.settings, writing.draw_at()))
+        return int(argmax(logp))
+    return int(sample(logp, writing.settings, writing.draw_at()))

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from multihead.attention import KVCache, PositionEncoding
 from multihead.attention.position import Rotary
-from multihead.generation.fast.layers import fits, norm_of
-from multihead.generation.fast.weight_cache import parts_of
+from multihead.generation.fast.layers import is_supported, make_norm
+from multihead.generation.fast.weight_cache import decoder_weights
 from multihead.generation.incremental import Prompt
 from multihead.models import Decoder, TaskModel
 
@@ -42,7 +42,7 @@ class SlotReader(Protocol):
 def make_reader(model: TaskModel) -> SlotReader:
     """Return the fast reader where it knows every part of the model."""
     prompt = Prompt(model, torch.zeros(1, 1, dtype=torch.long, device=model.device))
-    return BatchReader(prompt) if fits(prompt) else CacheReader(model)
+    return BatchReader(prompt) if is_supported(prompt) else CacheReader(model)
 
 
 class CacheReader:
@@ -79,13 +79,13 @@ class BatchReader:
 
     def __init__(self, prompt: Prompt) -> None:
         decoder: Any = prompt.decoder
-        self.parts, self.stem = parts_of(prompt), decoder.stem
+        self.parts, self.stem = decoder_weights(prompt), decoder.stem
         self.position: PositionEncoding | None = decoder.stack.position
         self.window: int | None = decoder.stack.window
         self.addresses = [block.address for block in decoder.stack.blocks]
         attention = decoder.stack.blocks[0].attention
         self.G, self.R, self.K = attention.kv_heads, attention.heads // attention.kv_heads, attention.key_dims[0]
-        self.table, self.stem_norm = self.stem.embedding.weight, norm_of(self.stem.norm)
+        self.table, self.stem_norm = self.stem.embedding.weight, make_norm(self.stem.norm)
         self.types = None if self.stem.types is None else self.stem.types.weight[0]
         self.lengths: list[int] = []
         self.pool = self.table.new_zeros(len(self.addresses), 2, 0, self.G, 0, self.K)  # [L, 2, B, G, S, K]
@@ -127,7 +127,7 @@ class BatchReader:
         x = self._embed(tokens, at)
         for layer, (keys, values) in zip(self.parts.layers, self.pool, strict=True):
             first = layer.norm_first
-            flat = layer.reads(layer.norm(x) if first else x)  # [B, (G * R + 2 * G) * K]
+            flat = layer.qkv(layer.norm(x) if first else x)  # [B, (G * R + 2 * G) * K]
             if angles is not None:
                 flat = self._turn(flat, angles)
             asked, new = flat.split_with_sizes(sizes, dim=1)
@@ -136,9 +136,9 @@ class BatchReader:
             q = asked.reshape(B * G, self.R, K)
             scores = torch.bmm(q, k.mT) if add is None else torch.baddbmm(add, q, k.mT)
             mixed = torch.bmm(torch.softmax(scores, dim=-1), v).view(B, -1)
-            x = layer.says(mixed).add_(x)
+            x = layer.out(mixed).add_(x)
             x = x if first else layer.norm(x)
-            x = layer.feeds(layer.feed_norm(x) if first else x).add_(x)
+            x = layer.ffn(layer.feed_norm(x) if first else x).add_(x)
             x = x if first else layer.feed_norm(x)
         self.lengths = [length + 1 for length in self.lengths]
         logits: Tensor = self.parts.readout(self.parts.norm(x))

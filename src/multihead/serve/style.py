@@ -55,7 +55,7 @@ def make_writing(task: Generate, model: TaskModel, window: Window, style: Style 
     prompt, style = window["tokens"].tolist(), style or Style()
     if style.listen is not None and int(window.get("cut", 0)):
         raise RequestError(422, "context_length_exceeded", f"the prompt is longer than {task.size - 1:,} tokens")
-    own = task.decoding().among(len(task.tokenizer), cast(LMReadout, model.readout).weight.shape[0])
+    own = task.decoding().restrict_to_vocabulary(len(task.tokenizer), cast(LMReadout, model.readout).weight.shape[0])
     stop = frozenset(task.options["stop"])
     return Writing(
         prompt,

@@ -246,7 +246,9 @@ class Generate(Task):
         )
 
     def _settled(self, model: TaskModel, written: int) -> GenerationConfig:
-        how = self.decoding().among(len(self.tokenizer), cast(LMReadout, model.readout).weight.shape[0])
+        how = self.decoding().restrict_to_vocabulary(
+            len(self.tokenizer), cast(LMReadout, model.readout).weight.shape[0]
+        )
         return replace(how, min_length=max(0, how.min_length - written))
 
     def _goes_on(self, tokens: Sequence[int], wanted: int) -> bool:

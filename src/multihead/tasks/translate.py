@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tokenizers.decoders import WordPiece
 from torch import Tensor
 
-from multihead.generation import GenerationConfig, Hypothesis, alignment, decode
+from multihead.generation import GenerationConfig, Hypothesis, align_tokens, decode
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
 from multihead.metrics import BleuMetric, PerplexityMetric, Score
 from multihead.models import EncoderDecoder, LMReadout, TaskModel
@@ -148,7 +148,7 @@ class Translate(Task):
         texts = decode(
             model,
             torch.full((len(lengths), 1), options["start"], dtype=torch.long, device=memory.device),
-            self.decoding().among(len(self.tokenizer.target), vocab),
+            self.decoding().restrict_to_vocabulary(len(self.tokenizer.target), vocab),
             memory=memory,
             memory_keep=keep,
             limit=[self.limit(length) for length in lengths],
@@ -171,7 +171,7 @@ class Translate(Task):
         """Where the best text of each row looked, token by token."""
         start = self.options["start"]
         batch = super().collate([{"tokens": np.array([start, *several[0].tokens])} for several in texts])
-        tables = alignment(model, batch["tokens"], memory, keep)
+        tables = align_tokens(model, batch["tokens"], memory, keep)
         return [table[: len(several[0].tokens)].cpu().numpy() for table, several in zip(tables, texts, strict=True)]
 
     @property

@@ -7,7 +7,7 @@ import torch
 
 from multihead.generation.fast import decoder
 from multihead.generation.fast.decoder import FastDecoder
-from multihead.generation.generate import reader_of
+from multihead.generation.generate import make_stepper
 from multihead.generation.incremental import CachedModelStepper, Prompt
 from multihead.models import TaskModel
 
@@ -29,7 +29,7 @@ def test_as_the_model_itself(
         for linear in (block.cross.q, block.cross.out):
             if linear.bias is not None:
                 linear.bias.normal_()
-    ours, plain = reader_of(prompt(model)), CachedModelStepper(prompt(model))
+    ours, plain = make_stepper(prompt(model)), CachedModelStepper(prompt(model))
     close = {"rtol": 0.0, "atol": 1e-10}
     torch.testing.assert_close(ours.start(), plain.start(), **close)
     if isinstance(ours, FastDecoder):

@@ -8,9 +8,9 @@ from torch import nn
 
 from multihead.generation.fast import decoder, weight_cache
 from multihead.generation.fast.decoder import FastDecoder
-from multihead.generation.fast.layers import FusedReadout, readout_of
-from multihead.generation.fast.weight_cache import parts_of
-from multihead.generation.generate import reader_of
+from multihead.generation.fast.layers import FusedReadout, make_readout
+from multihead.generation.fast.weight_cache import decoder_weights
+from multihead.generation.generate import make_stepper
 from multihead.generation.incremental import CachedModelStepper, Prompt
 from multihead.inspection import watch
 from multihead.kernels import packed_linear
@@ -41,7 +41,7 @@ def test_as_the_model_itself(
 ) -> None:
     monkeypatch.setattr(decoder, "ROOM", 3)  # so that the pool is tidied and grows all the time
     model = (translator if pair else language_model)(**shape).double()
-    ours, plain = reader_of(prompts(model, pair, padded)), CachedModelStepper(prompts(model, pair, padded))
+    ours, plain = make_stepper(prompts(model, pair, padded)), CachedModelStepper(prompts(model, pair, padded))
     assert isinstance(ours, FastDecoder) == ("value_dim" not in shape)
     close = {"rtol": 0.0, "atol": 1e-10}
     torch.testing.assert_close(ours.start(), plain.start(), **close)
@@ -56,8 +56,8 @@ def test_as_the_model_itself(
         torch.testing.assert_close(ours.step(tokens, parents), plain.step(tokens, parents), **close)
         if place in (9, 15):
             rows = torch.tensor([2, 0] if B == 3 else [1])
-            ours.leave(rows)
-            plain.leave(rows)
+            ours.select_rows(rows)
+            plain.select_rows(rows)
             B -= 1
 
 
@@ -75,14 +75,14 @@ def test_the_pool_stays_small(translator: Callable[..., TaskModel]) -> None:
 
 def test_who_looks_on_sees_the_model_itself(translator: Callable[..., TaskModel]) -> None:
     model = translator()
-    assert isinstance(reader_of(prompts(model, True, False)), FastDecoder)
+    assert isinstance(make_stepper(prompts(model, True, False)), FastDecoder)
     with watch(model):
-        assert isinstance(reader_of(prompts(model, True, False)), CachedModelStepper)
+        assert isinstance(make_stepper(prompts(model, True, False)), CachedModelStepper)
     handle = model.body.decoder.stack.blocks[1].feed_forward.register_forward_hook(lambda *given: None)
-    assert isinstance(reader_of(prompts(model, True, False)), CachedModelStepper)
+    assert isinstance(make_stepper(prompts(model, True, False)), CachedModelStepper)
     handle.remove()
     nn.utils.parametrizations.weight_norm(model.body.decoder.stack.blocks[0].attention.q)
-    assert isinstance(reader_of(prompts(model, True, False)), CachedModelStepper)
+    assert isinstance(make_stepper(prompts(model, True, False)), CachedModelStepper)
 
 
 def test_a_source_without_a_token(translator: Callable[..., TaskModel]) -> None:
@@ -90,7 +90,7 @@ def test_a_source_without_a_token(translator: Callable[..., TaskModel]) -> None:
     keep = KEEP.clone()
     keep[1] = False
     memory = model.body.encoder(SOURCE, KEEP)
-    reader = reader_of(Prompt(model, torch.full((3, 1), 1), None, memory, keep))
+    reader = make_stepper(Prompt(model, torch.full((3, 1), 1), None, memory, keep))
     with torch.inference_mode():
         assert bool(reader.start().isfinite().all())
 
@@ -113,7 +113,7 @@ def test_scores_of_the_vocabulary(translator: Callable[..., TaskModel], packing:
         readout = translator().readout.to(dtype)
         readout.bias.normal_().mul_(bias)
         readout.scale = scale
-        scores = readout_of(readout, kept=True)
+        scores = make_readout(readout, kept=True)
         assert isinstance(scores, FusedReadout)
         assert (scores.bias is None) == (bias == 0.0)
         for rows in (3, 1, 2, 40):
@@ -121,7 +121,7 @@ def test_scores_of_the_vocabulary(translator: Callable[..., TaskModel], packing:
             torch.testing.assert_close(scores(hidden), readout(hidden))
         assert ("packed" in vars(scores)) == (packing and dtype == torch.float32)
     readout.register_forward_hook(lambda *given: None)
-    assert readout_of(readout, kept=True) is readout
+    assert make_readout(readout, kept=True) is readout
 
 
 @pytest.mark.usefixtures("packing")
@@ -135,10 +135,10 @@ def test_parts_are_kept_until_a_weight_changes(translator: Callable[..., TaskMod
             with torch.inference_mode():
                 torch.testing.assert_close(ours.start(), plain.start())
                 torch.testing.assert_close(ours.step(torch.full((3, 1), 7)), plain.step(torch.full((3, 1), 7)))
-        assert parts_of(prompts(model, True, False)) is parts_of(prompts(model, True, False))
+        assert decoder_weights(prompts(model, True, False)) is decoder_weights(prompts(model, True, False))
 
     agree()
-    before = parts_of(prompts(model, True, False))
+    before = decoder_weights(prompts(model, True, False))
     with torch.no_grad():
         attention.k.weight[3] += 1.0
     agree()
@@ -158,14 +158,14 @@ def test_parts_are_kept_until_a_weight_changes(translator: Callable[..., TaskMod
     model.body.decoder(SOURCE, memory=model.body.encoder(SOURCE)).sum().backward()
     optimizer.step()
     agree()
-    assert parts_of(prompts(model, True, False)) is not before
+    assert decoder_weights(prompts(model, True, False)) is not before
 
 
 @pytest.mark.usefixtures("packing")
 def test_large_ones_are_not_kept(translator: Callable[..., TaskModel], monkeypatch: pytest.MonkeyPatch) -> None:
     model = translator()
     monkeypatch.setattr(weight_cache, "max_packed_bytes", lambda: 1000)
-    one = parts_of(prompts(model, True, False))
-    assert parts_of(prompts(model, True, False)) is not one
+    one = decoder_weights(prompts(model, True, False))
+    assert decoder_weights(prompts(model, True, False)) is not one
     assert isinstance(one.readout, FusedReadout)
     assert not one.readout.packs

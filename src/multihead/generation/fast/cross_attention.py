@@ -42,13 +42,13 @@ class CrossAttentionWeights:
         self.width = one.heads * one.out.out_features  # numbers in a table for each token of the source
 
     @cached_property
-    def asks(self) -> Tensor:
+    def queries(self) -> Tensor:
         """[L*G, R*(D+1), K]"""
         asks = torch.stack([_with_bias(one) * one.scale for one in self.attentions])  # [L, G*R*K, D+1]
         return asks.view(self.L * self.G, self.R, self.K, -1).transpose(2, 3).flatten(1, 2)
 
     @cached_property
-    def tells(self) -> Tensor:
+    def outputs(self) -> Tensor:
         """[L*G, K, R*D]"""
         tells = torch.stack([one.out.weight.t() for one in self.attentions])  # [L, G*R*K, D]
         return tells.reshape(self.L * self.G, self.R, self.K, -1).transpose(1, 2).flatten(2)
@@ -57,14 +57,14 @@ class CrossAttentionWeights:
     def share(self) -> Tensor:
         """[L, 1, D]: of the output's bias, for each head"""
         biases: list[Tensor | None] = [one.out.bias for one in self.attentions]
-        none = self.tells.new_zeros(self.width // (self.G * self.R))
+        none = self.outputs.new_zeros(self.width // (self.G * self.R))
         return torch.stack([none if bias is None else bias for bias in biases])[:, None] / (self.G * self.R)
 
-    def of(self, keys: Tensor, values: Tensor) -> list[PrecomputedCrossAttention]:
+    def for_source(self, keys: Tensor, values: Tensor) -> list[PrecomputedCrossAttention]:
         """keys [L*G, K, S], values [L*G, S, K] of one source"""
         L, G, R, S = self.L, self.G, self.R, keys.shape[2]
-        looks = torch.bmm(self.asks, keys).view(L, G, R, -1, S).permute(0, 3, 1, 2, 4).reshape(L, -1, G * R * S)
-        gives = torch.bmm(values, self.tells).view(L, G, S, R, -1).transpose(2, 3).reshape(L, G * R * S, -1)
+        looks = torch.bmm(self.queries, keys).view(L, G, R, -1, S).permute(0, 3, 1, 2, 4).reshape(L, -1, G * R * S)
+        gives = torch.bmm(values, self.outputs).view(L, G, S, R, -1).transpose(2, 3).reshape(L, G * R * S, -1)
         gives += self.share
         return [
             PrecomputedCrossAttention(look[-1], look[:-1], give, G * R, S)

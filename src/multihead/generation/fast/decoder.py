@@ -18,8 +18,8 @@ from torch import Tensor
 
 from multihead.attention import KVCache, MultiHeadAttention, PositionEncoding
 from multihead.generation.fast.cross_attention import PrecomputedCrossAttention
-from multihead.generation.fast.layers import norm_of
-from multihead.generation.fast.weight_cache import parts_of
+from multihead.generation.fast.layers import make_norm
+from multihead.generation.fast.weight_cache import decoder_weights
 from multihead.generation.incremental import Prompt
 
 ROOM = 32  # new tokens that fit before the pool must grow or be tidied
@@ -34,11 +34,11 @@ class FastDecoder:
 
     def __init__(self, prompt: Prompt) -> None:
         decoder, self.prompt = prompt.decoder, prompt
-        self.parts, self.stem, self.position = parts_of(prompt), decoder.stem, decoder.stack.position
+        self.parts, self.stem, self.position = decoder_weights(prompt), decoder.stem, decoder.stack.position
         self.layers, self.readout, self.norm = self.parts.layers, self.parts.readout, self.parts.norm
         self.window = decoder.stack.window
         stem: Any = decoder.stem
-        self.table, self.stem_norm = stem.embedding.weight, norm_of(stem.norm)
+        self.table, self.stem_norm = stem.embedding.weight, make_norm(stem.norm)
         self.types = None if stem.types is None else stem.types.weight[0]
         self.positions = stem.positions
         one: MultiHeadAttention = next(iter(decoder.stack.blocks)).attention  # type: ignore[assignment]
@@ -66,7 +66,7 @@ class FastDecoder:
         if self.window is not None:
             self.seen = self.pool.new_zeros(self.B, 1, shape[3])
         if prompt.memory is not None:
-            self._remember(prompt.memory, prompt.memory_keep)
+            self._prepare_memory(prompt.memory, prompt.memory_keep)
         return self.step(prompt.tokens) if T == 1 else self._prefill(T)
 
     def _prefill(self, T: int) -> Tensor:
@@ -88,7 +88,7 @@ class FastDecoder:
         logits: Tensor = self.readout(hidden[:, -1])
         return logits
 
-    def _remember(self, memory: Tensor, keep: Tensor | None) -> None:
+    def _prepare_memory(self, memory: Tensor, keep: Tensor | None) -> None:
         """Of every layer the memory's keys [B*G, K, S] and values [B*G, S, K], and what is seen of it."""
         assert self.parts.remembers is not None
         assert self.parts.recalls is not None
@@ -98,7 +98,7 @@ class FastDecoder:
         values = flat[:, :, :, 1].permute(2, 0, 3, 1, 4).reshape(-1, B * G, S, K)
         short = S <= SHORT * K and S * self.parts.recalls.width <= TABLE
         if B == 1 and keep is None and short and memory.dtype.itemsize >= 4:
-            self.recalls = self.parts.recalls.of(keys.flatten(0, 1), values.flatten(0, 1))
+            self.recalls = self.parts.recalls.for_source(keys.flatten(0, 1), values.flatten(0, 1))
             return
         self.crossing = list(zip(keys, values, strict=True))
         if keep is not None:
@@ -108,31 +108,31 @@ class FastDecoder:
         B, n = tokens.shape
         G, R, K, N = self.G, self.R, self.K, B * n
         if parents is not None:
-            self._follow(parents)
-        add, start = self._look(n), self.used - n
+            self._reorder(parents)
+        add, start = self._extend_mask(n), self.used - n
         x = self._embed(tokens.reshape(N))
         keys = self.pool[:, 0, :, : self.used].transpose(2, 3).unbind()
         values = self.pool[:, 1, :, : self.used].unbind()
         new = self.pool.view(-1, 2, B, G, self.pool.shape[3], K)[:, :, :, :, start : self.used].unbind()
-        across, sizes = self._look_across(n), (G * R * K, 2 * G * K)
+        across, sizes = self._cross_mask(n), (G * R * K, 2 * G * K)
         turned = self.position if self.position is not None and not self.position.heads else None
         for i, layer in enumerate(self.layers):
             first = layer.norm_first
-            flat = layer.reads(layer.norm(x) if first else x)  # [N, (G*R + 2*G) * K]
+            flat = layer.qkv(layer.norm(x) if first else x)  # [N, (G*R + 2*G) * K]
             if turned is not None:
-                flat = self._turn(turned, flat)
+                flat = self._rotate(turned, flat)
             asked, kept = flat.split_with_sizes(sizes, dim=1)
             new[i].copy_(kept.view(B, n, 2, G, K).permute(2, 0, 3, 1, 4))
-            x = layer.says(self._attend(asked, keys[i], values[i], add, n)).add_(x)
+            x = layer.out(self._attend(asked, keys[i], values[i], add, n)).add_(x)
             x = x if first else layer.norm(x)
-            if layer.asks is not None:
+            if layer.cross_q is not None:
                 y = layer.cross_norm(x) if first else x
                 if self.recalls:
                     x = self.recalls[i](y, x)
                 else:
-                    x = layer.tells(self._attend(layer.asks(y), *self.crossing[i], across, n)).add_(x)
+                    x = layer.cross_out(self._attend(layer.cross_q(y), *self.crossing[i], across, n)).add_(x)
                 x = x if first else layer.cross_norm(x)
-            x = layer.feeds(layer.feed_norm(x) if first else x).add_(x)
+            x = layer.ffn(layer.feed_norm(x) if first else x).add_(x)
             x = x if first else layer.feed_norm(x)
         self.column += 1
         logits: Tensor = self.readout(self.norm(x))
@@ -165,13 +165,13 @@ class FastDecoder:
                 x.add_(self.positions((self.column - self.first).expand(self.B, self.n).reshape(-1)))
         return self.stem_norm(x)
 
-    def _turn(self, position: PositionEncoding, flat: Tensor) -> Tensor:
+    def _rotate(self, position: PositionEncoding, flat: Tensor) -> Tensor:
         """Rotary: queries and keys, which stand side by side."""
         heads = self.G * self.R + self.G
         x = flat[:, : heads * self.K].view(-1, heads, 1, self.K)
         return torch.cat((position.rotate(x, self.column).flatten(1), flat[:, heads * self.K :]), dim=1)
 
-    def _look(self, n: int) -> Tensor | None:
+    def _extend_mask(self, n: int) -> Tensor | None:
         """Room for n new keys in the pool; what is added to the scores [B*G, n*R, S], the new keys included."""
         self.n = n
         if self.used + n > self.pool.shape[3]:
@@ -196,13 +196,13 @@ class FastDecoder:
             add, G = bias if add is None else add + bias, self.G
         return None if add is None else add.expand(-1, G, n, self.R, -1).reshape(-1, n * self.R, self.used)
 
-    def _look_across(self, n: int) -> Tensor | None:
+    def _cross_mask(self, n: int) -> Tensor | None:
         if self.memory_seen is not None and (self.across is None or self.across.shape[1] != n * self.R):
             shape = (self.B, self.G, n * self.R, self.memory_seen.shape[1])
             self.across = self.memory_seen[:, None, None].expand(shape).reshape(-1, *shape[2:])
         return self.across
 
-    def _follow(self, parents: Tensor) -> None:
+    def _reorder(self, parents: Tensor) -> None:
         """Text i goes on from text parents[:, i]: it sees what that one saw."""
         n = parents.shape[1]
         if self.seen is None and n > 1:  # all texts came from one
@@ -216,12 +216,12 @@ class FastDecoder:
     def _make_room(self, n: int) -> None:
         """Drop the keys that no text sees any more; then, if it is still needed, a larger pool."""
         if self.seen is not None and (n > 1 or self.window is not None):
-            self._tidy()
+            self._compact()
         size = self.pool.shape[3]
         if self.used + n * max(1, ROOM // 4) > size:
             self._resize(self.used + n * max(1, ROOM // 2) if n > 1 else 2 * self.used + n)
 
-    def _tidy(self) -> None:
+    def _compact(self) -> None:
         assert self.seen is not None
         live = (self.seen[:, :, : self.used] == 0).any(1)
         most = int(live.sum(1).max())
@@ -250,7 +250,7 @@ class FastDecoder:
             places[:, :keep] = self.places[:, :keep]
             self.places = places
 
-    def leave(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         B, self.B, self.across = self.B, len(rows), None
         shape = self.pool.shape
         self.pool = self.pool.view(*shape[:2], B, -1).index_select(2, rows).view(*shape[:2], -1, *shape[3:])

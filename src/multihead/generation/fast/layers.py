@@ -21,17 +21,17 @@ Function = Callable[[Tensor], Tensor]
 @dataclass(frozen=True, slots=True)
 class FastLayer:
     norm_first: bool
-    reads: Function  # -> queries, keys and values, side by side
-    says: Function
+    qkv: Function  # -> queries, keys and values, side by side
+    out: Function
     norm: Function
-    asks: Function | None  # the cross-attention's queries
-    tells: Function
+    cross_q: Function | None  # the cross-attention's queries
+    cross_out: Function
     cross_norm: Function
-    feeds: Function
+    ffn: Function
     feed_norm: Function
 
 
-def fits(prompt: Prompt) -> bool:
+def is_supported(prompt: Prompt) -> bool:
     """Whether every part of the decoder is one that is known here, and nobody looks on (watch, ablate, hooks)."""
     decoder = prompt.decoder
     if prompt.memory_keep is not None and not bool(prompt.memory_keep.any(dim=1).all()):
@@ -50,18 +50,18 @@ def fits(prompt: Prompt) -> bool:
     return (
         bool(blocks)
         and (position is None or not position.heads or position.heads == blocks[0].attention.heads)  # none was cut out
-        and all(type(block) is TransformerBlock and _fed(block.feed_forward) for block in blocks)
+        and all(type(block) is TransformerBlock and _is_plain_feed_forward(block.feed_forward) for block in blocks)
         and len({(a.heads, a.kv_heads, a.key_dims, a.value_dims, a.scale) for a in attentions}) == 1
-        and all(_plain(attention) for attention in attentions)
+        and all(_is_plain_attention(attention) for attention in attentions)
         and all((block.cross is None) == (prompt.memory is None) for block in blocks)
-        and all(unobserved(module) for module in tree(decoder))
+        and all(has_no_hooks(module) for module in submodules(decoder))
     )
 
 
-def _plain(attention: MultiHeadAttention) -> bool:
+def _is_plain_attention(attention: MultiHeadAttention) -> bool:
     return (
         type(attention) is MultiHeadAttention
-        and _linear(attention.q, attention.k, attention.v, attention.out)
+        and _are_plain_linear(attention.q, attention.k, attention.v, attention.out)
         and len({*attention.key_dims, *attention.value_dims}) == 1
         and attention.head_scale is None
         and isinstance(attention.q_norm, nn.Identity)
@@ -69,41 +69,41 @@ def _plain(attention: MultiHeadAttention) -> bool:
     )
 
 
-def _fed(forward: nn.Module) -> bool:
-    return type(forward) is FeedForward and _linear(
+def _is_plain_feed_forward(forward: nn.Module) -> bool:
+    return type(forward) is FeedForward and _are_plain_linear(
         forward.up, forward.down, *([] if forward.gate is None else [forward.gate])
     )
 
 
-def _linear(*parts: nn.Module) -> bool:
+def _are_plain_linear(*parts: nn.Module) -> bool:
     """Plain ones: an adapter or a quantized layer has weights too, but gives something else."""
     return all(type(part) is nn.Linear for part in parts)
 
 
-def tree(module: nn.Module) -> Iterator[nn.Module]:
+def submodules(module: nn.Module) -> Iterator[nn.Module]:
     """It and all its parts; `modules()` takes three times as long, for names that nobody asks for."""
     yield module
     for part in module._modules.values():
         if part is not None:
-            yield from tree(part)
+            yield from submodules(part)
 
 
-def unobserved(module: nn.Module) -> bool:
+def has_no_hooks(module: nn.Module) -> bool:
     return not module._forward_hooks and not module._forward_pre_hooks
 
 
-def layer_of(block: Any, kept: bool) -> FastLayer:
+def make_layer(block: Any, kept: bool) -> FastLayer:
     attention, cross = block.attention, block.cross
     return FastLayer(
         block.norm_first,
-        affine(attention.q, attention.k, attention.v, kept=kept, scale=attention.scale),
-        affine(attention.out, kept=kept),
-        norm_of(block.attention_norm),
-        None if cross is None else affine(cross.q, kept=kept, scale=cross.scale),
-        same if cross is None else affine(cross.out, kept=kept),
-        same if cross is None else norm_of(block.cross_norm),
-        _feed(block.feed_forward, kept),
-        norm_of(block.feed_forward_norm),
+        fuse_linears(attention.q, attention.k, attention.v, kept=kept, scale=attention.scale),
+        fuse_linears(attention.out, kept=kept),
+        make_norm(block.attention_norm),
+        None if cross is None else fuse_linears(cross.q, kept=kept, scale=cross.scale),
+        identity if cross is None else fuse_linears(cross.out, kept=kept),
+        identity if cross is None else make_norm(block.cross_norm),
+        _make_feed_forward(block.feed_forward, kept),
+        make_norm(block.feed_forward_norm),
     )
 
 
@@ -124,7 +124,7 @@ class FusedLinear:
         return pack(self.weight)
 
 
-def affine(*linears: nn.Linear, kept: bool, scale: float = 1.0) -> FusedLinear:
+def fuse_linears(*linears: nn.Linear, kept: bool, scale: float = 1.0) -> FusedLinear:
     """One product for all of them, side by side; the first one times `scale`."""
     weights: list[Tensor] = [linear.weight for linear in linears]
     biases: list[Tensor | None] = [linear.bias for linear in linears]
@@ -152,27 +152,27 @@ class FusedReadout(FusedLinear):
         return super().__call__(hidden if self.scale == 1.0 else hidden * self.scale)
 
 
-def readout_of(readout: nn.Module, kept: bool) -> Function:
-    if type(readout) is LMReadout and readout.transform is None and unobserved(readout):
+def make_readout(readout: nn.Module, kept: bool) -> Function:
+    if type(readout) is LMReadout and readout.transform is None and has_no_hooks(readout):
         return FusedReadout(readout, kept)
     return readout
 
 
-def _feed(forward: FeedForward, kept: bool) -> Function:
-    up, down = affine(forward.up, kept=kept), affine(forward.down, kept=kept)
+def _make_feed_forward(forward: FeedForward, kept: bool) -> Function:
+    up, down = fuse_linears(forward.up, kept=kept), fuse_linears(forward.down, kept=kept)
     act: Any = torch.relu_ if isinstance(forward.activation, nn.ReLU) else forward.activation
     if forward.gate is None:
         return lambda x: down(act(up(x)))
-    gate = affine(forward.gate, kept=kept)
+    gate = fuse_linears(forward.gate, kept=kept)
     return lambda x: down(act(gate(x)).mul_(up(x)))
 
 
-def norm_of(norm: nn.Module) -> Function:
+def make_norm(norm: nn.Module) -> Function:
     if isinstance(norm, nn.LayerNorm):
         shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
         return lambda x: torch.layer_norm(x, shape, weight, bias, eps, False)
-    return same if isinstance(norm, nn.Identity) else norm
+    return identity if isinstance(norm, nn.Identity) else norm
 
 
-def same(x: Tensor) -> Tensor:
+def identity(x: Tensor) -> Tensor:
     return x

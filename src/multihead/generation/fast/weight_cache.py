@@ -18,12 +18,12 @@ from multihead.generation.fast.cross_attention import CrossAttentionWeights
 from multihead.generation.fast.layers import (
     FastLayer,
     Function,
-    affine,
-    layer_of,
-    norm_of,
-    readout_of,
-    tree,
-    unobserved,
+    fuse_linears,
+    has_no_hooks,
+    make_layer,
+    make_norm,
+    make_readout,
+    submodules,
 )
 from multihead.generation.incremental import Prompt
 from multihead.kernels.packed_linear import is_packable, max_packed_bytes
@@ -44,26 +44,26 @@ class DecoderWeights:
 _KEPT: WeakKeyDictionary[Decoder, tuple[Stamp, DecoderWeights]] = WeakKeyDictionary()
 
 
-def parts_of(prompt: Prompt) -> DecoderWeights:
+def decoder_weights(prompt: Prompt) -> DecoderWeights:
     stamp = _stamp(prompt)
     if stamp is None:
-        return _made(prompt, kept=False)
+        return _prepare_weights(prompt, kept=False)
     found = _KEPT.get(prompt.decoder)
     if found is None or found[0] != stamp:
-        found = _KEPT[prompt.decoder] = (stamp, _made(prompt, kept=True))
+        found = _KEPT[prompt.decoder] = (stamp, _prepare_weights(prompt, kept=True))
     return found[1]
 
 
-def _made(prompt: Prompt, kept: bool) -> DecoderWeights:
+def _prepare_weights(prompt: Prompt, kept: bool) -> DecoderWeights:
     stack = prompt.decoder.stack
     blocks: list[Any] = list(stack.blocks)
     crossing = [block.cross for block in blocks if block.cross is not None]
     return DecoderWeights(
-        [layer_of(block, kept) for block in blocks],
-        affine(*(linear for cross in crossing for linear in (cross.k, cross.v)), kept=kept) if crossing else None,
+        [make_layer(block, kept) for block in blocks],
+        fuse_linears(*(linear for cross in crossing for linear in (cross.k, cross.v)), kept=kept) if crossing else None,
         CrossAttentionWeights(crossing) if crossing else None,
-        norm_of(stack.norm),
-        readout_of(prompt.readout, kept),
+        make_norm(stack.norm),
+        make_readout(prompt.readout, kept),
     )
 
 
@@ -73,27 +73,27 @@ def _stamp(prompt: Prompt) -> Stamp | None:
     Most parts are the model's own tensors. Of those that are copied, torch counts the writes, but not those through
     `.data`, nor those of others who share the memory: hence the sums, which take as long as half a step.
     """
-    modules = [*tree(prompt.decoder), *tree(prompt.readout)]
+    modules = [*submodules(prompt.decoder), *submodules(prompt.readout)]
     weights = _weights(modules)
     if not all(weight.is_cpu for weight in weights) or sum(weight.nbytes for weight in weights) > max_packed_bytes():
         return None
-    copied = _weights(_copied(prompt))
+    copied = _weights(_copied_weights(prompt))
     if any(weight.is_inference() for weight in copied):
         return None
     with torch.inference_mode():
         sums = [(weight._version, float(weight.sum())) for weight in copied]
     scales = [(id(module), module.__dict__.get("scale")) for module in modules]
-    return unobserved(prompt.readout), scales, [weight.data_ptr() for weight in weights], sums
+    return has_no_hooks(prompt.readout), scales, [weight.data_ptr() for weight in weights], sums
 
 
-def _copied(prompt: Prompt) -> Iterator[nn.Module]:
+def _copied_weights(prompt: Prompt) -> Iterator[nn.Module]:
     yield prompt.readout
     for block in prompt.decoder.stack.blocks:
         joined = [(part.q, part.k, part.v) for part in (block.attention, block.cross) if part is not None]  # type: ignore[union-attr]
         some = {linear for linears in joined for linear in linears}
         some |= set() if block.cross is None else {block.cross.out}  # type: ignore[union-attr]
         yield from (
-            one for one in tree(block) if one in some or (isinstance(one, nn.Linear) and is_packable(one.weight))
+            one for one in submodules(block) if one in some or (isinstance(one, nn.Linear) and is_packable(one.weight))
         )
 
 
