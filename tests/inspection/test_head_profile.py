@@ -12,10 +12,10 @@ import torch
 from multihead import recipes
 from multihead.inference import Pipeline
 from multihead.inspection import watch
-from multihead.inspection.head_clusters import groups
-from multihead.inspection.head_names import named
-from multihead.inspection.head_profile import AttentionSide, HeadProfile, TokenKinds, _tables, sides, stats
-from multihead.inspection.inputs import ModelInputs, rectangle, run
+from multihead.inspection.head_clusters import cluster_heads
+from multihead.inspection.head_names import name_head
+from multihead.inspection.head_profile import AttentionSide, HeadProfile, TokenKinds, _tables, attention_sides, stats
+from multihead.inspection.inputs import ModelInputs, collate_windows, run_body
 from multihead.pretrained import load
 from multihead.text.tokenizer import Tokenizer
 
@@ -31,9 +31,9 @@ def reference(loaded: Pipeline, rows: list[dict[str, Any]]) -> dict[str, dict[st
     separators = {special[name] for name in ("sep", "eos") if name in special}
     for values in rows:
         for window in feed.windows(values):
-            batch = rectangle([window], 0)
+            batch = collate_windows([window], 0)
             with torch.no_grad(), watch(loaded.model) as seen:
-                run(loaded.model, batch)
+                run_body(loaded.model, batch)
             for name in seen.heads:
                 stack, _, kind = name.split(".")
                 keys = batch["tokens"][0].tolist()
@@ -149,7 +149,7 @@ def test_likeness_and_rollout_against_their_definitions(random_body: Any) -> Non
     rows = [{"text": TEXTS[1]}]
     found = stats(loaded, rows)
     with torch.no_grad(), watch(loaded.model) as seen:
-        run(loaded.model, next(iter(ModelInputs(loaded).batches(rows))))
+        run_body(loaded.model, next(iter(ModelInputs(loaded).batches(rows))))
     W = torch.stack([seen[0].weights(address).double() for address in found.addresses])  # [8, T, T]
     want = torch.einsum("ats,bts->abt", W.sqrt(), W.sqrt()).mean(-1).numpy()
     np.testing.assert_allclose(found.similarity["encoder.self"], want, atol=1e-5)
@@ -164,10 +164,10 @@ def test_likeness_and_rollout_against_their_definitions(random_body: Any) -> Non
 
 def test_groups() -> None:
     like = np.array([[1, 0.9, 0.1, 0.2], [0.9, 1, 0.1, 0.8], [0.1, 0.1, 1, 0.3], [0.2, 0.8, 0.3, 1]])
-    assert groups(like, 0.85) == [[0, 1]]
-    assert groups(like, 0.5) == [[0, 1, 3]]  # on average 0.5 between {0, 1} and 3
-    assert groups(np.eye(3)) == []
-    assert groups(np.ones((3, 3))) == [[0, 1, 2]]
+    assert cluster_heads(like, 0.85) == [[0, 1]]
+    assert cluster_heads(like, 0.5) == [[0, 1, 3]]  # on average 0.5 between {0, 1} and 3
+    assert cluster_heads(np.eye(3)) == []
+    assert cluster_heads(np.ones((3, 3))) == [[0, 1, 2]]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_groups() -> None:
     ],
 )
 def test_names_follow_the_rules(line: dict[str, float], name: str) -> None:
-    assert named(line) == name
+    assert name_head(line) == name
 
 
 def test_what_is_wrong_is_said(random_body: Any) -> None:
@@ -224,7 +224,7 @@ def test_of_two_vocabularies_each_side_has_its_own() -> None:
     target = Tokenizer.train(["le chat , dort !"], "wordpiece", 60)
     read, written = torch.tensor([source.encode("a b .").ids]), torch.tensor([target.encode("le chat !").ids])
     batch = {"tokens": read, "keep": read >= 0, "target": written, "target_keep": written >= 0}
-    queries, keys = sides("decoder.cross", batch, TokenKinds(source), TokenKinds(target))
+    queries, keys = attention_sides("decoder.cross", batch, TokenKinds(source), TokenKinds(target))
     ends = {target.special[name] for name in ("sep", "eos") if name in target.special}
     assert queries.separator[0].tolist() == [number in ends for number in written[0].tolist()]
     signs = [target.decode([number]).strip() == "!" for number in written[0].tolist()]

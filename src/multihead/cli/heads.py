@@ -69,7 +69,7 @@ def show(
     """
     from rich.console import Console
 
-    from multihead.inspection.attention_maps import picture
+    from multihead.inspection.attention_maps import attention_maps
     from multihead.io.files import write_bytes
     from multihead.pretrained import load
     from multihead.report.attention_html import attention_page
@@ -79,7 +79,7 @@ def show(
     given = text_of(text)
     loaded = load(model)
     with console.status("reading the text"):
-        drawn = picture(
+        drawn = attention_maps(
             loaded, given, second, window=window, head=head, rows=span(rows), title=Path(model).resolve().parent.name
         )
     if png is not None:
@@ -117,7 +117,7 @@ def stats(
     from rich.console import Console
 
     from multihead.inspection.head_profile import stats as measured
-    from multihead.inspection.head_usage import uses
+    from multihead.inspection.head_usage import measure_head_usage
     from multihead.metrics import to_json
     from multihead.pretrained import load
     from multihead.report.head_tables import print_profile, print_uses
@@ -126,7 +126,7 @@ def stats(
     loaded = load(model, task=task)
     if str(data).partition("=")[0] in loaded.tasks:
         with console.status("reading the files"):
-            used = uses(by_task(model, loaded.tasks, [str(data), *(columns or [])], limit))
+            used = measure_head_usage(by_task(model, loaded.tasks, [str(data), *(columns or [])], limit))
         if json:
             print(jsons.dumps(to_json(used), allow_nan=False))
         else:
@@ -136,7 +136,7 @@ def stats(
         found = measured(
             loaded,
             rows_of(loaded, data, columns, limit, gold=False),
-            told=lambda inputs: status.update(f"reading {data}: {inputs:,} inputs"),
+            on_progress=lambda inputs: status.update(f"reading {data}: {inputs:,} inputs"),
         )
     if json:
         lines = {a: {"name": n, **to_json(found[a])} for a, n in zip(found.addresses, found.names, strict=True)}

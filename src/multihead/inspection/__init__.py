@@ -6,7 +6,7 @@ Only the hooks are exported here: what reads data (head_profile, attention_maps,
 from multihead.inspection.address import Address, attentions, locate, numbers
 from multihead.inspection.hooks import ablate, is_watched, watch
 from multihead.inspection.recording import RecordedInput, Recording
-from multihead.inspection.statistics import HeadStatistics, rowwise
+from multihead.inspection.statistics import HeadStatistics, row_statistics
 
 __all__ = [
     "Address",
@@ -18,6 +18,6 @@ __all__ = [
     "is_watched",
     "locate",
     "numbers",
-    "rowwise",
+    "row_statistics",
     "watch",
 ]

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from multihead.inference import Pipeline
 from multihead.inspection import RecordedInput, watch
-from multihead.inspection.head_profile import ROLLED, rolled, stats
-from multihead.inspection.inputs import ModelInputs, longest, rectangle, run, target_tokens
+from multihead.inspection.head_profile import ROLLED, attention_rollout, stats
+from multihead.inspection.inputs import ModelInputs, collate_windows, max_input_length, run_body, target_tokens
 from multihead.models import EncoderDecoder
 from multihead.tasks import Batch, Window
 from multihead.tasks.classify import Classify
@@ -84,7 +84,7 @@ class AttentionMaps:
 
 
 @torch.inference_mode()
-def picture(
+def attention_maps(
     loaded: Pipeline,
     text: str,
     second: str | None = None,
@@ -100,12 +100,12 @@ def picture(
         raise ValueError("the text is empty; give a sentence")
     model, note = loaded.model.eval(), ""
     if isinstance(model.body, EncoderDecoder):
-        second = second or _written(loaded, text)
+        second = second or _generate_target(loaded, text)
     else:
         text, note = _part(loaded, text, second, window)
     batch, words = _read(loaded, text, second)
     with watch(model) as seen:
-        run(model, batch)
+        run_body(model, batch)
         short = batch["tokens"].shape[1] <= ROLLED
         names = _names(loaded, text, second) if short else {}
         views = []
@@ -138,16 +138,16 @@ def _read(loaded: Pipeline, text: str, second: str | None) -> tuple[Batch, list[
     assert loaded.tokenizer is not None
     feed, tokenizer = ModelInputs(loaded), loaded.tokenizer
     if feed.pair:
-        (window,) = feed.plain(text, second or "")
+        (window,) = feed.encode_plain(text, second or "")
         source = _words(tokenizer, tokenizer.encode(text), text)
         writer = loaded.target_tokenizer or tokenizer.target
         found, of = _words(writer, writer.encode(second or ""), second or "")
         start = writer.tokens(target_tokens(loaded, "")[:1])[0]
         target = ([start, *found], np.concatenate(([0], of + 1)))
-        return rectangle([window], feed.pad), [source, target]
+        return collate_windows([window], feed.pad), [source, target]
     encoding = tokenizer.encode(text, second)
     window = _window(feed, text, second, encoding)
-    return rectangle([window], feed.pad), [_words(tokenizer, encoding, text, second)]
+    return collate_windows([window], feed.pad), [_words(tokenizer, encoding, text, second)]
 
 
 def _window(feed: ModelInputs, text: str, second: str | None, encoding: Encoding) -> Window:
@@ -187,7 +187,7 @@ def _words(tokenizer: Tokenizer, encoding: Encoding, *texts: str | None) -> Toke
 def _part(loaded: Pipeline, text: str, second: str | None, window: int | None) -> tuple[str, str]:
     """The text, or the part of it that was asked for."""
     assert loaded.tokenizer is not None
-    size = longest(loaded)
+    size = max_input_length(loaded)
     parts = Classify(loaded.tokenizer, [], size, min(64, size // 4)).cut(text)
     if len(parts) == 1 or second is not None:
         return text, ""
@@ -201,7 +201,7 @@ def _part(loaded: Pipeline, text: str, second: str | None, window: int | None) -
     return text[inside[0][0] : inside[-1][1]], f"part {window} of {len(parts)}"
 
 
-def _written(loaded: Pipeline, text: str) -> str:
+def _generate_target(loaded: Pipeline, text: str) -> str:
     """What the model itself makes of the text."""
     try:
         (prediction,) = loaded.predict([text])
@@ -222,13 +222,13 @@ def _names(loaded: Pipeline, text: str, second: str | None) -> dict[str, str]:
     return dict(zip(found.addresses, found.names, strict=True))
 
 
-def _joined(weights: torch.Tensor, queries: NDArray[np.int64], keys: NDArray[np.int64]) -> torch.Tensor:
+def _merge_words(weights: torch.Tensor, queries: NDArray[np.int64], keys: NDArray[np.int64]) -> torch.Tensor:
     """Rows and columns of tokens -> of words: columns are summed, rows are meant."""
-    rows = _summed(_summed(weights.float(), 1, keys), 0, queries)
+    rows = _sum_words(_sum_words(weights.float(), 1, keys), 0, queries)
     return rows / torch.from_numpy(np.bincount(queries))[:, None]
 
 
-def _summed(table: torch.Tensor, axis: int, of: NDArray[np.int64]) -> torch.Tensor:
+def _sum_words(table: torch.Tensor, axis: int, of: NDArray[np.int64]) -> torch.Tensor:
     """Lines of one word are added; most words have one, so only the others are touched."""
     firsts = np.unique(of, return_index=True)[1]
     rest = np.setdiff1d(np.arange(len(of)), firsts, assume_unique=True)
@@ -250,7 +250,7 @@ def _map(
 ) -> HeadMap:
     Q, K = len(queries[0]), len(keys[0])
     if max(Q, K) <= WHOLE:
-        return HeadMap(address, name, _joined(seen.weights(address), queries[1], keys[1]).numpy())
+        return HeadMap(address, name, _merge_words(seen.weights(address), queries[1], keys[1]).numpy())
     every = np.linspace(0, Q - 1, min(Q, SAMPLED)).round().astype(np.int64)
     asked = np.array([row for row in wanted if 0 <= row < Q], dtype=np.int64)
     at = np.arange(Q) if address == head else np.unique(np.concatenate((every, asked)))
@@ -264,7 +264,7 @@ def _map(
     for block in (np.flatnonzero(blocks == number) for number in np.unique(blocks)):
         tokens = np.concatenate([np.arange(starts[word], starts[word + 1]) for word in at[block]])
         own = np.repeat(np.arange(len(block)), sizes[block])
-        rows = _joined(seen.weights(address, rows=tokens.tolist()), own, keys[1])
+        rows = _merge_words(seen.weights(address, rows=tokens.tolist()), own, keys[1])
         top = rows.topk(min(STRONGEST, K))
         found.append((top.indices.numpy(), top.values.numpy()))
         share = torch.stack([part.sum(1) for part in rows.split(widths, dim=1)], dim=1).numpy()
@@ -280,4 +280,4 @@ def _rollout(seen: RecordedInput, attentions: list[str], words: TokenWords) -> F
     if len(words[0]) > WHOLE:
         return None
     means = [torch.stack([seen.weights(f"{name}.{n}") for n in seen.seen.numbers[name]]).mean(0) for name in attentions]
-    return _joined(rolled(torch.stack(means))[-1], words[1], words[1]).numpy()
+    return _merge_words(attention_rollout(torch.stack(means))[-1], words[1], words[1]).numpy()

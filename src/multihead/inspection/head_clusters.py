@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 ALIKE = 0.85
 
 
-def groups(similarity: NDArray[np.float64], least: float = ALIKE) -> list[list[int]]:
+def cluster_heads(similarity: NDArray[np.float64], least: float = ALIKE) -> list[list[int]]:
     """Clusters by average linkage: two are joined while the mean similarity between them is at least `least`.
 
     similarity [N, N], 1 = the same; -> the clusters of two and more, largest first.

@@ -29,7 +29,7 @@ NAMES = {
 }
 
 
-def named(line: Mapping[str, float]) -> str:
+def name_head(line: Mapping[str, float]) -> str:
     """The name of a head with these statistics; those that mean nothing here are nan."""
     shares = {name: share for name in NAMES if (share := line.get(name, 0.0)) == share}  # nan is not itself
     twins = {name: shares[name] for name in TWINS if shares.get(name, 0.0) >= HALF}

@@ -20,10 +20,10 @@ from torch import Tensor
 from multihead.attention import AttentionRecord
 from multihead.inference import Pipeline
 from multihead.inspection import watch
-from multihead.inspection.head_clusters import groups
-from multihead.inspection.head_names import named
-from multihead.inspection.inputs import ModelInputs, run
-from multihead.inspection.statistics import one_line
+from multihead.inspection.head_clusters import cluster_heads
+from multihead.inspection.head_names import name_head
+from multihead.inspection.inputs import ModelInputs, run_body
+from multihead.inspection.statistics import format_line
 from multihead.tasks import Batch, Values
 from multihead.text.tokenizer import Tokenizer
 
@@ -52,7 +52,7 @@ class HeadProfile:
     tokens: int
 
     def __getitem__(self, address: str) -> dict[str, float]:
-        return one_line(self.addresses, self.columns, address)
+        return format_line(self.addresses, self.columns, address)
 
     def __len__(self) -> int:
         return len(self.addresses)
@@ -80,9 +80,9 @@ def stats(
     loaded: Pipeline,
     rows: Iterable[Values],
     batch_tokens: int = 4096,
-    told: Callable[[int], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
 ) -> HeadProfile:
-    """Every head over rows of data; `told` hears how many inputs were read."""
+    """Every head over rows of data; `on_progress` hears how many inputs were read."""
     assert loaded.tokenizer is not None
     model, feed, kinds = loaded.model.eval(), ModelInputs(loaded), TokenKinds(loaded.tokenizer)
     writer = loaded.target_tokenizer or loaded.tokenizer.target
@@ -96,13 +96,17 @@ def stats(
             group.attentions.append(name)
             group.addresses += [f"{name}.{number}" for number in numbers]
         for batch in feed.batches(rows, batch_tokens):
-            run(model, batch)
+            run_body(model, batch)
             for name, group in found.items():
-                _add(group, [seen.passes[one][0] for one in group.attentions], *sides(name, batch, kinds, written))
+                _add(
+                    group,
+                    [seen.passes[one][0] for one in group.attentions],
+                    *attention_sides(name, batch, kinds, written),
+                )
             inputs, tokens = inputs + len(batch["tokens"]), tokens + int(batch["keep"].sum())
             seen.clear()
-            if told is not None:
-                told(inputs)
+            if on_progress is not None:
+                on_progress(inputs)
     if not inputs:
         raise ValueError("the data has no row to read")
     return _profile(found, inputs, tokens)
@@ -139,7 +143,9 @@ class TokenKinds:
         return bool(text) and all(unicodedata.category(sign)[0] == "P" for sign in text)
 
 
-def sides(group: str, batch: Batch, source: TokenKinds, target: TokenKinds) -> tuple[AttentionSide, AttentionSide]:
+def attention_sides(
+    group: str, batch: Batch, source: TokenKinds, target: TokenKinds
+) -> tuple[AttentionSide, AttentionSide]:
     """Queries and keys of a group of attentions."""
     read = AttentionSide(batch["tokens"], batch["keep"], source)
     if "target" not in batch or group.startswith("encoder"):
@@ -190,7 +196,7 @@ def _add(group: _StackSums, records: list[AttentionRecord], queries: AttentionSi
         if means is not None:
             means.append(torch.stack([part.mean(0) for part in weights.split(layers)]))  # [L, B, rows, S]
     if means is not None:
-        _roll(group, torch.cat(means, dim=2), queries)
+        _add_rollout(group, torch.cat(means, dim=2), queries)
 
 
 def _look(record: AttentionRecord, start: int, stop: int, batch: int) -> Tensor:
@@ -230,7 +236,7 @@ def _sum(group: _StackSums, name: str, column: Tensor, count: int) -> None:
     group.counts[name] += count
 
 
-def rolled(means: Tensor) -> Tensor:
+def attention_rollout(means: Tensor) -> Tensor:
     """Attention rollout (Abnar & Zuidema 2020): half of a layer's mean attention and half of the residual, layer
     upon layer. means [L, …, T, T] -> the same, each from the input up to that layer."""
     own = torch.eye(means.shape[-1], dtype=means.dtype)
@@ -241,8 +247,8 @@ def rolled(means: Tensor) -> Tensor:
     return torch.stack(found)
 
 
-def _roll(group: _StackSums, means: Tensor, queries: AttentionSide) -> None:
-    paths = rolled(means) * queries.keep[:, :, None]  # [L, B, T, T]
+def _add_rollout(group: _StackSums, means: Tensor, queries: AttentionSide) -> None:
+    paths = attention_rollout(means) * queries.keep[:, :, None]  # [L, B, T, T]
     first = queries.keep.long().argmax(1)
     found = torch.stack(
         [
@@ -276,7 +282,9 @@ def _profile(found: dict[str, _StackSums], inputs: int, tokens: int) -> HeadProf
         if group.likeness is not None
     }
     clusters = [
-        [found[name].addresses[i] for i in cluster] for name, like in similarity.items() for cluster in groups(like)
+        [found[name].addresses[i] for i in cluster]
+        for name, like in similarity.items()
+        for cluster in cluster_heads(like)
     ]
     rollout = {
         name.split(".")[0]: dict(
@@ -286,5 +294,5 @@ def _profile(found: dict[str, _StackSums], inputs: int, tokens: int) -> HeadProf
         if group.rolled is not None
     }
     return HeadProfile(
-        addresses, columns, [named(line) for line in lines], similarity, clusters, rollout, inputs, tokens
+        addresses, columns, [name_head(line) for line in lines], similarity, clusters, rollout, inputs, tokens
     )

@@ -30,13 +30,13 @@ class HeadUsage:
         most, next_ = self.shares[first][place], self.shares[second][place]
         return first if most > 0 and most >= OWN * next_ else None
 
-    def common(self) -> dict[tuple[str, str], float]:
+    def shared_usage(self) -> dict[tuple[str, str], float]:
         """By two tasks: how much of what they use is the same, 0 to 1."""
         pairs = combinations(self.shares, 2)
         return {(a, b): float(np.minimum(self.shares[a], self.shares[b]).sum()) for a, b in pairs}
 
 
-def uses(tasks: Mapping[str, tuple[Pipeline, Iterable[Values]]]) -> HeadUsage:
+def measure_head_usage(tasks: Mapping[str, tuple[Pipeline, Iterable[Values]]]) -> HeadUsage:
     """By name: the model, opened for one of its tasks, and rows of that task with their answers."""
     if len(tasks) < 2:
         raise ValueError(f"{', '.join(tasks) or 'nothing'}: at least two tasks are compared")

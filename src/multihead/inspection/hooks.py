@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from multihead.attention import AttentionRecord, MultiHeadAttention
 from multihead.inspection.address import Address, attentions, locate, numbers
-from multihead.inspection.recording import Recording, own
+from multihead.inspection.recording import Recording, self_attention_of
 from multihead.models import Decoder, Encoder, TokenEmbedding
 
 
@@ -31,7 +31,9 @@ def watch(model: nn.Module | HasModel, only: Sequence[str] = ()) -> Iterator[Rec
     found = attentions(model)
     if unknown := [name for name in only if name not in found]:
         raise ValueError(f"there is no attention {unknown[0]!r}; there are: {', '.join(found)}")
-    wanted = {own(name) for name in only} | set(only)  # the self-attention beside a cross-attention knows its rows
+    wanted = {self_attention_of(name) for name in only} | set(
+        only
+    )  # the self-attention beside a cross-attention knows its rows
     found = {name: attention for name, attention in found.items() if not only or name in wanted}
     known = numbers(model)
     seen = Recording({name: known[name] for name in found})

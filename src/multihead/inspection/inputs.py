@@ -26,7 +26,7 @@ PAIRS = (("source", "target"), ("text_a", "text_b"), ("question", "context"))
 LONGEST = 1 << 20  # a model without a table of positions takes any length
 
 
-def longest(loaded: Pipeline) -> int:
+def max_input_length(loaded: Pipeline) -> int:
     """How many tokens the model takes at once; of one that was trained here, as many as then."""
     body = loaded.model.body
     stem = body.encoder.stem if isinstance(body, EncoderDecoder) else body.stem
@@ -36,17 +36,17 @@ def longest(loaded: Pipeline) -> int:
     return most if loaded.task is None else min(most, loaded.ready().size)
 
 
-def spoken(values: Values) -> list[Any]:
+def messages_of(values: Values) -> list[Any]:
     """The messages of a conversation; of any other row, none."""
     said = values.get("conversation", values.get("messages"))
     return said if isinstance(said, list) and all(isinstance(message, Mapping) for message in said) else []
 
 
-def texts(values: Values) -> tuple[str, ...]:
+def row_texts(values: Values) -> tuple[str, ...]:
     """The text of a row, or its two texts; where no column has a name that is known, the first that holds text."""
     if "tokens" in values:
         return (joined(values["tokens"], values.get("spaces"))[0],)
-    if said := spoken(values):
+    if said := messages_of(values):
         return ("\n".join(f"{message.get('role')}: {message.get('content')}" for message in said),)
     for pair in PAIRS:
         if all(isinstance(values.get(name), str) for name in pair):
@@ -58,7 +58,7 @@ def texts(values: Values) -> tuple[str, ...]:
     return (found[0],)
 
 
-def windows_of(task: Task, values: Values) -> list[Window]:
+def encode_windows(task: Task, values: Values) -> list[Window]:
     """A row as the model reads it. Running text, which is encoded in one piece, is cut as for training: each window has
     the token behind it too, which is only foretold."""
     if not isinstance(task, Generate) or "text" not in values:
@@ -87,17 +87,17 @@ class ModelInputs:
         """One row, cut where it is too long for the model."""
         if self.task is not None and self.fits(values):
             return self.task.encode(values)
-        found = texts(values)
-        if isinstance(self.writer, Generate) and spoken(values):
+        found = row_texts(values)
+        if isinstance(self.writer, Generate) and messages_of(values):
             return [{"tokens": self.writer.spoken(values)["tokens"][: self.writer.size]}]
         if self.writer is None or len(found) > 1:
-            return self.plain(*found)
-        written = windows_of(self.writer, values if "text" in values else {"text": found[0]})
+            return self.encode_plain(*found)
+        written = encode_windows(self.writer, values if "text" in values else {"text": found[0]})
         if isinstance(self.writer, Denoise):
-            return [self._torn(self.writer, window) for window in written if not self.writer.fault([window])]
+            return [self._add_noise(self.writer, window) for window in written if not self.writer.fault([window])]
         return [{"tokens": window["tokens"][: self.writer.size]} for window in written]
 
-    def _torn(self, task: Denoise, window: Window) -> Window:
+    def _add_noise(self, task: Denoise, window: Window) -> Window:
         """A text with gaps, and the whole one."""
         pair = task.noised(task.collate([window]), 0)
         return {name: pair[name][0].cpu().numpy() for name in ("tokens", "target")}
@@ -107,10 +107,10 @@ class ModelInputs:
         wanted = () if self.task is None else self.task.inputs
         return all(name in values for name in wanted) or ("text" in values and wanted == ("tokens",))
 
-    def plain(self, *found: str) -> list[Window]:
+    def encode_plain(self, *found: str) -> list[Window]:
         """Text, or two, as the model's tokenizer cuts it."""
         assert self.loaded.tokenizer is not None
-        size = longest(self.loaded)
+        size = max_input_length(self.loaded)
         if not self.pair:
             cut = Classify(self.loaded.tokenizer, [], size).cut(*found)
             typed = any(any(part.types) for part in cut) and isinstance(self.loaded.model.body, Encoder)
@@ -134,7 +134,9 @@ class ModelInputs:
                 sizes = np.array([max(len(window["tokens"]), len(window.get("target", ()))) for window in ready])
                 for numbers in plan_batches(sizes, max(batch_tokens, *sizes), 0, 0) if ready else ():
                     mine = [ready[i] for i in numbers]
-                    yield self.task.collate(mine) if known and self.task is not None else rectangle(mine, self.pad)
+                    yield (
+                        self.task.collate(mine) if known and self.task is not None else collate_windows(mine, self.pad)
+                    )
 
 
 def target_tokens(loaded: Pipeline, text: str) -> list[int]:
@@ -145,7 +147,7 @@ def target_tokens(loaded: Pipeline, text: str) -> list[int]:
     return [int(start), *writer.encode(text).ids]
 
 
-def rectangle(ready: list[Window], pad: int) -> Batch:
+def collate_windows(ready: list[Window], pad: int) -> Batch:
     """tokens and keep; types, or target and target_keep, where there are any."""
     batch: Batch = {}
     for name, filler in (("tokens", pad), ("types", 0), ("target", pad)):
@@ -160,7 +162,7 @@ def rectangle(ready: list[Window], pad: int) -> Batch:
     return batch
 
 
-def run(model: TaskModel, batch: Batch) -> Tensor:
+def run_body(model: TaskModel, batch: Batch) -> Tensor:
     """The body on one batch -> hidden [B, T, D]."""
     body = model.body
     keep = None if bool(batch["keep"].all()) else batch["keep"]  # no mask at all where nothing is padded

@@ -52,9 +52,9 @@ class Recording:
 
     def calls(self, name: str, separators: Sequence[int]) -> Iterator[tuple[AttentionRecord, Tensor, Tensor | None]]:
         """Every call of one attention, with its real queries [B, T] and the keys that are separators [B, S]."""
-        read = name.split(".")[0] if name == own(name) else "encoder"
+        read = name.split(".")[0] if name == self_attention_of(name) else "encoder"
         marks = torch.tensor(list(separators))
-        for number, (run, beside) in enumerate(zip(self.runs(name), self.runs(own(name)), strict=True)):
+        for number, (run, beside) in enumerate(zip(self.runs(name), self.runs(self_attention_of(name)), strict=True)):
             for record, mine in zip(run, beside, strict=True):
                 B, T = record.q.shape[0], record.q.shape[2]
                 kept = mine.bias.key_padding()
@@ -81,7 +81,7 @@ class Recording:
     def runs(self, name: str) -> list[list[AttentionRecord]]:
         """The passes of one attention, steps of decoding joined to the pass that they continue."""
         runs: list[list[AttentionRecord]] = []
-        for mine, record in zip(self.passes[own(name)], self.passes[name], strict=True):
+        for mine, record in zip(self.passes[self_attention_of(name)], self.passes[name], strict=True):
             if mine.bias.first > 0 and runs:
                 if runs[-1][0].q.shape[0] != record.q.shape[0]:
                     raise ValueError("the batch changed while decoding; watch one input at a time")
@@ -146,13 +146,13 @@ class RecordedInput:
 
     def _real(self, name: str, run: list[AttentionRecord], b: int) -> tuple[Tensor, Tensor]:
         """Positions of the real queries that were seen, and of the real keys, of row b."""
-        keys = _kept(run[-1], b)
-        queries = _kept(self.seen.runs(own(name))[self._number(name)][-1], b)
+        keys = _real_positions(run[-1], b)
+        queries = _real_positions(self.seen.runs(self_attention_of(name))[self._number(name)][-1], b)
         return queries[queries >= self._first(name)], keys
 
     def _first(self, name: str) -> int:
         """The position of the first query that was seen; not 0 if watch began amid decoding."""
-        return self.seen.runs(own(name))[self._number(name)][0].bias.first
+        return self.seen.runs(self_attention_of(name))[self._number(name)][0].bias.first
 
 
 def head_weights(record: AttentionRecord, b: int, head: int, rows: Tensor) -> Tensor:
@@ -169,12 +169,12 @@ def head_weights(record: AttentionRecord, b: int, head: int, rows: Tensor) -> Te
     return (scores - record.lse[b, head, rows, None]).exp()
 
 
-def own(name: str) -> str:
+def self_attention_of(name: str) -> str:
     """The self-attention beside a cross-attention: it knows where the queries stand and which are real."""
     return name.removesuffix("cross") + "self" if name.endswith(".cross") else name
 
 
-def _kept(record: AttentionRecord, b: int) -> Tensor:
+def _real_positions(record: AttentionRecord, b: int) -> Tensor:
     kept = record.bias.key_padding()
     if kept is None:
         return torch.arange(record.bias.keys)

@@ -23,7 +23,7 @@ CHUNK = 2**22  # scores at a time, where there is a bias
 
 
 @torch.no_grad()
-def rowwise(record: AttentionRecord, marked: Tensor | None = None, offset: bool = False) -> dict[str, Tensor]:
+def row_statistics(record: AttentionRecord, marked: Tensor | None = None, offset: bool = False) -> dict[str, Tensor]:
     """Statistics of every row of one call, each [B, H, T]. marked [B, S]: the separators."""
     exact, record = record.q.dtype.itemsize >= 4, record.upcast()
     first, shares = record.bias.key_padding(), {}
@@ -125,7 +125,7 @@ def _lse(record: AttentionRecord) -> Tensor:
     return torch.cat(parts, dim=2)
 
 
-def one_line(addresses: Sequence[str], columns: Mapping[str, Any], address: str) -> dict[str, float]:
+def format_line(addresses: Sequence[str], columns: Mapping[str, Any], address: str) -> dict[str, float]:
     """What columns, each a number per head, say of one head."""
     if address not in addresses:
         raise ValueError(f"there is no head {address!r}; the first is {addresses[0]}")
@@ -141,7 +141,7 @@ class HeadStatistics:
         self.addresses, self.columns, self.rows = addresses, columns, rows
 
     def __getitem__(self, address: str) -> dict[str, float]:
-        return one_line(self.addresses, self.columns, address)
+        return format_line(self.addresses, self.columns, address)
 
     def __len__(self) -> int:
         return len(self.addresses)
@@ -156,7 +156,7 @@ class HeadStatistics:
 
 
 def summary(seen: Recording, separators: Sequence[int], offset: bool) -> HeadStatistics:
-    """`rowwise` of all that was seen, padding left out."""
+    """`row_statistics` of all that was seen, padding left out."""
     addresses: list[str] = []
     counts: list[int] = []
     names = [n for n in NAMES if (n != "separator" or separators) and (n != "offset" or offset)]
@@ -164,7 +164,7 @@ def summary(seen: Recording, separators: Sequence[int], offset: bool) -> HeadSta
     for attention, heads in seen.heads.items():
         total, rows = {name: torch.zeros(heads, dtype=torch.float64) for name in names}, 0
         for record, keep, marked in seen.calls(attention, separators):
-            found = rowwise(record, marked, offset)
+            found = row_statistics(record, marked, offset)
             rows += int(keep.sum())
             for name in names:
                 line = found.get(name, torch.full_like(found["entropy"], torch.nan))

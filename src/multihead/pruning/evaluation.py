@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from multihead.data.batching import plan_batches
-from multihead.inspection.inputs import windows_of
+from multihead.inspection.inputs import encode_windows
 from multihead.metrics import ConfidenceInterval, Difference, Metric, Score, compare_paired
 from multihead.metrics.text_metric import TextMetric
 from multihead.models import TaskModel
@@ -33,7 +33,7 @@ class EncodedRow:
 
 
 def examples(task: Task, rows: Iterable[Values]) -> list[EncodedRow]:
-    found = [EncodedRow(values, windows_of(task, values), index) for index, values in enumerate(task.prepare(rows))]
+    found = [EncodedRow(values, encode_windows(task, values), index) for index, values in enumerate(task.prepare(rows))]
     if not any(example.windows for example in found):
         raise ValueError("the data has no row to read")
     return found

@@ -11,7 +11,7 @@ import numpy as np
 from multihead.data.splits import is_valid
 from multihead.inference import Pipeline
 from multihead.inspection import attentions, numbers
-from multihead.inspection.inputs import texts
+from multihead.inspection.inputs import row_texts
 from multihead.io.hub import resolve
 from multihead.models import TaskModel
 from multihead.pretrained import load, save
@@ -48,7 +48,7 @@ def halves(rows: Iterable[Values]) -> tuple[list[Values], list[Values]]:
     sides: tuple[list[Values], list[Values]] = ([], [])
     for values in rows:
         # Another hash than that of training's own validation split, which would all fall on one side.
-        sides[is_valid("\n".join(("judges", *texts(values))), 0.5)].append(values)
+        sides[is_valid("\n".join(("judges", *row_texts(values))), 0.5)].append(values)
     if not sides[0] or not sides[1]:
         raise ValueError("too few rows: half choose what goes, half judge it; name a file that judges: --check FILE")
     return sides

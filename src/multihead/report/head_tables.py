@@ -67,7 +67,7 @@ def print_uses(found: HeadUsage, console: Console) -> None:
     owners = Counter(found.owner(place) for place in range(len(found.addresses)))
     for name in found.shares:
         console.print(Text(f"{name}: {owners[name]} of {len(found.addresses)} heads are mostly its own"))
-    for (one, other), share in found.common().items():
+    for (one, other), share in found.shared_usage().items():
         console.print(Text(f"{one} and {other} have {100 * share:.0f} % of what they use in common"))
     console.print(Text("percent of what a task's loss hangs on all heads, by gradient", "dim"))
 

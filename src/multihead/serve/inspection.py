@@ -12,8 +12,8 @@ import numpy as np
 from multihead.inference import Pipeline
 from multihead.inference.engine import answer_row, check_tokens, encoded, read
 from multihead.inspection import RecordedInput, Recording, ablate, locate, numbers, watch
-from multihead.inspection.inputs import rectangle, run
-from multihead.inspection.recording import own
+from multihead.inspection.inputs import collate_windows, run_body
+from multihead.inspection.recording import self_attention_of
 from multihead.models import EncoderDecoder, TaskModel
 from multihead.serve.admission import check_size, too_much_text
 from multihead.serve.limits import Limits, RequestError
@@ -112,8 +112,8 @@ def _make_pass(model: TaskModel, task: Task, window: Window) -> Callable[[], obj
     if isinstance(model.body, EncoderDecoder):
         (written,) = task.read(model, batch)
         target = np.array([task.options["start"], *written.texts[0].tokens])
-        both = rectangle([{"tokens": window["tokens"], "target": target}], task.pad)
-        return lambda: run(model, task.there(both))
+        both = collate_windows([{"tokens": window["tokens"], "target": target}], task.pad)
+        return lambda: run_body(model, task.there(both))
     return lambda: task.read(model, batch)
 
 
@@ -146,7 +146,7 @@ def _hide_tokens(task: Task, windows: list[Window], off: Sequence[int]) -> list[
 def _weights(record: RecordedInput, heads: Sequence[str], rows: Sequence[int] | None, limits: Limits) -> dict[str, Any]:
     found, size = {}, 0
     for address in dict.fromkeys(heads):
-        stack = own(address.rpartition(".")[0]).split(".")[0]
+        stack = self_attention_of(address.rpartition(".")[0]).split(".")[0]
         queries, keys = len(record.tokens_of(stack)), _keys(record, address)
         wanted = queries if rows is None else len(rows)
         if rows is not None and any(not 0 <= row < queries for row in rows):
