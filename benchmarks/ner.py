@@ -32,7 +32,7 @@ def race(model: Path, data: Path, half: bool = False) -> Benchmark:
     if loaded.config.get("model_type") != "bert" or loaded.tokenizer is None or not isinstance(body, Encoder):
         raise ValueError(f"{model}: this race is run on a BERT with its tokenizer")
     rows = [record.values for record in read_records(data)]
-    labels = Ner.learn(rows)
+    labels = Ner.collect_labels(rows)
     task = Ner(loaded.tokenizer, labels, min(256, body.config.max_length))
     windows = InMemoryWindows([window for values in rows for window in task.encode(values)])
     tagger = with_readout(loaded, "ForTokenClassification", labels).model

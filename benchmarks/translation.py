@@ -38,7 +38,7 @@ def race(data: Sequence[Path], changes: Sequence[str] = (), half: bool = False) 
         (setup,), model = set_up(run)
     task, options, smoothing = setup.task, run.train, run.train.smoothing
     windows = [task.encode(values) for values in setup.sides["train"]()]
-    rows = InMemoryWindows([found[0] for found in windows if not task.fault(found)])
+    rows = InMemoryWindows([found[0] for found in windows if not task.skip_reason(found)])
     budget = max(options.batch_tokens, int(rows.sizes.max()))
     each = max(1, int(budget / rows.sizes.mean()))
     adamw = {"lr": options.lr, "weight_decay": options.weight_decay, "beta2": options.beta2}

@@ -65,7 +65,7 @@ def test_two_readings_are_pulled_together_as_classes_are(monkeypatch, chunk):
     readout, hidden, labels = parts(True, False, 1.0)
     again = (hidden.detach() + 0.3 * torch.randn_like(hidden)).requires_grad_()
     both, twice = torch.cat((hidden, again)), torch.cat((labels, labels))
-    wanted = class_loss(readout(both).flatten(0, 1), twice.flatten(), 0.1, agree=3.0)
+    wanted = class_loss(readout(both).flatten(0, 1), twice.flatten(), 0.1, rdrop=3.0)
     assert wanted > class_loss(readout(both).flatten(0, 1), twice.flatten(), 0.1) + 1
     true = torch.autograd.grad(wanted, (hidden, again, *readout.parameters()), retain_graph=True)
     found = vocabulary_loss(readout, both, twice, 0.1, rdrop=3.0)

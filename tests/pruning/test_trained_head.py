@@ -22,7 +22,7 @@ from multihead.models.families import native_config
 from multihead.pruning import PruningBudget, prune, rank
 from multihead.pruning.evaluation import evaluated, examples, work
 from multihead.pruning.prune import halves
-from multihead.tasks.chat import give_template, with_signs
+from multihead.tasks.chat import add_default_template, add_role_tokens
 from multihead.text.tokenizer import Tokenizer
 
 LETTERS = "abcdefghijkl"
@@ -118,7 +118,7 @@ def test_a_long_document_is_read_in_windows_as_in_training(tokenizer: Tokenizer,
     rows = [{"text": " ".join(random.Random(n).choices(LETTERS, k=50))} for n in range(3)]
     task = loaded.ready()
     (ready, *_) = examples(task, rows)
-    judged = [said["tokens"] for _, said in task.judged(model, rows[:1]) or ()]
+    judged = [said["tokens"] for _, said in task.score_rows(model, rows[:1]) or ()]
     assert [len(window["tokens"]) - 1 for window in ready.windows] == judged
     assert len(rank(loaded, rows, ["gradient"]).effects) == 2
     mh.save(loaded, tmp_path / "whole")
@@ -130,9 +130,9 @@ def test_a_long_document_is_read_in_windows_as_in_training(tokenizer: Tokenizer,
 
 
 def test_conversations_are_read_as_in_training(tmp_path: Any) -> None:
-    signed = with_signs(Tokenizer.train([" ".join(LETTERS)] * 3, "bpe", 300))
+    signed = add_role_tokens(Tokenizer.train([" ".join(LETTERS)] * 3, "bpe", 300))
     special = signed.special
-    give_template(signed, special["bos"], special["eos"])
+    add_default_template(signed, special["bos"], special["eos"])
     config = ModelConfig(vocab=len(signed), dim=16, layers=1, heads=2, max_length=24, positions="learned")
     model = TaskModel(Decoder(config), LMReadout(config)).eval()
     options = {"size": 24, "overlap": 0, "stop": [special["eos"]], "start": special["bos"], "decode": {}, "chat": True}

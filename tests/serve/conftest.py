@@ -20,7 +20,7 @@ from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder
 from multihead.models.families import native_config
 from multihead.serve import Limits, ModelServer, serving
 from multihead.tasks import TASKS
-from multihead.tasks.chat import give_template
+from multihead.tasks.chat import add_default_template
 from multihead.text.tokenizer import Tokenizer
 from multihead.training.dataset import BlockDataset
 from multihead.training.from_scratch import with_vocabulary
@@ -85,7 +85,7 @@ def make_model(name: str, steps: int = 12, **options: Any) -> Pipeline:
     if options.get("kind") == "bi":
         options = {"positive": "yes", **options}
     kind = kind.variant(options)
-    labels = [] if options.get("kind") == "bi" else kind.learn(rows, **options)
+    labels = [] if options.get("kind") == "bi" else kind.collect_labels(rows, **options)
     task = kind(tokenizer, labels, 48, 8, **options)
     torch.manual_seed(0)
     config = ModelConfig(
@@ -107,7 +107,7 @@ def make_model(name: str, steps: int = 12, **options: Any) -> Pipeline:
 
 
 def _train(model: TaskModel, task: Any, rows: list[dict[str, Any]], steps: int) -> None:
-    data = Windows(window for values in task.learnt(rows) for window in task.encode(values))
+    data = Windows(window for values in task.training_rows(rows) for window in task.encode(values))
     plan = TrainSettings(steps=steps, batch_tokens=800, warmup=2)
     if task.running:
         text = BlockDataset([np.concatenate([window["tokens"] for window in data])], task.size)
@@ -163,7 +163,7 @@ def models() -> dict[str, Pipeline]:
     found["chat"] = make_model("generate", steps=30)
     tokenizer = found["chat"].tokenizer
     assert tokenizer is not None
-    give_template(tokenizer, tokenizer.special["cls"], tokenizer.special["sep"])
+    add_default_template(tokenizer, tokenizer.special["cls"], tokenizer.special["sep"])
     return found
 
 

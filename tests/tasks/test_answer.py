@@ -25,7 +25,7 @@ def made(kind: str = "wordpiece", size: int = 64) -> Answer:
 def spans(task: Answer, text: str) -> list[list[int]]:
     answers = [{"text": text, "start": CONTEXT.index(text)}]
     windows = task.encode({"question": "Who built it?", "context": CONTEXT, "answers": answers})
-    assert task.fault(windows) == ""
+    assert task.skip_reason(windows) == ""
     return [window["span"].tolist() for window in windows]
 
 
@@ -43,9 +43,9 @@ def test_an_answer_that_no_window_holds_is_not_learnt_as_none() -> None:
     lost = {**LONG, "answers": [{"text": LONG["context"].strip(), "start": 0}]}
     windows = task.encode(lost)
     assert len(windows) > 1
-    assert "holds the answer whole" in task.fault(windows)
+    assert "holds the answer whole" in task.skip_reason(windows)
     none = task.encode({**LONG, "answers": []})
-    assert task.fault(none) == ""
+    assert task.skip_reason(none) == ""
     assert all(window["span"].tolist() == [0, 0] for window in none)
     config = ModelConfig(vocab=len(task.tokenizer), dim=8, layers=1, heads=2, max_length=24, token_types=2)
     model = TaskModel(Encoder(config), ClassifierReadout(8, 2))

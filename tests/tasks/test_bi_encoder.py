@@ -17,7 +17,7 @@ from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
 from multihead.models.families import native_config
 from multihead.pretrained import save
 from multihead.tasks import TASKS
-from multihead.tasks.bi_encoder import BiEncoder, PairScore, RetrievalScorer, positive_of, unit
+from multihead.tasks.bi_encoder import BiEncoder, PairScore, RetrievalScorer, find_positive_label, unit_vector
 from multihead.tasks.match import Match
 from multihead.text.tokenizer import Tokenizer
 from multihead.training.loop import TrainSettings, fit
@@ -41,7 +41,7 @@ def make(size: int = 32, **options) -> tuple[TaskModel, BiEncoder]:
     texts = [text for row in rows(64) for text in row.values()]
     tokenizer = Tokenizer.train(texts, "wordpiece", 200)
     kind = TASKS["match"].variant({"kind": "bi", **options})
-    task = kind(tokenizer, kind.learn([], **options), size, 4, kind="bi", **options)
+    task = kind(tokenizer, kind.collect_labels([], **options), size, 4, kind="bi", **options)
     assert isinstance(task, BiEncoder)
     torch.manual_seed(0)
     config = ModelConfig(
@@ -164,7 +164,7 @@ def test_long_texts_become_windows() -> None:
     whole = mean_of_windows(model, task, long["text_a"]) @ mean_of_windows(model, task, long["text_b"])
     assert found["score"] == pytest.approx(float(whole), abs=1e-5)
     both = {"text_a": long["text_a"], "text_b": "in Rome was Ada and Bo " * 3}
-    assert len(task.cut(both["text_b"])) > 1
+    assert len(task.tokenize_windows(both["text_b"])) > 1
     assert len(task.encode(both)) == len(windows), "pieces go side by side: no product"
     ((_, found),) = predictions(model, task, [both])
     whole = mean_of_windows(model, task, both["text_a"]) @ mean_of_windows(model, task, both["text_b"])
@@ -188,15 +188,15 @@ def test_pieces_of_one_row_are_not_each_other_s_wrong_partners(label: str) -> No
 
 @torch.no_grad()
 def mean_of_windows(model: TaskModel, task: BiEncoder, text: str) -> np.ndarray:
-    pieces = [model(torch.tensor([piece.ids]))[0].mean(0).numpy() for piece in task.cut(text)]
-    return unit(np.mean(pieces, axis=0))
+    pieces = [model(torch.tensor([piece.ids]))[0].mean(0).numpy() for piece in task.tokenize_windows(text)]
+    return unit_vector(np.mean(pieces, axis=0))
 
 
 def test_ranks_by_hand() -> None:
     """Three queries, one with two right answers; items 0..4 along axes, so that cosines are what we say."""
     items = {f"b{j}": np.eye(6, dtype=np.float32)[j] for j in range(5)}
     queries = {"a0": [0.9, 0.3, 0.1, 0, 0, 0], "a1": [0.5, 0.1, 0.6, 0.7, 0, 0], "a2": [0, 0, 0, 0.1, 0.8, 0]}
-    vectors = {name: unit(np.array(vector)) for name, vector in queries.items()}
+    vectors = {name: unit_vector(np.array(vector)) for name, vector in queries.items()}
     scorer = RetrievalScorer("1", 0)
     pairs = [("a0", "b0", 1), ("a1", "b0", 1), ("a1", "b1", 1), ("a2", "b3", 1), ("a2", "b4", 0), ("a0", "b2", 0)]
     for index, (a, b, label) in enumerate(pairs):
@@ -209,7 +209,7 @@ def test_ranks_by_hand() -> None:
 
 
 def test_the_query_itself_is_no_answer() -> None:
-    same, other = unit(np.array([1.0, 0])), unit(np.array([0.5, 1]))
+    same, other = unit_vector(np.array([1.0, 0])), unit_vector(np.array([0.5, 1]))
     scorer = RetrievalScorer(None, 0)
     scorer.add({"text_a": "x", "text_b": "y"}, PairScore(same, other), 0)
     scorer.add({"text_a": "y", "text_b": "x"}, PairScore(other, same), 1)
@@ -220,11 +220,11 @@ def test_large_sets_are_ranked_in_pools() -> None:
     draw = np.random.default_rng(0)
     scorers = [RetrievalScorer(None, 0, pool) for pool in (7, 1000)]
     for index in range(50):
-        vector = unit(draw.normal(size=4))
+        vector = unit_vector(draw.normal(size=4))
         for scorer in scorers:
             scorer.add(
                 {"text_a": f"a{index}", "text_b": f"b{index}"},
-                PairScore(vector, unit(vector + draw.normal(size=4) / 2)),
+                PairScore(vector, unit_vector(vector + draw.normal(size=4) / 2)),
                 index,
             )
             assert len(scorer.pairs) < scorer.pool
@@ -240,7 +240,7 @@ def test_labels_that_a_model_was_not_trained_with_are_heeded() -> None:
         draw = np.random.default_rng(0)
         for index in range(20):
             values = {"text_a": f"a{index % 9}", "text_b": f"b{index}", "label": str(index % 2)}
-            scorer.add(values, PairScore(unit(draw.normal(size=4)), unit(draw.normal(size=4))), index)
+            scorer.add(values, PairScore(unit_vector(draw.normal(size=4)), unit_vector(draw.normal(size=4))), index)
         found.append(scorer.result())
     assert found[0] == found[1]
 
@@ -263,13 +263,13 @@ def test_no_right_pair_is_said() -> None:
     ],
 )
 def test_which_label_says_yes(labels: list[str], wanted: str | None, found: str) -> None:
-    assert positive_of([*labels, *labels], wanted) == found
+    assert find_positive_label([*labels, *labels], wanted) == found
 
 
 @pytest.mark.parametrize(("labels", "wanted"), [(["x", "y"], None), (["yes", "same"], None), (["x", "y"], "z")])
 def test_which_label_says_yes_is_asked(labels: list[str], wanted: str | None) -> None:
     with pytest.raises(ValueError, match=r"match\.positive = .*; there are: " + ", ".join(sorted(labels))):
-        positive_of(labels, wanted)
+        find_positive_label(labels, wanted)
 
 
 RUN = """

@@ -9,7 +9,7 @@ import torch
 from multihead.inference.engine import evaluate
 from multihead.models import LanguageModel, ModelConfig
 from multihead.tasks import Generate
-from multihead.tasks.chat import give_template, with_signs
+from multihead.tasks.chat import add_default_template, add_role_tokens
 from multihead.text.chat_template import default_template
 from multihead.text.tokenizer import Tokenizer
 
@@ -31,9 +31,9 @@ TALK = [
 
 
 def made(kind: str = "bpe", template: str = "default", size: int = 200, **options):
-    tokenizer = with_signs(Tokenizer.train([TEXT], kind, 300))
+    tokenizer = add_role_tokens(Tokenizer.train([TEXT], kind, 300))
     special = tokenizer.special
-    give_template(tokenizer, special["bos"], special["eos"])
+    add_default_template(tokenizer, special["bos"], special["eos"])
     tokenizer.template = TEMPLATES.get(template, template)
     return Generate(tokenizer, [], size, 0, start=special["bos"], stop=[special["eos"]], chat=True, **options)
 
@@ -144,4 +144,4 @@ def test_the_score_is_that_of_the_answers():
 
 def test_a_prompt_is_what_a_user_says():
     task = made()
-    assert task.checked({"prompt": "hello"}, "here") == {"messages": [{"role": "user", "content": "hello"}]}
+    assert task.validate({"prompt": "hello"}, "here") == {"messages": [{"role": "user", "content": "hello"}]}

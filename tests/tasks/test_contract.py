@@ -90,7 +90,7 @@ def make(name: str, size: int = 48, **options):
     if kind.body != "encoder":
         borders = {"start": tokenizer.special["cls"], "stop": [tokenizer.special["sep"]], "decode": {"max_length": 24}}
         options = borders | options
-    task = kind(tokenizer, kind.learn(rows, **options), size, 8, **options)
+    task = kind(tokenizer, kind.collect_labels(rows, **options), size, 8, **options)
     torch.manual_seed(0)
     config = ModelConfig(
         vocab=len(tokenizer), dim=48, layers=2, heads=4, max_length=64, dropout=0.0, norm_first=True,
@@ -111,7 +111,7 @@ def asked(task, rows: list[dict]) -> list[dict]:
         return [{"prompt": row["text"].partition(" lives")[0]} for row in rows]
     if task.name in ("mask", "denoise"):
         given = [row["text"].replace("lives", task.tokenizer.named["mask"]) for row in rows]
-        return [task.checked(one, "here") for one in given]
+        return [task.validate(one, "here") for one in given]
     return rows
 
 
@@ -126,7 +126,7 @@ class WindowList(list):
 
 
 def train(model, task, rows, steps=60, lr=3e-3, **plan):
-    data = WindowList(window for values in task.learnt(rows) for window in task.encode(values))
+    data = WindowList(window for values in task.training_rows(rows) for window in task.encode(values))
     options = TrainSettings(**{"steps": steps, "batch_tokens": 800, "warmup": 5, **plan})
     if task.running:
         text = BlockDataset([np.concatenate([window["tokens"] for window in data])], task.size)
@@ -278,7 +278,7 @@ def test_multi_label_and_scores():
     ]
     kind = TASKS["classify"]
     _, base, _ = make("classify")
-    task = kind(base.tokenizer, kind.learn(rows, multi_label=True), 48, 8, multi_label=True)
+    task = kind(base.tokenizer, kind.collect_labels(rows, multi_label=True), 48, 8, multi_label=True)
     config = ModelConfig(
         vocab=len(base.tokenizer), dim=48, layers=2, heads=4, max_length=64, dropout=0.0, norm_first=True
     )
@@ -307,7 +307,7 @@ def test_small_chances_keep_their_digits():
     """Rounded to millionths, those of a sure model would all be 0, and no curve could be drawn from them."""
     _, task, _ = make("classify")
     rest = [1.234567891e-12] * (len(task.labels) - 1)
-    answer = task.answer({}, [], [np.array([1 - sum(rest), *rest])])
+    answer = task.postprocess({}, [], [np.array([1 - sum(rest), *rest])])
     assert answer["label"] == task.labels[0]
     assert answer["scores"][task.labels[1]] == 1.23457e-12
 

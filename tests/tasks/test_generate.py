@@ -41,12 +41,12 @@ def made(kind: str = "bpe", size: int = 16, positions: str = "learned", **option
 def test_characters_and_bytes_of_tokens_are_those_of_the_text(kind):
     _, task = made(kind)
     for text in (TEXT, "a", "🙂 ok ", "未知字符鱻"):
-        whole = task.stretch({"text": text})
+        whole = task.scored_text({"text": text})
         assert (whole.tokens[0], whole.tokens[-1]) == (task.tokenizer.special["bos"], task.tokenizer.special["eos"])
         assert whole.characters.sum() == len(text)
         assert whole.octets.sum() == len(text.encode())
         assert (whole.characters >= 0).all()
-    first, last = task.stretch({"text": "ab", "at": 0, "of": 4}), task.stretch({"text": "cd", "at": 2, "of": 4})
+    first, last = task.scored_text({"text": "ab", "at": 0, "of": 4}), task.scored_text({"text": "cd", "at": 2, "of": 4})
     assert (first.tokens[0], last.tokens[-1]) == (task.tokenizer.special["bos"], task.tokenizer.special["eos"])
     assert task.tokenizer.special["eos"] not in first.tokens
     assert task.tokenizer.special["bos"] not in last.tokens
@@ -55,7 +55,7 @@ def test_characters_and_bytes_of_tokens_are_those_of_the_text(kind):
 def test_every_token_is_scored_once_in_windows():
     model, task = made()
     rows = [{"text": TEXT}, {"text": "or not"}]
-    stream = np.concatenate([task.stretch(row).tokens for row in rows])
+    stream = np.concatenate([task.scored_text(row).tokens for row in rows])
     scores = evaluate(model, task, iter(rows), replicates=0).result()
     nats, count = 0.0, 0
     for start in range(0, len(stream) - 1, task.size):
@@ -96,9 +96,9 @@ def test_long_prompts_keep_their_end():
 
 def test_conversations():
     model, task = made(size=64, system="Be brief.")
-    assert task.checked("hello", "here") == {"prompt": "hello"}
+    assert task.validate("hello", "here") == {"prompt": "hello"}
     task.tokenizer.template = CHAT
-    values = task.checked("</s> hello", "here")
+    values = task.validate("</s> hello", "here")
     assert values == {"messages": [{"role": "user", "content": "</s> hello"}]}
     ids = task.prompt(values)
     assert ids.count(task.tokenizer.special["eos"]) == 2, "of the template's two messages; the user's is text"
@@ -107,7 +107,7 @@ def test_conversations():
     assert said["text"] == said["text"].strip()
     for wrong in (3, {}, {"prompt": 3}, {"messages": []}, {"messages": ["x"]}):
         with pytest.raises(ValueError, match="here: "):
-            task.checked(wrong, "here")
+            task.validate(wrong, "here")
 
 
 def test_the_end_of_a_turn_is_no_unknown_token():
@@ -115,8 +115,8 @@ def test_the_end_of_a_turn_is_no_unknown_token():
     model, task = made()
     told = {"bos": "</s>", "eos": "</s>", "unk": "</s>"}
     task.tokenizer = Tokenizer(task.tokenizer.inner, told, template=default_template("", "</s>"))
-    ((_, said),) = predictions(model, task, [task.checked("To", "line 1")])
-    assert task.prompt(task.checked("To", "line 1")).count(task.tokenizer.special["unk"]) == 1
+    ((_, said),) = predictions(model, task, [task.validate("To", "line 1")])
+    assert task.prompt(task.validate("To", "line 1")).count(task.tokenizer.special["unk"]) == 1
     assert said.get("receipt", {}).get("unknown", 0) == 0
 
 
@@ -125,19 +125,19 @@ def test_the_content_of_a_message_is_a_text():
     task.tokenizer.template = CHAT
     parts = [{"type": "text", "text": "To "}, {"type": "text", "text": "be"}]
     given = {"messages": [{"role": "system", "content": "x"}, {"role": "guest", "content": parts, "name": "Ann"}]}
-    values = task.checked(given, "line 7")
+    values = task.validate(given, "line 7")
     assert values["messages"][1] == {"role": "guest", "content": "To be", "name": "Ann"}
     assert given["messages"][1]["content"] is parts
     assert "guest: To be" in task.tokenizer.decode(task.prompt(values))
     picture = {"type": "image_url", "image_url": {"url": "x"}}
     for content in (None, 5, [], {"text": "x"}, ["x"], [picture], [parts[0], picture], [{"type": "text"}]):
         with pytest.raises(ValueError, match=r"line 7: message 2 \(user\): its content is .*, and no text"):
-            task.checked({"messages": [given["messages"][0], {"role": "user", "content": content}]}, "line 7")
+            task.validate({"messages": [given["messages"][0], {"role": "user", "content": content}]}, "line 7")
     with pytest.raises(ValueError, match=r"line 7: message 1 \(user\): its content is None"):
-        task.checked({"messages": [{"role": "user"}]}, "line 7")
+        task.validate({"messages": [{"role": "user"}]}, "line 7")
     for wrong in ("x", {"content": "x"}, {"role": "", "content": "x"}, {"role": 1, "content": "x"}):
         with pytest.raises(ValueError, match="line 7: message 1: a message is"):
-            task.checked({"messages": [wrong]}, "line 7")
+            task.validate({"messages": [wrong]}, "line 7")
 
 
 def test_n_best_are_told():
@@ -213,6 +213,6 @@ def test_rows_of_the_table_that_are_no_tokens_are_never_written():
 def test_rows_of_training_data_are_texts_to_go_on_with():
     _, task = made(columns={"text": "line"})
     for row in ({"line": "to be", "text": "other"}, {"text": "to be"}, {"prompt": "to be", "text": "other"}):
-        assert task.checked(task.asked(row), "input 0")["prompt"] == "to be"
+        assert task.validate(task.asked(row), "input 0")["prompt"] == "to be"
     talk = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
     assert task.asked({"conversation": talk}) == {"messages": talk[:1]}

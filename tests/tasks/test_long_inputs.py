@@ -7,7 +7,7 @@ import time
 from itertools import accumulate
 
 from multihead.data.sliding_windows import split_windows
-from multihead.tasks.task import parts_of
+from multihead.tasks.task import slice_encodings
 from multihead.tasks.translate import ENDS, Translate, _ends
 from multihead.text.tokenizer import Encoding
 
@@ -25,20 +25,20 @@ def encoding(sides: list[int | None], offsets: list[tuple[int, int]] | None = No
 
 def test_parts_hold_their_spans_and_every_special_token() -> None:
     pair = encoding([None, 0, 0, 0, None, 1, 1, 1, 1, None])
-    first, second = parts_of(pair, [{0: (1, 3), 1: (0, 2)}, {1: (3, 4)}])
+    first, second = slice_encodings(pair, [{0: (1, 3), 1: (0, 2)}, {1: (3, 4)}])
     assert first.ids == [0, 2, 3, 4, 5, 6, 9]
     assert second.ids == [0, 1, 2, 3, 4, 8, 9], "a text without a span is there as a whole"
     assert second.sequences == [None, 0, 0, 0, None, 1, None]
     assert second.types == [0, 0, 0, 0, 0, 1, 0]
     assert second.offsets[-2] == (8, 9)
-    assert parts_of(pair, []) == []
+    assert slice_encodings(pair, []) == []
 
 
 def test_many_windows_of_one_text() -> None:
     whole = encoding([None, *[0] * TOKENS, None])
     spans = split_windows(TOKENS, 62, 31)
     started = time.process_time()
-    parts = parts_of(whole, ({0: span} for span in spans))
+    parts = slice_encodings(whole, ({0: span} for span in spans))
     assert time.process_time() - started < HANG
     assert [part.ids[1:-1] for part in parts] == [list(range(1 + a, 1 + b)) for a, b in spans]
 
@@ -60,7 +60,7 @@ def test_a_source_of_many_sentences_is_cut_at_their_ends() -> None:
     task = Translate.__new__(Translate)
     task.size = 65
     started = time.process_time()
-    parts = task.parts(text, whole)
+    parts = task.split_source(text, whole)
     assert time.process_time() - started < HANG
     assert [i for part in parts for i in part.ids[:-1]] == list(range(len(text)))
     ends = set(accumulate(lengths))

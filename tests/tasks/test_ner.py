@@ -25,7 +25,7 @@ from multihead.pretrained import create, save, with_readout
 from multihead.pruning.evaluation import examples, score, spoken, work
 from multihead.tasks import Batch, Ner
 from multihead.tasks.ner import TagScorer
-from multihead.tasks.word_spans import neighbours, stretches
+from multihead.tasks.word_spans import add_context, join_sentences
 from multihead.text.tokenizer import Tokenizer
 from multihead.training.loop import TrainSettings, fit
 from multihead.training.optimizer import adamw
@@ -220,7 +220,7 @@ def test_on_a_familys_body(tmp_path: Path) -> None:
 
 def test_neighbours_are_of_the_same_document() -> None:
     rows = [{"tokens": [f"w{i}", f"v{i}"], "document": document} for i, document in enumerate((0, 0, 1, None, None, 1))]
-    found = list(neighbours([*rows, {"text": "raw"}], 3))
+    found = list(add_context([*rows, {"text": "raw"}], 3))
     assert [r.get("tokens") for r in found] == [*(r["tokens"] for r in rows), None]
     assert found[1]["shown"].before == ["w0", "v0"]
     assert found[0]["shown"].after == ["w1", "v1"]
@@ -237,7 +237,7 @@ def test_neighbours_show_all_that_is_wanted_and_every_word_about_three_times(
         {"tokens": [f"{i}x{k}" for k in range(n)], "tags": [f"{i}"] * n, "document": document}
         for i, (n, document) in enumerate(made)
     ]
-    found = list(neighbours(rows, count))
+    found = list(add_context(rows, count))
     assert [r["tokens"] for r in found] == [r["tokens"] for r in rows]
     parts = [  # rows of one document that follow each other
         [word for values in some for word in values["tokens"]]
@@ -277,7 +277,7 @@ def test_sentences_that_are_shown_together_are_read_once() -> None:
     seen = []
 
     class Counted(Ner):
-        def read(self, model: TaskModel, batch: Batch) -> list[np.ndarray[Any, Any]]:
+        def forward(self, model: TaskModel, batch: Batch) -> list[np.ndarray[Any, Any]]:
             seen.append(len(batch["tokens"]))
             return super().read(model, batch)
 
@@ -303,7 +303,7 @@ def test_stretches_hold_every_word_once_and_of_one_document(made: list[tuple[int
         {"tokens": [f"{i}x{k}" for k in range(n)], "tags": [f"{document}"] * n, "document": document}
         for i, (n, document) in enumerate(made)
     ]
-    found = list(stretches(rows, count))
+    found = list(join_sentences(rows, count))
     for name in ("tokens", "tags"):
         assert [x for r in found for x in r[name]] == [x for r in rows for x in r[name]]
     assert all(len(set(r["tags"])) == 1 for r in found)
@@ -318,8 +318,8 @@ def test_stretches_hold_every_word_once_and_of_one_document(made: list[tuple[int
 
 def test_a_document_ends_with_its_file() -> None:
     rows = [{"tokens": [f"{file}{i}"], "tags": ["O"], "document": 0, "file": file} for file in "ab" for i in range(2)]
-    assert [r["tokens"] for r in stretches(rows, 9)] == [["a0", "a1"], ["b0", "b1"]]
-    shown = [(values["shown"], values["at"]) for values in neighbours(rows, 9)]
+    assert [r["tokens"] for r in join_sentences(rows, 9)] == [["a0", "a1"], ["b0", "b1"]]
+    shown = [(values["shown"], values["at"]) for values in add_context(rows, 9)]
     assert [(one.before, one.words, one.after, at) for one, at in shown] == [
         ([], [f"{file}0", f"{file}1"], [], i) for file in "ab" for i in range(2)
     ]
@@ -341,7 +341,7 @@ def test_a_row_that_stands_alone_is_not_held_back() -> None:
             asked.append(i)
             yield {"text": f"text {i}"}
 
-    for i, _ in enumerate(neighbours(rows(), 5)):
+    for i, _ in enumerate(add_context(rows(), 5)):
         assert asked == list(range(i + 1))
 
 
@@ -387,7 +387,7 @@ def test_offsets_are_of_the_text_that_a_prediction_holds(talkative: tuple[TaskMo
     values: dict[str, Any] = {"tokens": tokens}
     if data.draw(st.booleans()):
         values["spaces"] = data.draw(st.lists(st.booleans(), min_size=len(tokens), max_size=len(tokens)))
-    ((_, found),) = predictions(model, task, [task.checked(task.asked(values), "here")])
+    ((_, found),) = predictions(model, task, [task.validate(task.asked(values), "here")])
     at = 0
     for token in tokens:  # all tokens stand in the text, in their order, with spaces between them at most
         assert found["text"][at:].lstrip(" ").startswith(token.lstrip(" "))

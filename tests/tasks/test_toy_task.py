@@ -27,7 +27,7 @@ from torch import Tensor
 from multihead.models import TaskModel
 from multihead.tasks.pair_scores import SimilarityScorer
 from multihead.tasks.spec import SPECS
-from multihead.tasks.task import Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window, arrays
+from multihead.tasks.task import Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window, window_arrays
 
 
 class Rate(Task):
@@ -42,7 +42,7 @@ class Rate(Task):
         return 1
 
     def encode(self, values: Values) -> list[Window]:
-        windows = [arrays(encoding) for encoding in self.cut(values["text"])]
+        windows = [window_arrays(encoding) for encoding in self.cut(values["text"])]
         if "label" in values:
             label = np.array(float(values["label"]) / 10, dtype=np.float32)
             windows = [{**window, "label": label} for window in windows]

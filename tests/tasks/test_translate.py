@@ -10,9 +10,9 @@ from multihead.generation import Hypothesis
 from multihead.inference.engine import predictions
 from multihead.models import EncoderDecoder, ModelConfig
 from multihead.tasks import IGNORE, Summarize, Translate
-from multihead.tasks.summarize import SummaryScorer, sentence
-from multihead.tasks.translate import GeneratedText, combined, joined
-from multihead.tasks.word_alignment import links
+from multihead.tasks.summarize import SummaryScorer, first_sentence
+from multihead.tasks.translate import GeneratedText, combine_nbest, join_texts
+from multihead.tasks.word_alignment import link_words
 from multihead.tasks.word_spans import WORDS
 from multihead.text.tokenizer import Tokenizer
 from multihead.training.from_scratch import with_vocabulary
@@ -49,7 +49,7 @@ def test_the_decoder_is_taught_the_next_token_and_padding_teaches_nothing():
     rows = [{"source": "the cat", "target": "a dog ran!"}, {"source": "they met in", "target": "狗"}]
     windows = [task.encode(row)[0] for row in rows]
     batch = task.collate(windows)
-    hidden, labels = task.teach(model, batch, task.remember(model, batch))
+    hidden, labels = task.run_decoder(model, batch, task.run_encoder(model, batch))
     assert hidden.shape[:2] == labels.shape
     for row, window in zip(labels, windows, strict=True):
         assert row[row != IGNORE].tolist() == window["target"][1:].tolist()
@@ -118,7 +118,7 @@ def test_a_long_text_is_aligned_as_far_as_it_was_read():
 
 def test_combinations_of_windows():
     windows = [[Hypothesis([i], score) for i, score in enumerate(scores)] for scores in ([-1, -4], [-2, -2.5, -9])]
-    found = [[one.tokens[0] for one in several] for several in combined(windows, 4)]
+    found = [[one.tokens[0] for one in several] for several in combine_nbest(windows, 4)]
     assert found == [[0, 0], [0, 1], [1, 0], [1, 1]]
 
 
@@ -126,7 +126,7 @@ def test_words_are_aligned_by_the_mass_of_their_tokens():
     read = [(-1, -1), (0, 3), (4, 7), (7, 8)]
     written = [(0, 2), (2, 4), (5, 8), (8, 8)]
     weights = np.array([[0.1, 0.8, 0.1, 0.0], [0.2, 0.3, 0.5, 0.0], [0.9, 0.0, 0.1, 0.0], [1.0, 0, 0, 0]])
-    found = links("the cat.", read, "Kater da", written, weights)
+    found = link_words("the cat.", read, "Kater da", written, weights)
     assert [(link["source"], link["target"]) for link in found] == [([0, 3], [0, 5]), ([4, 7], [6, 8])]
     assert found[0]["score"] == pytest.approx(1.1 / 1.7, abs=1e-3)
 
@@ -143,7 +143,7 @@ def test_every_word_of_the_text_given_back_is_aligned_in_its_place(tokens: str, 
 
 def test_a_token_of_two_characters_is_a_part_of_both():
     weights = np.array([[0.9, 0.1], [0.2, 0.8]])
-    found = links("Tom ran", [(0, 3), (3, 7)], "汤姆跑", [(0, 2), (2, 3)], weights)
+    found = link_words("Tom ran", [(0, 3), (3, 7)], "汤姆跑", [(0, 2), (2, 3)], weights)
     assert [(link["source"], link["target"]) for link in found] == [
         ([0, 3], [0, 1]),
         ([0, 3], [1, 2]),
@@ -165,8 +165,8 @@ def test_leads_stand_beside_summaries():
     assert result["rouge1"].value == 100
     assert result["lead.rouge1"].value == pytest.approx(100 * 2 * 2 / 5)
     assert result["lead_short.rouge1"].value == 100
-    assert sentence("  A rose of 3.5 pct. Then more") == "A rose of 3.5 pct."
-    assert sentence("今天下雨。明天晴。") == "今天下雨。"
+    assert first_sentence("  A rose of 3.5 pct. Then more") == "A rose of 3.5 pct."
+    assert first_sentence("今天下雨。明天晴。") == "今天下雨。"
 
 
 def test_a_long_text_is_read_from_its_beginning():
@@ -179,6 +179,6 @@ def test_a_long_text_is_read_from_its_beginning():
 
 
 def test_parts_are_joined_as_sentences_are() -> None:
-    assert joined(["", "He left.", "", "He came."]) == "He left. He came."
-    assert joined(["他走了。", "他来了。"]) == "他走了。他来了。"
-    assert joined(["", ""]) == ""
+    assert join_texts(["", "He left.", "", "He came."]) == "He left. He came."
+    assert join_texts(["他走了。", "他来了。"]) == "他走了。他来了。"
+    assert join_texts(["", ""]) == ""

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multihead.tasks.word_spans import apart, joined, laid_out, readable_words, tags_of_tokens, tags_of_words
+from multihead.tasks.word_spans import (
+    join_tokens,
+    layout_words,
+    readable_words,
+    separate_marks,
+    tags_of_tokens,
+    tags_of_words,
+)
 
 
 @pytest.mark.parametrize(
@@ -22,14 +29,14 @@ from multihead.tasks.word_spans import apart, joined, laid_out, readable_words, 
     ],
 )
 def test_raw_text_is_laid_out_as_words_are(raw: str, tokens: list[str]) -> None:
-    _, text, places = laid_out({"text": raw})
-    assert apart(text, places)[0] == apart(*laid_out({"tokens": tokens})[1:])[0]
+    _, text, places = layout_words({"text": raw})
+    assert separate_marks(text, places)[0] == separate_marks(*layout_words({"tokens": tokens})[1:])[0]
 
 
 @given(st.text(alphabet="ab1 .,'-北京。(\n", max_size=30))
 def test_every_word_is_still_there(raw: str) -> None:
-    words, text, places = laid_out({"text": raw})
-    spread, moved = apart(text, places)
+    words, text, places = layout_words({"text": raw})
+    spread, moved = separate_marks(text, places)
     assert [spread[a:b] for a, b in moved] == words
     assert spread.split() == spread.split(" ") or not spread
 
@@ -48,20 +55,20 @@ def test_every_word_is_still_there(raw: str) -> None:
     ],
 )  # fmt: skip
 def test_tokens_are_joined_as_they_are_written(tokens: list[str], text: str) -> None:
-    made, places = joined(tokens)
+    made, places = join_tokens(tokens)
     assert made == text
     assert [made[a:b] for a, b in places] == tokens
 
 
 def test_spaces_that_a_file_names_are_kept() -> None:
-    assert joined(["New", "-", "York", "."], [False, False, True, True])[0] == "New-York ."
+    assert join_tokens(["New", "-", "York", "."], [False, False, True, True])[0] == "New-York ."
     with pytest.raises(ValueError, match="one for each of the 2 tokens"):
-        joined(["New", "York"], [True])
+        join_tokens(["New", "York"], [True])
 
 
 def test_words_of_several_rows_keep_their_spaces() -> None:
     words = readable_words({"text": "He doesn't see U.S troops."})
-    assert joined(words)[0] == "He doesn't see U.S troops ."
+    assert join_tokens(words)[0] == "He doesn't see U.S troops ."
     assert readable_words({"tokens": words}) == words
 
 
@@ -80,7 +87,7 @@ def test_tags_of_tokens_and_of_words(text: str, tokens: list[str], tags: list[st
         at = text.index(token, at)
         places.append((at, at + len(token)))
         at += len(token)
-    own = laid_out({"text": text})[2]
+    own = layout_words({"text": text})[2]
     assert tags_of_words(tags, places, own) == words
     back = tags_of_tokens(words, own, places)
     assert back == (tags if text != "preObama x" else ["O", "O", "B-PER"])

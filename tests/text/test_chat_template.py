@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from multihead.tasks.chat import spoken
+from multihead.tasks.chat import encode_conversation
 from multihead.text.chat_template import render
 from multihead.text.tokenizer import Tokenizer
 
@@ -189,5 +189,5 @@ def test_a_template_that_changes_what_was_said_is_named_by_its_file(tmp_path: Pa
     (tmp_path / "chat_template.jinja").write_text("{{ messages | length }}{{ messages[-1].content }}")
     talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     with pytest.raises(ValueError, match=re.escape(str(tmp_path))) as caught:
-        spoken(Tokenizer.load(tmp_path), talk, [3], False, 100)
+        encode_conversation(Tokenizer.load(tmp_path), talk, [3], False, 100)
     assert str(caught.value).startswith(f"{tmp_path / 'chat_template.jinja'}: message 2 (assistant) ")

@@ -65,7 +65,7 @@ def test_conversations_are_learnt_by_heart_saved_and_answered(place):
     (said,) = opened.predict([{"messages": [*messages, {"role": "user", "content": second[0]}]}])
     assert said["text"] == second[1]
     task = opened.ready()
-    assert "".join(task.stream(opened.model, task.checked(second[0], "here"))).strip() == second[1]
+    assert "".join(task.stream(opened.model, task.validate(second[0], "here"))).strip() == second[1]
     rows = [{"messages": [*messages]}]
     assert opened.evaluate(rows)["loss"].value < 0.05
 

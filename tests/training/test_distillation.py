@@ -9,7 +9,7 @@ import torch
 from multihead.config import read
 from multihead.inference.engine import predictions
 from multihead.pretrained import load
-from multihead.tasks.word_spans import joined, laid_out, tags_of_tokens
+from multihead.tasks.word_spans import join_tokens, layout_words, tags_of_tokens
 from multihead.training import distillation as room
 from multihead.training.run import TrainingRun
 
@@ -36,7 +36,7 @@ def chances(model, rows):
 
 def by_token(tags, row):
     """Tags of the words that a tagger finds in a row, as tags of its tokens."""
-    return tags_of_tokens(tags, laid_out(row)[2], joined(row["tokens"], row.get("spaces"))[1])
+    return tags_of_tokens(tags, layout_words(row)[2], join_tokens(row["tokens"], row.get("spaces"))[1])
 
 
 def test_what_is_learnt_is_the_label_and_the_belief(taught):

@@ -114,7 +114,7 @@ def first_rows(subject: TaskSetup) -> list[DataIssue]:
     """Of the first rows: what the vocabulary cannot spell, those that are read in windows, those that are left out, and
     those without an answer."""
     from multihead.data.validation import DataIssue
-    from multihead.tasks.classify import named
+    from multihead.tasks.classify import label_names
     from multihead.tasks.ner import Ner
     from multihead.training.dataset import windows_of
 
@@ -123,11 +123,11 @@ def first_rows(subject: TaskSetup) -> list[DataIssue]:
     for name, rows in {} if task.running else subject.sides.items():
         count = windowed = without = single = 0
         left: Counter[str] = Counter()
-        for values in islice(task.learnt(rows()) if name == "train" else task.prepare(rows()), LOOKED):
+        for values in islice(task.training_rows(rows()) if name == "train" else task.prepare(rows()), LOOKED):
             windows, reason = windows_of(task, values)
             count, windowed = count + 1, windowed + (len(windows) > task.readings)
             without += "answers" in task.gold and not values["answers"]
-            single += bool(task.options.get("multi_label")) and len(named(values["label"])) == 1
+            single += bool(task.options.get("multi_label")) and len(label_names(values["label"])) == 1
             left.update([reason] if reason and name == "train" else [])
         of = f"{name}: {{:,}} of {'the first ' if count == LOOKED else ''}{count:,} inputs ({{:.1%}})"
         if windowed:

@@ -70,7 +70,7 @@ def compare(
     readings = [reading_of(teller, data, columns or []) for _ in models]
     every = zip(models, tasks, readings, strict=True)
     said = [answers(m.model, task, scored(reading), m.precision) for m, task, reading in every]
-    foretold = tasks[0].judged(models[0].model, ()) is not None  # a text: there is no answer that could flip
+    foretold = tasks[0].score_rows(models[0].model, ()) is not None  # a text: there is no answer that could flip
     rights: list[list[bool]] = [[], []]
     flipped: list[dict[str, Any]] = []
     what = f"comparing on {data.name}"

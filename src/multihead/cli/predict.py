@@ -136,7 +136,7 @@ def talk(model: TaskModel, task: Generate) -> None:
         if said.strip() == "/new":
             messages = []
         elif said.strip():
-            values = task.checked(said, "the prompt")
+            values = task.validate(said, "the prompt")
             if "messages" in values:
                 messages += values["messages"]
                 values = {"messages": messages}
@@ -154,7 +154,7 @@ def written(model: TaskModel, task: Generate, values: Values, turn: int) -> Iter
     """In pieces as they come; of a search among several texts, the best one at its end."""
     from multihead.inference.engine import predictions
 
-    how = task.decoding()
+    how = task.generation_config()
     if how.beam == how.nbest == 1:
         yield from task.stream(model, values, turn)
     else:
@@ -358,7 +358,7 @@ def table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str
         for row in rows({}):
             if isinstance(row, Record):
                 try:
-                    yield {**task.checked(task.asked(row.values), f"line {row.line}"), "line": row.line}
+                    yield {**task.validate(task.map_columns(row.values), f"line {row.line}"), "line": row.line}
                 except EmptyInput as error:
                     yield RejectedInput(EMPTY, str(error))
                 except ValueError as error:
@@ -409,12 +409,12 @@ def inputs(source: InputLines, task: Task, named: dict[str, str], settings: dict
             continue
         try:
             row = given(bare.decode(encoding), source.json)
-            said = task.asked(row)
+            said = task.map_columns(row)
             for role, column in named.items() if isinstance(row, dict) else ():
                 if column not in row:
                     raise ValueError(missing_column_error(role, column, list(row), where, numbered=False))
                 said[role] = row[column]
-            yield {**task.checked(said, where), "line": number}
+            yield {**task.validate(said, where), "line": number}
         except UnicodeDecodeError as error:
             byte = f"byte {bare[error.start]:#04x} at {error.start + 1}"
             yield RejectedInput(

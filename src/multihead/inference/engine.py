@@ -16,7 +16,7 @@ from multihead.inference.defaults import vocabulary_of
 from multihead.kernels.packed_linear import use_packed_weights
 from multihead.kernels.token_range import unknown_token
 from multihead.models import TaskModel
-from multihead.tasks.task import Prediction, Scorer, Task, Values, Window, distinct
+from multihead.tasks.task import Prediction, Scorer, Task, Values, Window, distinct_windows
 
 AHEAD = 1024  # rows that are read before the first of them is answered: enough to find neighbours of equal length
 LINGER = 0.05  # seconds from a row on in which others may join it, where rows come one by one
@@ -84,7 +84,7 @@ def _is_finite(prediction: Any) -> bool:
 
 
 def _answer(task: Task, values: Values, windows: list[Window], said: list[Any]) -> Prediction:
-    prediction = task.answer(values, windows, said)
+    prediction = task.postprocess(values, windows, said)
     unknown = sum(int((window["tokens"] == task.tokenizer.unknown).sum()) for window in windows)
     lost = sum(int(window.get("cut", 0)) for window in windows)  # tokens that no window holds
     pieces = len(windows) // task.readings
@@ -97,14 +97,14 @@ def read(
     model: TaskModel, task: Task, windows: Sequence[Window], batch_tokens: int = 4096, precision: str = "fp32"
 ) -> list[Any]:
     """What the model says of each window, in their order; windows of similar length are read together."""
-    every, which = distinct(windows)
+    every, which = distinct_windows(windows)
     sizes = np.array([len(window["tokens"]) for window in every], dtype=np.int64)
     said: dict[int, Any] = {}
     with use_packed_weights(model):
         for numbers in plan_batches(sizes, max(batch_tokens, int(sizes.max(initial=1))), 0, 0):
             batch = task.collate([every[i] for i in numbers])
             with torch.autocast(task.device.type, torch.bfloat16, enabled=precision == "bf16"):
-                said.update(zip(numbers.tolist(), task.read(model, batch), strict=True))
+                said.update(zip(numbers.tolist(), task.forward(model, batch), strict=True))
     return [said[i] for i in which]
 
 
@@ -112,7 +112,7 @@ def answers(
     model: TaskModel, task: Task, rows: Iterable[Values], precision: str = "fp32"
 ) -> Iterator[tuple[Values, Prediction]]:
     """What is scored: predictions, or how well the rows were foretold; of no row there is no score."""
-    judged = task.judged(model, rows)
+    judged = task.score_rows(model, rows)
     answered = False
     for one in predictions(model, task, rows, precision=precision) if judged is None else judged:
         answered = True

@@ -145,7 +145,7 @@ class Pipeline:
         if not isinstance(inputs, Iterator):
             inputs = list(inputs)
             task.survey(inputs)
-        rows = (task.checked(task.asked(given), f"input {number}") for number, given in enumerate(inputs))
+        rows = (task.validate(task.map_columns(given), f"input {number}") for number, given in enumerate(inputs))
         # While it is watched, one input at a time: batches are ordered by length, and recordings shall be by input.
         ahead = 1 if is_watched(self.model) else None
         for _, prediction in predictions(self.model, task, rows, ahead=ahead, precision=self.precision):
@@ -156,7 +156,7 @@ class Pipeline:
         task = self.ready()
         if not isinstance(task, Generate):
             raise ValueError(f"stream is for language models (generate); this model's task is {task.name}: use predict")
-        values = task.checked(task.asked(prompt), "the prompt")
+        values = task.validate(task.map_columns(prompt), "the prompt")
         return (piece for piece in task.stream(self.model, values))
 
     def watch(self, only: Sequence[str] = ()) -> AbstractContextManager[Recording]:
@@ -197,7 +197,7 @@ class Pipeline:
         task = self.embedder()
         if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):
             raise ValueError(f"embed takes a list of texts, not {type(texts).__name__}; for one text: embed([text])[0]")
-        rows = (task.checked(text, f"input {number}") for number, text in enumerate(texts))
+        rows = (task.validate(text, f"input {number}") for number, text in enumerate(texts))
         # Without the scores of a vocabulary, which are no vector.
         scores = isinstance(self.model.readout, LMReadout)
         model = TaskModel(self.model.body, nn.Identity()).eval() if scores else self.model

@@ -19,7 +19,7 @@ from multihead.inspection.inputs import ModelInputs, collate_windows, max_input_
 from multihead.models import EncoderDecoder
 from multihead.tasks import Batch, Window
 from multihead.tasks.classify import Classify
-from multihead.tasks.word_spans import laid_out, word_of
+from multihead.tasks.word_spans import layout_words, word_of
 from multihead.text.tokenizer import Encoding, Tokenizer
 
 WHOLE = 256  # words: up to here every weight is kept
@@ -164,7 +164,7 @@ def _words(tokenizer: Tokenizer, encoding: Encoding, *texts: str | None) -> Toke
     """Tokens joined to words; special tokens stand alone, and what is no word's joins the word before it. A word is
     spelled as its tokens cover the text: "'t" may be one."""
     spelled = tokenizer.tokens(encoding.ids)
-    owners = [word_of(encoding.offsets, laid_out({"text": text or ""})[2]) for text in texts]
+    owners = [word_of(encoding.offsets, layout_words({"text": text or ""})[2]) for text in texts]
     spans: list[tuple[int | None, int, int]] = []  # side, begin, end; side None: the token's own name
     of: list[int] = []
     last: tuple[int, int] | None = None
@@ -188,7 +188,7 @@ def _part(loaded: Pipeline, text: str, second: str | None, window: int | None) -
     """The text, or the part of it that was asked for."""
     assert loaded.tokenizer is not None
     size = max_input_length(loaded)
-    parts = Classify(loaded.tokenizer, [], size, min(64, size // 4)).cut(text)
+    parts = Classify(loaded.tokenizer, [], size, min(64, size // 4)).tokenize_windows(text)
     if len(parts) == 1 or second is not None:
         return text, ""
     if window is None or not 1 <= window <= len(parts):

@@ -17,8 +17,8 @@ from multihead.tasks import SPECS, TASKS, Batch, Task, Values, Window
 from multihead.tasks.classify import Classify
 from multihead.tasks.denoise import Denoise
 from multihead.tasks.generate import Generate
-from multihead.tasks.task import distinct
-from multihead.tasks.word_spans import joined
+from multihead.tasks.task import distinct_windows
+from multihead.tasks.word_spans import join_tokens
 
 AHEAD = 1024  # rows that are read before the first batch: enough to find neighbours of equal length
 BATCH_TOKENS = 4096
@@ -45,7 +45,7 @@ def messages_of(values: Values) -> list[Any]:
 def row_texts(values: Values) -> tuple[str, ...]:
     """The text of a row, or its two texts; where no column has a name that is known, the first that holds text."""
     if "tokens" in values:
-        return (joined(values["tokens"], values.get("spaces"))[0],)
+        return (join_tokens(values["tokens"], values.get("spaces"))[0],)
     if said := messages_of(values):
         return ("\n".join(f"{message.get('role')}: {message.get('content')}" for message in said),)
     for pair in PAIRS:
@@ -89,17 +89,17 @@ class ModelInputs:
             return self.task.encode(values)
         found = row_texts(values)
         if isinstance(self.writer, Generate) and messages_of(values):
-            return [{"tokens": self.writer.spoken(values)["tokens"][: self.writer.size]}]
+            return [{"tokens": self.writer.encode_conversation(values)["tokens"][: self.writer.size]}]
         if self.writer is None or len(found) > 1:
             return self.encode_plain(*found)
         written = encode_windows(self.writer, values if "text" in values else {"text": found[0]})
         if isinstance(self.writer, Denoise):
-            return [self._add_noise(self.writer, window) for window in written if not self.writer.fault([window])]
+            return [self._add_noise(self.writer, window) for window in written if not self.writer.skip_reason([window])]
         return [{"tokens": window["tokens"][: self.writer.size]} for window in written]
 
     def _add_noise(self, task: Denoise, window: Window) -> Window:
         """A text with gaps, and the whole one."""
-        pair = task.noised(task.collate([window]), 0)
+        pair = task.add_noise(task.collate([window]), 0)
         return {name: pair[name][0].cpu().numpy() for name in ("tokens", "target")}
 
     def fits(self, values: Values) -> bool:
@@ -112,7 +112,7 @@ class ModelInputs:
         assert self.loaded.tokenizer is not None
         size = max_input_length(self.loaded)
         if not self.pair:
-            cut = Classify(self.loaded.tokenizer, [], size).cut(*found)
+            cut = Classify(self.loaded.tokenizer, [], size).tokenize_windows(*found)
             typed = any(any(part.types) for part in cut) and isinstance(self.loaded.model.body, Encoder)
             return [{"tokens": np.array(p.ids), **({"types": np.array(p.types)} if typed else {})} for p in cut]
         if len(found) < 2:
@@ -124,11 +124,11 @@ class ModelInputs:
 
     def batches(self, rows: Iterable[Values], batch_tokens: int = BATCH_TOKENS) -> Iterator[Batch]:
         """Rectangles of similar lengths, at constant memory."""
-        source = iter(rows if self.task is None else self.task.prepare(map(self.task.asked, rows)))
+        source = iter(rows if self.task is None else self.task.prepare(map(self.task.map_columns, rows)))
         while block := list(islice(source, AHEAD)):
             for known in (True, False):
                 some = [values for values in block if (self.task is not None and self.fits(values)) == known]
-                ready, _ = distinct(
+                ready, _ = distinct_windows(
                     window for values in some for window in self.windows(values) if len(window["tokens"])
                 )
                 sizes = np.array([max(len(window["tokens"]), len(window.get("target", ()))) for window in ready])

@@ -17,7 +17,7 @@ from multihead.metrics import ConfidenceInterval, Difference, Metric, Score, com
 from multihead.metrics.text_metric import TextMetric
 from multihead.models import TaskModel
 from multihead.tasks import Batch, Scorer, Task, Values, Window
-from multihead.tasks.task import distinct
+from multihead.tasks.task import distinct_windows
 
 REPLICATES = 500  # a line per head: intervals may be a little rougher than a final score's
 WindowOutputs = dict[int, NDArray[Any]]  # of every window in the batches
@@ -52,7 +52,7 @@ class EncodedBatches:
 
 
 def work(task: Task, rows: Sequence[EncodedRow], batch_tokens: int = 4096) -> EncodedBatches:
-    windows, which = distinct(window for row in rows for window in row.windows)
+    windows, which = distinct_windows(window for row in rows for window in row.windows)
     sizes = np.array([len(window["tokens"]) for window in windows])
     order = plan_batches(sizes, max(batch_tokens, int(sizes.max())), 0, 0)
     batches = [(numbers.tolist(), task.collate([windows[i] for i in numbers])) for numbers in order]
@@ -64,7 +64,7 @@ def score(task: Task, done: EncodedBatches, said: WindowOutputs, scorer: Scorer)
     which = iter(done.which)
     for row in done.rows:
         mine = [said[i] for i in islice(which, len(row.windows))]
-        scorer.add(row.values, task.answer(row.values, row.windows, mine), row.index)
+        scorer.add(row.values, task.postprocess(row.values, row.windows, mine), row.index)
 
 
 def spoken(done: EncodedBatches, read: Callable[[Batch], Sequence[NDArray[Any]]]) -> WindowOutputs:
@@ -141,8 +141,8 @@ def judge(model: TaskModel, task: Task, done: EncodedBatches, scorer: Scorer, fi
     """Adds a model's answers to a score. first: number of the first one, for tasks that are judged by how well they
     foretell a text; returns the number after the last."""
     model.eval()
-    if (judged := task.judged(model, (row.values for row in done.rows))) is None:
-        score(task, done, spoken(done, lambda batch: task.read(model, batch)), scorer)
+    if (judged := task.score_rows(model, (row.values for row in done.rows))) is None:
+        score(task, done, spoken(done, lambda batch: task.forward(model, batch)), scorer)
         return first
     for values, prediction in judged:
         scorer.add(values, prediction, first)

@@ -124,7 +124,9 @@ class AblationStudy:
         self.evaluation = len(self.passes.blocks) * area(ready, batch_tokens)
         self.whole = task.scorer(REPLICATES)
         self.clear = 0.0
-        self.foretells = task.judged(model, []) is not None  # judged by text, not by answers: row by row it is not run
+        self.foretells = (
+            task.score_rows(model, []) is not None
+        )  # judged by text, not by answers: row by row it is not run
         self.judged = 0  # windows of it
 
     @property
@@ -184,7 +186,7 @@ class AblationStudy:
             for numbers, batch in done.batches:
 
                 def read(batch: Batch = batch) -> Any:
-                    return self.task.read(self.model, batch)
+                    return self.task.forward(self.model, batch)
 
                 for address in said:
                     found = self.passes.without([address], read) if address else self.passes.whole(read)
@@ -200,7 +202,7 @@ class AblationStudy:
         values, count = [row.values for row in rows], 0
         for address, mine in every.items():
             with ablate(self.model, [address] if address else []):
-                said = list(self.task.judged(self.model, values) or ())
+                said = list(self.task.score_rows(self.model, values) or ())
             for scorer in mine:
                 for count, (given, prediction) in enumerate(said):
                     scorer.add(given, prediction, self.judged + count)

@@ -110,12 +110,12 @@ def billed(model: TaskModel, smaller: TaskModel, task: Task, rows: Sequence[Enco
     some = replace(some, batches=some.batches[:: max(1, len(some.batches) // TIMED)])
 
     def read(one: TaskModel) -> None:
-        if (judged := task.judged(one, (row.values for row in some.rows))) is not None:
+        if (judged := task.score_rows(one, (row.values for row in some.rows))) is not None:
             for _ in judged:
                 pass
             return
         for _, batch in some.batches:
-            task.read(one, batch)
+            task.forward(one, batch)
 
     return CostReport(
         size_of(model, length),

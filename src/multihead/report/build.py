@@ -36,10 +36,10 @@ from multihead.report.data import (
 )
 from multihead.tasks import Prediction, Scorer, Values
 from multihead.tasks.bi_encoder import BiEncoder
-from multihead.tasks.classify import ClassScorer, named
+from multihead.tasks.classify import ClassScorer, label_names
 from multihead.tasks.generate import Generate
 from multihead.tasks.ner import is_bio
-from multihead.tasks.word_spans import joined
+from multihead.tasks.word_spans import join_tokens
 from multihead.training.dataset import BlockDataset, TrainingData
 from multihead.training.log import read_record
 from multihead.training.run import MEAN, TrainingRun
@@ -97,7 +97,7 @@ def mistake_of(values: Values, prediction: Prediction) -> Mistake:
     place = f"{Path(values['file']).name}:{values['line']}" if "file" in values else ""
     if "tags" in values:
         words = values["tokens"]
-        text, places = joined(words, values.get("spaces"))
+        text, places = join_tokens(words, values.get("spaces"))
         if not is_bio((*values["tags"], *prediction["tags"])):
             marked = zip(words, values["tags"], prediction["tags"], strict=True)
             differ = [(word, right, said) for word, right, said in marked if right != said]
@@ -127,7 +127,7 @@ def badness(values: Values, prediction: Prediction, mistake: Mistake) -> float:
     if mistake.confidence is not None:
         return mistake.confidence
     if "labels" in prediction:  # several may be right: how sure it was of the worst of them
-        gold = named(values["label"])
+        gold = label_names(values["label"])
         return max(abs(chance - (name in gold)) for name, chance in prediction["scores"].items())
     if "score" not in prediction:
         return MISSED
@@ -140,7 +140,7 @@ def badness(values: Values, prediction: Prediction, mistake: Mistake) -> float:
 def collector_of(subject: TaskSetup) -> MistakeCollector:
     task = subject.task
     return (
-        MistakeCollector(task.labelled)
+        MistakeCollector(task.cosine_to_label)
         if isinstance(task, BiEncoder) and task.options.get("score")
         else MistakeCollector()
     )

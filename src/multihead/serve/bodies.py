@@ -101,7 +101,7 @@ def check_inputs(task: Task, given: Sequence[Any], *, single: bool) -> list[Valu
     for number, item in enumerate(given):
         where = "the input" if single else f"input {number}"
         try:
-            rows.append(task.checked(task.asked(item), where))
+            rows.append(task.validate(task.map_columns(item), where))
         except EmptyInput as error:
             rows.append(RejectedInput("empty_input", without_echo(str(error), item, f"{where} is empty")))
         except (ValueError, TypeError, AttributeError, KeyError) as error:

@@ -110,11 +110,11 @@ def _make_pass(model: TaskModel, task: Task, window: Window) -> Callable[[], obj
     if isinstance(task, Generate):
         return lambda: model.body(batch["tokens"])
     if isinstance(model.body, EncoderDecoder):
-        (written,) = task.read(model, batch)
+        (written,) = task.forward(model, batch)
         target = np.array([task.options["start"], *written.texts[0].tokens])
         both = collate_windows([{"tokens": window["tokens"], "target": target}], task.pad)
-        return lambda: run_body(model, task.there(both))
-    return lambda: task.read(model, batch)
+        return lambda: run_body(model, task.to_device(both))
+    return lambda: task.forward(model, batch)
 
 
 def _predict(loaded: Pipeline, task: Task, values: Values, windows: list[Window]) -> Prediction:

@@ -86,7 +86,7 @@ class ServedModel:
         for words in WARM * 2:
             for task in filter(None, (self.task, self.embedder)):
                 with suppress(ValueError):  # a task may want an input of another form: it starts cold then
-                    row = task.checked(task.asked(example_input(task, words)), "the first input")
+                    row = task.validate(task.map_columns(example_input(task, words)), "the first input")
                     if isinstance(task, Generate):
                         futures.append(self.scheduler.write(task, [row], Style(max_tokens=2)).future)
                     else:

@@ -262,7 +262,7 @@ class Scheduler:
         task, start = parts[0].job.task, time.monotonic()
         try:
             with torch.autocast(task.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-                outputs = task.read(self.model, task.collate([part.window for part in parts]))
+                outputs = task.forward(self.model, task.collate([part.window for part in parts]))
         except Exception as error:
             self._blame(parts, error)
             return

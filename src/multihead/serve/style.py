@@ -46,7 +46,7 @@ class Style:
 
 def is_streamed(task: Generate, style: Style | None) -> bool:
     """Can the text be written token by token? A beam search is not."""
-    how = task.decoding()
+    how = task.generation_config()
     return style is not None or (how.beam == 1 and how.nbest == 1)
 
 
@@ -55,12 +55,14 @@ def make_writing(task: Generate, model: TaskModel, window: Window, style: Style 
     prompt, style = window["tokens"].tolist(), style or Style()
     if style.listen is not None and int(window.get("cut", 0)):
         raise RequestError(422, "context_length_exceeded", f"the prompt is longer than {task.size - 1:,} tokens")
-    own = task.decoding().restrict_to_vocabulary(len(task.tokenizer), cast(LMReadout, model.readout).weight.shape[0])
+    own = task.generation_config().restrict_to_vocabulary(
+        len(task.tokenizer), cast(LMReadout, model.readout).weight.shape[0]
+    )
     stop = frozenset(task.options["stop"])
     return Writing(
         prompt,
         style.settings(own),
-        style.max_tokens or task.wanted(len(prompt)),
+        style.max_tokens or task.max_new_tokens(len(prompt)),
         task.size,
         stop,
         seed=int(task.settings.get("seed", 0)) if style.seed is None else style.seed,

@@ -35,7 +35,7 @@ class Answer(Task):
         return options
 
     @classmethod
-    def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
+    def collect_labels(cls, rows: Iterable[Values], **options: Any) -> list[str]:
         return []
 
     def classes(self) -> int:
@@ -71,7 +71,7 @@ class Answer(Task):
             found = [{**window, "span": np.full_like(window["span"], IGNORE)} for window in found]
         return found
 
-    def fault(self, windows: Sequence[Window]) -> str:
+    def skip_reason(self, windows: Sequence[Window]) -> str:
         lost = (windows[0]["span"] == IGNORE).any()
         return "no window of the context holds the answer whole, from token to token" if lost else ""
 
@@ -81,19 +81,19 @@ class Answer(Task):
         return batch
 
     def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
-        logits = self._masked(self.logits(model, batch), batch)
+        logits = self._mask_logits(self.logits(model, batch), batch)
         total = sum(F.cross_entropy(logits[..., side], batch["span"][:, side], reduction="sum") for side in (0, 1))
         return torch.as_tensor(total) / 2, torch.tensor(len(logits))
 
-    def read(self, model: TaskModel, batch: Batch) -> list[NDArray[Any]]:
-        logits = self._masked(self.logits(model, batch).float(), batch).cpu().numpy()
+    def forward(self, model: TaskModel, batch: Batch) -> list[NDArray[Any]]:
+        logits = self._mask_logits(self.logits(model, batch).float(), batch).cpu().numpy()
         return [row[:length] for row, length in zip(logits, batch["keep"].sum(1).tolist(), strict=True)]
 
-    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
+    def postprocess(self, values: Values, windows: Sequence[Window], outputs: Sequence[NDArray[Any]]) -> Prediction:
         longest = int(self.options.get("longest", 30))
         spans: list[tuple[float, int, int]] = []
         none = []
-        for window, scores in zip(windows, said, strict=True):
+        for window, scores in zip(windows, outputs, strict=True):
             none.append(float(scores[NONE].sum()))
             inside = np.flatnonzero(window["offsets"][:, 0] >= 0)
             if not len(inside):
@@ -118,7 +118,7 @@ class Answer(Task):
     def scorer(self, replicates: int = 1000) -> Scorer:
         return AnswerScorer(replicates)
 
-    def _masked(self, logits: Tensor, batch: Batch) -> Tensor:
+    def _mask_logits(self, logits: Tensor, batch: Batch) -> Tensor:
         """Only the context can hold the answer, or the first token say that there is none."""
         able = batch["offsets"][..., 0] >= 0
         able[:, NONE] = True

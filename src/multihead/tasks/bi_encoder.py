@@ -22,7 +22,7 @@ from torch import Tensor
 from multihead.metrics import Score
 from multihead.metrics.retrieval import RetrievalMetric, ranks_of
 from multihead.models import TaskModel
-from multihead.tasks.classify import named
+from multihead.tasks.classify import label_names
 from multihead.tasks.pair_scores import SimilarityScorer, share_of
 from multihead.tasks.spec import SPECS, TaskSpec
 from multihead.tasks.task import Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window
@@ -48,28 +48,28 @@ class EmbeddingTask(Task):
     readout = ReadoutKind("Model", "none")
 
     @classmethod
-    def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
+    def collect_labels(cls, rows: Iterable[Values], **options: Any) -> list[str]:
         return []
 
     def classes(self) -> int:
         return 0
 
     def encode(self, values: Values) -> list[Window]:
-        return [{"tokens": np.array(piece.ids, dtype=np.int32)} for piece in self.cut(values["text"])]
+        return [{"tokens": np.array(piece.ids, dtype=np.int32)} for piece in self.tokenize_windows(values["text"])]
 
     def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
         raise NotImplementedError("a vector alone has nothing to learn from; train match with kind = bi")
 
-    def read(self, model: TaskModel, batch: Batch) -> list[NDArray[Any]]:
-        return list(self.pooled(model, batch).cpu().numpy())
+    def forward(self, model: TaskModel, batch: Batch) -> list[NDArray[Any]]:
+        return list(self.pool(model, batch).cpu().numpy())
 
-    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
-        return {"vector": unit(np.mean(said, axis=0))}
+    def postprocess(self, values: Values, windows: Sequence[Window], outputs: Sequence[NDArray[Any]]) -> Prediction:
+        return {"vector": unit_vector(np.mean(outputs, axis=0))}
 
     def scorer(self, replicates: int = 1000) -> Scorer:
         raise NotImplementedError("a vector alone is neither right nor wrong")
 
-    def pooled(self, model: TaskModel, batch: Batch) -> Tensor:
+    def pool(self, model: TaskModel, batch: Batch) -> Tensor:
         """The mean of the tokens' vectors [B, D], or the first token's."""
         hidden, real = self.logits(model, batch).float(), batch["keep"][..., None].float()
         if self.options.get("pool") == "first":
@@ -94,7 +94,7 @@ class BiEncoder(EmbeddingTask):
     def encode(self, values: Values) -> list[Window]:
         """A window holds a piece of each text, both as long as the longer one: [2, T], flat; and two numbers that tell
         the whole texts. Of long texts, pieces go side by side; beside those that one has more, the other's last."""
-        pieces = [[piece.ids for piece in self.cut(values[name])] for name in self.inputs]
+        pieces = [[piece.ids for piece in self.tokenize_windows(values[name])] for name in self.inputs]
         texts = np.array([crc32(np.concatenate(side).astype(np.int32).tobytes()) for side in pieces], dtype=np.int64)
         pairs = [[side[min(i, len(side) - 1)] for side in pieces] for i in range(max(map(len, pieces)))]
         found = [{**self._pair(*pair), "texts": texts} for pair in pairs]
@@ -117,43 +117,45 @@ class BiEncoder(EmbeddingTask):
             batch["texts"] = torch.from_numpy(np.stack([window["texts"] for window in windows], axis=1).reshape(-1, 1))
         if "label" in windows[0]:
             batch["label"] = torch.from_numpy(np.stack([window["label"] for window in windows]).reshape(-1))
-        return self.there(batch)
+        return self.to_device(batch)
 
     def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
         """With scores: (cosine − share)², over rows. Else cross-entropy of finding the partner, the mean of both
         directions, over the rows that are right pairs."""
-        a, b = F.normalize(self.pooled(model, batch), dim=-1).chunk(2)
+        a, b = F.normalize(self.pool(model, batch), dim=-1).chunk(2)
         if self.options.get("score"):
             return ((a * b).sum(-1) - batch["label"]).square().sum(), torch.tensor(len(a))
         right = batch["label"].bool() if "label" in batch else torch.ones(len(a), dtype=torch.bool, device=a.device)
         scores = a @ b.T / float(self.options.get("temperature", TEMPERATURE))
-        same_a, same_b = (_same(side) for side in batch["tokens"].chunk(2))
+        same_a, same_b = (_same_texts(side) for side in batch["tokens"].chunk(2))
         if "texts" in batch:  # pieces of one long text are as little each other's wrong partners as copies are
             same_a, same_b = (
-                same | _same(side) for same, side in zip((same_a, same_b), batch["texts"].chunk(2), strict=True)
+                same | _same_texts(side) for same, side in zip((same_a, same_b), batch["texts"].chunk(2), strict=True)
             )
         # Not a candidate: a partner's copy, and what stands beside a copy of the query in another right pair.
-        to_b = scores.masked_fill(_others(same_b | (same_a & right)), -torch.inf)
-        to_a = scores.T.masked_fill(_others(same_a | (same_b & right)), -torch.inf)
+        to_b = scores.masked_fill(_off_diagonal(same_b | (same_a & right)), -torch.inf)
+        to_a = scores.T.masked_fill(_off_diagonal(same_a | (same_b & right)), -torch.inf)
         partner = torch.arange(len(a), device=a.device)[right]
         total = sum(F.cross_entropy(side[right], partner, reduction="sum") for side in (to_b, to_a))
         return torch.as_tensor(total) / 2, right.sum()
 
-    def read(self, model: TaskModel, batch: Batch) -> list[NDArray[Any]]:
-        return list(self.pooled(model, batch).unflatten(0, (2, -1)).transpose(0, 1).cpu().numpy())
+    def forward(self, model: TaskModel, batch: Batch) -> list[NDArray[Any]]:
+        return list(self.pool(model, batch).unflatten(0, (2, -1)).transpose(0, 1).cpu().numpy())
 
-    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
+    def postprocess(self, values: Values, windows: Sequence[Window], outputs: Sequence[NDArray[Any]]) -> Prediction:
         if len(windows) == 1:
-            return PairScore(*(unit(vector) for vector in said[0]))
-        counts = [len(self.cut(values[name])) for name in self.inputs]  # behind them, the last piece stands again
-        return PairScore(*(unit(np.mean([one[i] for one in said[:n]], axis=0)) for i, n in enumerate(counts)))
+            return PairScore(*(unit_vector(vector) for vector in outputs[0]))
+        counts = [
+            len(self.tokenize_windows(values[name])) for name in self.inputs
+        ]  # behind them, the last piece stands again
+        return PairScore(*(unit_vector(np.mean([one[i] for one in outputs[:n]], axis=0)) for i, n in enumerate(counts)))
 
     def scorer(self, replicates: int = 1000) -> Scorer:
         if self.options.get("score"):
-            return SimilarityScorer(replicates, self.options["score"], self.labelled)
+            return SimilarityScorer(replicates, self.options["score"], self.cosine_to_label)
         return RetrievalScorer(self.options.get("positive"), replicates)
 
-    def labelled(self, cosine: float) -> float:
+    def cosine_to_label(self, cosine: float) -> float:
         """A cosine as a label, where labels are scores."""
         low, high = self.options["score"]
         return float(low + cosine * (high - low))
@@ -168,7 +170,7 @@ class BiEncoder(EmbeddingTask):
     def _target(self, label: Any) -> np.float32 | np.int64:
         if self.options.get("score"):
             return np.float32(share_of(label, *self.options["score"]))
-        return np.int64(self.options["positive"] in named(label))
+        return np.int64(self.options["positive"] in label_names(label))
 
 
 class UnlabeledBiEncoder(BiEncoder):
@@ -204,7 +206,7 @@ class RetrievalScorer(Scorer):
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
         assert isinstance(prediction, PairScore)
-        labels = None if self.positive is None and "label" not in values else named(values["label"])
+        labels = None if self.positive is None and "label" not in values else label_names(values["label"])
         query, item = values["text_a"], values["text_b"]
         self.pairs.append((query, item, labels, index))
         self.vectors["query"][query], self.vectors["item"][item] = prediction.vectors
@@ -227,7 +229,7 @@ class RetrievalScorer(Scorer):
         """Rank what has been gathered, and forget it."""
         seen = [label for _, _, labels, _ in self.pairs for label in labels or ()]
         if self.positive is None and seen:
-            self.positive = _affirmed(seen)
+            self.positive = _guess_positive_label(seen)
         place = {item: column for column, item in enumerate(self.vectors["item"])}
         wanted: dict[str, set[int]] = {}
         first: dict[str, int] = {}
@@ -249,7 +251,7 @@ class RetrievalScorer(Scorer):
         self.pairs, self.vectors = [], {"query": {}, "item": {}}
 
 
-def positive_of(labels: Iterable[str], wanted: str | None = None) -> str:
+def find_positive_label(labels: Iterable[str], wanted: str | None = None) -> str:
     """Which label marks texts that belong together: the wanted one, the only one, or the one that says yes."""
     known = sorted(set(labels))
     found = [wanted] if wanted in known else []
@@ -263,10 +265,10 @@ def positive_of(labels: Iterable[str], wanted: str | None = None) -> str:
     return found[0]
 
 
-def _affirmed(labels: Sequence[str]) -> str:
-    """As `positive_of`, of labels that a model was not trained with."""
+def _guess_positive_label(labels: Sequence[str]) -> str:
+    """As `find_positive_label`, of labels that a model was not trained with."""
     try:
-        return positive_of(labels)
+        return find_positive_label(labels)
     except ValueError:
         known = ", ".join(sorted(set(labels))[:20])
         raise ValueError(
@@ -275,16 +277,16 @@ def _affirmed(labels: Sequence[str]) -> str:
         ) from None
 
 
-def unit(vector: NDArray[Any]) -> NDArray[Any]:
+def unit_vector(vector: NDArray[Any]) -> NDArray[Any]:
     """The vector at length 1, as float32."""
     return (vector / max(float(np.linalg.norm(vector)), 1e-12)).astype(np.float32)
 
 
-def _same(tokens: Tensor) -> Tensor:
+def _same_texts(tokens: Tensor) -> Tensor:
     """[B, B]: which texts are equal."""
     return (tokens[:, None] == tokens[None]).all(-1)
 
 
-def _others(pairs: Tensor) -> Tensor:
+def _off_diagonal(pairs: Tensor) -> Tensor:
     """Without the diagonal: a row is no other row."""
     return pairs.fill_diagonal_(False)

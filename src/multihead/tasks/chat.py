@@ -15,7 +15,7 @@ from multihead.text.chat_template import SIGNS, Messages, answer_spans, default_
 from multihead.text.tokenizer import Tokenizer
 
 CONFIG = "tokenizer_config.json"
-NEW = len(SIGNS)  # tokens that `with_signs` adds
+NEW = len(SIGNS)  # tokens that `add_role_tokens` adds
 
 
 def message_of(given: Any, where: str) -> dict[str, Any]:
@@ -35,7 +35,9 @@ def message_of(given: Any, where: str) -> dict[str, Any]:
     return {**given, "content": content}
 
 
-def spoken(tokenizer: Tokenizer, messages: Messages, stop: Sequence[int], everyone: bool, size: int) -> Window:
+def encode_conversation(
+    tokenizer: Tokenizer, messages: Messages, stop: Sequence[int], everyone: bool, size: int
+) -> Window:
     """tokens; counted [T]: 1 where a token is learnt; cut: how many tokens at the end were left out.
 
     Of an assistant's turn all is learnt that the model has to write: from behind what asks for the turn to the token
@@ -80,7 +82,7 @@ def _tokens(tokenizer: Tokenizer, text: str, mark: str, borders: Sequence[int]) 
     return ids, np.concatenate(parts)
 
 
-def with_signs(tokenizer: Tokenizer) -> Tokenizer:
+def add_role_tokens(tokenizer: Tokenizer) -> Tokenizer:
     """A learnt tokenizer that knows the signs of the roles as tokens of their own."""
     tokenizer.inner.add_special_tokens([tokenizers.AddedToken(sign, normalized=False, special=True) for sign in SIGNS])
     return Tokenizer(
@@ -92,7 +94,7 @@ def with_signs(tokenizer: Tokenizer) -> Tokenizer:
     )
 
 
-def give_template(tokenizer: Tokenizer, first: int, last: int) -> None:
+def add_default_template(tokenizer: Tokenizer, first: int, last: int) -> None:
     """A tokenizer without a chat template gets the default one, and is saved with it. first, last: tokens that begin
     and end a text. Signs of roles that are no tokens of its own are spelled out."""
     tokenizer.template, tokenizer.template_file = default_template(*tokenizer.tokens([first, last])), ""

@@ -17,7 +17,7 @@ from multihead.models import TaskModel
 from multihead.tasks.losses import class_loss, label_loss
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
-from multihead.tasks.task import Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window, arrays
+from multihead.tasks.task import Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window, window_arrays
 
 SEVERAL = "set classify.multi_label = true, or mend it"
 
@@ -32,26 +32,26 @@ class Classify(Task):
     def resolve_options(cls, section: TaskSection, rows: Callable[[], Iterator[Values]]) -> dict[str, Any]:
         options = super().resolve_options(section, rows)
         if options.get("class_weights") == "balanced":
-            counts = Counter(label for values in rows() for label in named(values["label"]))
+            counts = Counter(label for values in rows() for label in label_names(values["label"]))
             options["class_weights"] = {k: counts.total() / (len(counts) * n) for k, n in counts.items()}
         return options
 
     @classmethod
-    def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
-        return sorted({label for values in rows for label in cls.golden(values, **options)})
+    def collect_labels(cls, rows: Iterable[Values], **options: Any) -> list[str]:
+        return sorted({label for values in rows for label in cls.labels_of_row(values, **options)})
 
     @classmethod
-    def golden(cls, values: Values, **options: Any) -> Iterable[str]:
-        names = named(values["label"])
+    def labels_of_row(cls, values: Values, **options: Any) -> Iterable[str]:
+        names = label_names(values["label"])
         if not options.get("multi_label") and len(names) != 1:
             place = f"{values['file']}:{values['line']}: " if "file" in values else ""
             raise ValueError(f"{place}{len(names) or 'no'} labels for one text; {SEVERAL}")
         return names
 
     def encode(self, values: Values) -> list[Window]:
-        found = [arrays(encoding) for encoding in self.cut(*self.texts(values))]
+        found = [window_arrays(encoding) for encoding in self.tokenize_windows(*self.texts(values))]
         if "label" in values:
-            label = self._taught(self._target(values["label"]), values.get("belief"))
+            label = self._mix_soft_labels(self._target(values["label"]), values.get("belief"))
             found = [{**window, "label": label} for window in found]
         return found
 
@@ -62,27 +62,27 @@ class Classify(Task):
         logits, label = self.logits(model, batch), batch["label"]
         count = torch.tensor(len(label))
         if self.options.get("multi_label"):
-            return label_loss(logits, label, self.smoothing, self.agree), count
+            return label_loss(logits, label, self.smoothing, self.rdrop), count
         weights = self.options.get("class_weights")
         weight = None if not weights else logits.new_tensor([weights.get(name, 1.0) for name in self.labels])
-        return class_loss(logits, label, self.smoothing, weight, self.agree), count
+        return class_loss(logits, label, self.smoothing, weight, self.rdrop), count
 
-    def read(self, model: TaskModel, batch: Batch) -> list[NDArray[Any]]:
+    def forward(self, model: TaskModel, batch: Batch) -> list[NDArray[Any]]:
         logits = self.logits(model, batch).float()
         chances = logits.sigmoid() if self.options.get("multi_label") else logits.softmax(-1)
         return list(chances.cpu().numpy())
 
-    def belief(self, values: Values, windows: Sequence[Window], said: Sequence[Any]) -> NDArray[Any]:
+    def soft_labels(self, values: Values, windows: Sequence[Window], outputs: Sequence[Any]) -> NDArray[Any]:
         """[C]; of a score [1]"""
-        return np.mean(said, axis=0)
+        return np.mean(outputs, axis=0)
 
-    def settled(self, belief: NDArray[Any]) -> Values:
+    def hard_labels(self, belief: NDArray[Any]) -> Values:
         if self.options.get("multi_label"):
             return {"label": [name for name, chance in zip(self.labels, belief, strict=True) if chance >= 0.5]}
         return {"label": self.labels[int(belief.argmax())]}
 
-    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
-        chances = np.mean(said, axis=0)
+    def postprocess(self, values: Values, windows: Sequence[Window], outputs: Sequence[NDArray[Any]]) -> Prediction:
+        chances = np.mean(outputs, axis=0)
         scores = {name: float(f"{chance:.6g}") for name, chance in zip(self.labels, chances, strict=True)}
         if self.options.get("multi_label"):
             return {"labels": [name for name, chance in scores.items() if chance >= 0.5], "scores": scores}
@@ -93,19 +93,19 @@ class Classify(Task):
         return ClassScorer(self.labels, bool(self.options.get("multi_label")), replicates)
 
     def _target(self, label: Any) -> NDArray[Any]:
-        numbers = [self._number(name) for name in named(label)]
+        numbers = [self._number(name) for name in label_names(label)]
         if self.options.get("multi_label"):
             return np.isin(np.arange(len(self.labels)), numbers).astype(np.float32).reshape(-1)
         if len(numbers) != 1:
             raise ValueError(f"{len(numbers) or 'no'} labels for one text; {SEVERAL}")
         return np.array(numbers[0], dtype=np.int64)
 
-    def _taught(self, target: NDArray[Any], belief: NDArray[Any] | None) -> NDArray[Any]:
+    def _mix_soft_labels(self, target: NDArray[Any], belief: NDArray[Any] | None) -> NDArray[Any]:
         """The label, and what a teacher believes, as chances [C]."""
         if belief is None:
             return target
         gold = np.eye(len(self.labels))[target] if target.dtype.kind == "i" else target
-        return ((1 - self.trust) * gold + self.trust * belief.reshape(gold.shape)).astype(np.float32)
+        return ((1 - self.distill_weight) * gold + self.distill_weight * belief.reshape(gold.shape)).astype(np.float32)
 
     def _number(self, name: str) -> int:
         if name not in self.numbers:
@@ -121,7 +121,7 @@ class ClassScorer(Scorer):
         self.main = "micro_f1" if multi_label else main
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
-        gold = named(values["label"])
+        gold = label_names(values["label"])
         if isinstance(self.metric, MultiLabelMetric):
             said = set(prediction["labels"])
             self.rows.add(*([name in names for name in self.labels] for names in (gold, said)), index)
@@ -147,6 +147,6 @@ class ClassScorer(Scorer):
         return [self.metric.table()]
 
 
-def named(label: Any) -> list[str]:
+def label_names(label: Any) -> list[str]:
     """A label, or a list of them, as strings: a file may spell a class 1, "1" or true."""
     return [str(one) for one in label] if isinstance(label, list | tuple) else [str(label)]

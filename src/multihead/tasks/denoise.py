@@ -15,7 +15,7 @@ from torch import Tensor
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
 from multihead.models import LMReadout, TaskModel
 from multihead.tasks.generate import PerplexityScorer
-from multihead.tasks.masking import Ids, draws, infilled, with_masks
+from multihead.tasks.masking import Ids, encode_with_masks, infill_spans, make_generator
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import IGNORE, Batch, Prediction, Scorer, Task, Values, Window
 from multihead.tasks.translate import Translate
@@ -31,59 +31,65 @@ class Denoise(Translate):
 
     spec = SPECS["denoise"]
 
-    def checked(self, given: Any, where: str) -> Values:
-        return {**super().checked(given, where), "fill": True}
+    def validate(self, given: Any, where: str) -> Values:
+        return {**super().validate(given, where), "fill": True}
 
     def encode(self, values: Values) -> list[Window]:
         if values.get("fill"):
-            return [{"tokens": np.array(with_masks(self.tokenizer, values["text"], self.size), dtype=np.int32)}]
-        return self.pieces(values["text"])
+            return [{"tokens": np.array(encode_with_masks(self.tokenizer, values["text"], self.size), dtype=np.int32)}]
+        return self.encode_source(values["text"])
 
-    def fault(self, windows: Sequence[Window]) -> str:
-        return "" if any(len(self._inside(window["tokens"])) for window in windows) else "there is no token to hide"
+    def skip_reason(self, windows: Sequence[Window]) -> str:
+        return (
+            ""
+            if any(len(self._content_tokens(window["tokens"])) for window in windows)
+            else "there is no token to hide"
+        )
 
     def collate(self, windows: Sequence[Window]) -> Batch:
         return Task.collate(self, windows)
 
-    def _inside(self, tokens: Ids) -> Ids:
+    def _content_tokens(self, tokens: Ids) -> Ids:
         """Without what the tokenizer puts around a text."""
         inside = ~np.isin(tokens, list(self.tokenizer.control.values()))
         return tokens[inside]
 
-    def noised(self, batch: Batch, seed: int) -> Batch:
+    def add_noise(self, batch: Batch, seed: int) -> Batch:
         """Texts with gaps as source, whole ones as target."""
         mask, options = self.tokenizer.special["mask"], self.options
         share, span = float(options.get("share", 0.3)), float(options.get("span", 3.0))
         found = []
         for row, length in zip(batch["tokens"].cpu().numpy(), batch["keep"].sum(1).tolist(), strict=True):
             tokens = row[:length]
-            inside = self._inside(tokens)
+            inside = self._content_tokens(tokens)
             first = int(np.argmax(np.isin(tokens, inside))) if len(inside) else 0
             head, tail = tokens[:first], tokens[first + len(inside) :]
-            source = infilled(inside, share, span, mask, draws(seed, tokens))[: self.size - len(head) - len(tail)]
+            source = infill_spans(inside, share, span, mask, make_generator(seed, tokens))[
+                : self.size - len(head) - len(tail)
+            ]
             target = np.array([options["start"], *inside, options["stop"][0]])
             found.append({"tokens": np.concatenate([head, source, tail]), "target": target})
         return Translate.collate(self, found)
 
     def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
-        pair = self.noised(batch, torch.initial_seed() if model.training else 0)
-        hidden, labels = self.teach(model, pair, self.remember(model, pair))
+        pair = self.add_noise(batch, torch.initial_seed() if model.training else 0)
+        hidden, labels = self.run_decoder(model, pair, self.run_encoder(model, pair))
         total = vocabulary_loss(cast(LMReadout, model.readout), hidden, labels, self.smoothing)
         return total, (labels != IGNORE).sum()
 
-    def judged(self, model: TaskModel, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
+    def score_rows(self, model: TaskModel, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
         windows = ((values, window) for values in rows for window in self.encode(values))
         model.eval()
         while block := list(islice(windows, JUDGED)):
-            pair = self.noised(self.collate([window for _, window in block]), 0)
+            pair = self.add_noise(self.collate([window for _, window in block]), 0)
             with torch.inference_mode():
-                hidden, labels = self.teach(model, pair, self.remember(model, pair))
+                hidden, labels = self.run_decoder(model, pair, self.run_encoder(model, pair))
                 nats = vocabulary_nats(cast(LMReadout, model.readout), hidden, labels).sum(1).tolist()
             for (values, _), lost, count in zip(block, nats, (labels != IGNORE).sum(1).tolist(), strict=True):
                 yield values, {"nats": lost, "tokens": count}
 
-    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[Any]) -> Prediction:
-        found = super().answer(values, windows, said)
+    def postprocess(self, values: Values, windows: Sequence[Window], outputs: Sequence[Any]) -> Prediction:
+        found = super().postprocess(values, windows, outputs)
         texts = [{"text": one["target"], "score": one["score"]} for one in found.get("nbest", [])]
         return {"text": found["target"], "score": found["score"], **({"nbest": texts} if texts else {})}
 

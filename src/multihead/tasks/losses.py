@@ -10,7 +10,7 @@ from multihead.tasks.task import IGNORE
 
 
 def class_loss(
-    logits: Tensor, labels: Tensor, smoothing: float = 0.0, weight: Tensor | None = None, agree: float = 0.0
+    logits: Tensor, labels: Tensor, smoothing: float = 0.0, weight: Tensor | None = None, rdrop: float = 0.0
 ) -> Tensor:
     """Cross-entropy, summed: logits [N, C], labels [N] (IGNORE: none) or chances [N, C] (zeros: none), weight [C] of
     each class.
@@ -23,30 +23,30 @@ def class_loss(
     logits = upcast_logits(logits)
     weight = None if weight is None else weight.to(logits.dtype)
     if labels.is_floating_point():
-        real = counted(labels)
+        real = label_mask(labels)
         logits, labels = logits[real], labels[real].to(logits.dtype)
     total = F.cross_entropy(
         logits, labels, weight=weight, ignore_index=IGNORE, reduction="sum", label_smoothing=smoothing
     )
-    if agree:
-        p, q = logits[counted(labels)].log_softmax(-1).chunk(2)
-        total = total + agree / 2 * ((p.exp() - q.exp()) * (p - q)).sum()
+    if rdrop:
+        p, q = logits[label_mask(labels)].log_softmax(-1).chunk(2)
+        total = total + rdrop / 2 * ((p.exp() - q.exp()) * (p - q)).sum()
     return total
 
 
-def counted(labels: Tensor) -> Tensor:
+def label_mask(labels: Tensor) -> Tensor:
     """Which labels count: [...] of numbers, [..., C] of chances."""
     return labels.sum(-1) > 0 if labels.is_floating_point() else labels != IGNORE
 
 
-def label_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, agree: float = 0.0) -> Tensor:
+def label_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, rdrop: float = 0.0) -> Tensor:
     """Binary cross-entropy, summed: logits and labels [N, C], each label on its own; smoothing pulls it to 1/2."""
     logits = upcast_logits(logits)
     labels = labels.to(logits.dtype)
     if smoothing:
         labels = labels * (1 - smoothing) + smoothing / 2
     total = F.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
-    if agree:
+    if rdrop:
         p, q = logits.chunk(2)
-        total = total + agree / 2 * ((p.sigmoid() - q.sigmoid()) * (p - q)).sum()
+        total = total + rdrop / 2 * ((p.sigmoid() - q.sigmoid()) * (p - q)).sum()
     return total

@@ -15,7 +15,7 @@ from torch import Tensor
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
 from multihead.metrics import Bootstrap, PerplexityMetric, Score, percentile
 from multihead.models import LMReadout, TaskModel
-from multihead.tasks.masking import draws, hidden, masked, with_masks
+from multihead.tasks.masking import apply_masks, choose_masked, encode_with_masks, make_generator
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window
 from multihead.tasks.word_spans import WORDS, word_of
@@ -34,18 +34,18 @@ class MaskedLM(Task):
     readout = ReadoutKind("ForMaskedLM", "vocabulary")
 
     @classmethod
-    def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
+    def collect_labels(cls, rows: Iterable[Values], **options: Any) -> list[str]:
         return []
 
-    def checked(self, given: Any, where: str) -> Values:
-        return {**super().checked(given, where), "fill": True}
+    def validate(self, given: Any, where: str) -> Values:
+        return {**super().validate(given, where), "fill": True}
 
     def encode(self, values: Values) -> list[Window]:
         if values.get("fill"):
-            return [{"tokens": np.array(with_masks(self.tokenizer, values["text"], self.size), dtype=np.int32)}]
+            return [{"tokens": np.array(encode_with_masks(self.tokenizer, values["text"], self.size), dtype=np.int32)}]
         places = [found.span() for found in WORDS.finditer(values["text"])]
         found = []
-        for piece in self.cut(values["text"]):
+        for piece in self.tokenize_windows(values["text"]):
             special = np.array(piece.special)
             word = word_of(piece.offsets, places)
             alone = len(places) + np.arange(len(piece))  # a token of no word is hidden by itself
@@ -54,21 +54,21 @@ class MaskedLM(Task):
             found.append({"tokens": np.array(piece.ids, dtype=np.int32), "word": word.astype(np.int32)})
         return found
 
-    def _shared(self, room: int) -> int:
+    def _overlap_within(self, room: int) -> int:
         return 0
 
-    def fault(self, windows: Sequence[Window]) -> str:
+    def skip_reason(self, windows: Sequence[Window]) -> str:
         return "" if any((window["word"] >= 0).any() for window in windows) else "there is no token to hide"
 
-    def noised(self, batch: Batch, seed: int) -> tuple[Tensor, Tensor]:
+    def add_noise(self, batch: Batch, seed: int) -> tuple[Tensor, Tensor]:
         """Tokens with some of them hidden, and the hidden ones as labels; [B, T] both."""
         tokens, word = (batch[name].cpu().numpy() for name in ("tokens", "word"))
         shown, labels = tokens.copy(), np.full_like(tokens, IGNORE)
         for row, length in enumerate(batch["keep"].sum(1).tolist()):
             real = tokens[row, :length]
-            random = draws(seed, real)
-            chosen = hidden(word[row, :length], float(self.options.get("share", 0.15)), random)
-            shown[row, :length] = masked(real, chosen, self.tokenizer.special["mask"], self._plain, random)
+            random = make_generator(seed, real)
+            chosen = choose_masked(word[row, :length], float(self.options.get("share", 0.15)), random)
+            shown[row, :length] = apply_masks(real, chosen, self.tokenizer.special["mask"], self._plain, random)
             labels[row, :length][chosen] = real[chosen]
         return torch.from_numpy(shown).to(self.device), torch.from_numpy(labels).to(self.device)
 
@@ -80,26 +80,26 @@ class MaskedLM(Task):
         return found
 
     def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
-        states, labels = self.hide(model, batch, torch.initial_seed() if model.training else 0)
+        states, labels = self.masked_states(model, batch, torch.initial_seed() if model.training else 0)
         total = vocabulary_loss(cast(LMReadout, model.readout), states, labels, self.smoothing)
         return total, (labels != IGNORE).sum()
 
-    def hide(self, model: TaskModel, batch: Batch, seed: int) -> tuple[Tensor, Tensor]:
+    def masked_states(self, model: TaskModel, batch: Batch, seed: int) -> tuple[Tensor, Tensor]:
         """Hidden states [B, T, D] of texts with gaps, and what is missing [B, T]."""
-        shown, labels = self.noised(batch, seed)
+        shown, labels = self.add_noise(batch, seed)
         keep = None if bool(batch["keep"].all()) else batch["keep"]
         return model.body(shown, keep), labels
 
-    def judged(self, model: TaskModel, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
+    def score_rows(self, model: TaskModel, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
         """Each window with some words hidden: how well they were foretold, and how many were right."""
         windows = ((values, window) for values in rows for window in self.encode(values))
-        usable = ((values, window) for values, window in windows if not self.fault([window]))
+        usable = ((values, window) for values, window in windows if not self.skip_reason([window]))
         model.eval()
         readout = cast(LMReadout, model.readout)
         while block := list(islice(usable, JUDGED)):
             batch = self.collate([window for _, window in block])
             with torch.inference_mode():
-                states, labels = self.hide(model, batch, 0)
+                states, labels = self.masked_states(model, batch, 0)
                 nats = vocabulary_nats(readout, states, labels).sum(1).tolist()
                 asked = labels != IGNORE
                 right = torch.zeros_like(asked)
@@ -108,7 +108,7 @@ class MaskedLM(Task):
             for (values, _), (lost, count, good) in zip(block, counts, strict=True):
                 yield values, {"nats": lost, "tokens": count, "right": good}
 
-    def read(self, model: TaskModel, batch: Batch) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+    def forward(self, model: TaskModel, batch: Batch) -> list[tuple[NDArray[Any], NDArray[Any]]]:
         """For every gap of a text the likeliest tokens and their chances; both [gaps, candidates]."""
         gaps = batch["tokens"] == self.tokenizer.special["mask"]
         states = model.body(batch["tokens"], None if bool(batch["keep"].all()) else batch["keep"])
@@ -120,8 +120,8 @@ class MaskedLM(Task):
             found.append((best.indices.cpu().numpy(), best.values.cpu().numpy()))
         return found
 
-    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[Any]) -> Prediction:
-        ((tokens, chances),) = said
+    def postprocess(self, values: Values, windows: Sequence[Window], outputs: Sequence[Any]) -> Prediction:
+        ((tokens, chances),) = outputs
         return {
             "candidates": [
                 [

@@ -18,11 +18,11 @@ Ids = NDArray[Any]
 MASKED, RANDOM = 0.8, 0.1  # of the hidden tokens: shown as the mask, as any token; the rest as they are (BERT)
 
 
-def draws(seed: int, tokens: Ids) -> np.random.Generator:
+def make_generator(seed: int, tokens: Ids) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64([seed & (2**63 - 1), crc32(np.asarray(tokens, np.int32).tobytes())]))
 
 
-def hidden(word: Ids, share: float, random: np.random.Generator) -> NDArray[np.bool_]:
+def choose_masked(word: Ids, share: float, random: np.random.Generator) -> NDArray[np.bool_]:
     """Which tokens are hidden: all of some words, until they are this share of the tokens. word: -1 = none of them."""
     words, sizes = np.unique(word[word >= 0], return_counts=True)
     order = random.permutation(len(words))
@@ -31,7 +31,7 @@ def hidden(word: Ids, share: float, random: np.random.Generator) -> NDArray[np.b
     return np.isin(word, chosen) & (word >= 0)
 
 
-def masked(tokens: Ids, chosen: NDArray[np.bool_], mask: int, plain: Ids, random: np.random.Generator) -> Ids:
+def apply_masks(tokens: Ids, chosen: NDArray[np.bool_], mask: int, plain: Ids, random: np.random.Generator) -> Ids:
     """The tokens as the model sees them. plain: tokens that may stand for any."""
     kind = random.random(len(tokens))
     other = plain[random.integers(0, len(plain), len(tokens))]
@@ -39,7 +39,7 @@ def masked(tokens: Ids, chosen: NDArray[np.bool_], mask: int, plain: Ids, random
     return np.where(chosen, shown, tokens)
 
 
-def infilled(tokens: Ids, share: float, span: float, mask: int, random: np.random.Generator) -> Ids:
+def infill_spans(tokens: Ids, share: float, span: float, mask: int, random: np.random.Generator) -> Ids:
     """Stretches of tokens become one mask each, until this share is hidden; their lengths are Poisson-distributed, and
     0 puts a mask where nothing is missing (BART's text infilling, Lewis et al. 2020)."""
     budget = max(1, round(share * len(tokens)))
@@ -58,7 +58,7 @@ def infilled(tokens: Ids, share: float, span: float, mask: int, random: np.rando
     return np.concatenate([*shown, tokens[at:]])
 
 
-def with_masks(tokenizer: Tokenizer, text: str, size: int) -> list[int]:
+def encode_with_masks(tokenizer: Tokenizer, text: str, size: int) -> list[int]:
     """A text in which the mask token is spelled out ([MASK], <mask>), as tokens; nothing else in it is control."""
     name = tokenizer.named.get("mask", "")
     if not name or tokenizer.special.get("mask") is None:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from multihead.models import TaskModel
-from multihead.tasks.bi_encoder import BiEncoder, positive_of
-from multihead.tasks.classify import Classify, ClassScorer, named
+from multihead.tasks.bi_encoder import BiEncoder, find_positive_label
+from multihead.tasks.classify import Classify, ClassScorer, label_names
 from multihead.tasks.pair_scores import SimilarityScorer, number, share_of
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
@@ -46,17 +46,17 @@ class Match(Classify):
         if options.pop("symmetric", None) is not None:
             raise ValueError('match.symmetric is for kind = "cross"; vectors know no first and second; leave it out')
         if "score" not in options and "label" in next(rows(), {}):
-            labels = (label for values in rows() for label in named(values["label"]))
-            options["positive"] = positive_of(labels, options.get("positive"))
+            labels = (label for values in rows() for label in label_names(values["label"]))
+            options["positive"] = find_positive_label(labels, options.get("positive"))
         return options
 
     @classmethod
-    def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
-        return ["score"] if options.get("score") else super().learn(rows, **options)
+    def collect_labels(cls, rows: Iterable[Values], **options: Any) -> list[str]:
+        return ["score"] if options.get("score") else super().collect_labels(rows, **options)
 
     @classmethod
-    def golden(cls, values: Values, **options: Any) -> Iterable[str]:
-        return () if options.get("score") else super().golden(values, **options)
+    def labels_of_row(cls, values: Values, **options: Any) -> Iterable[str]:
+        return () if options.get("score") else super().labels_of_row(values, **options)
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
@@ -79,22 +79,22 @@ class Match(Classify):
         total = F.binary_cross_entropy_with_logits(logits, batch["label"].to(logits.dtype), reduction="sum")
         return total, torch.tensor(len(logits))
 
-    def read(self, model: TaskModel, batch: Batch) -> list[NDArray[Any]]:
+    def forward(self, model: TaskModel, batch: Batch) -> list[NDArray[Any]]:
         if not self.options.get("score"):
-            return super().read(model, batch)
+            return super().forward(model, batch)
         return list(self.logits(model, batch).float().sigmoid().cpu().numpy())
 
-    def settled(self, belief: NDArray[Any]) -> Values:
+    def hard_labels(self, belief: NDArray[Any]) -> Values:
         if not self.options.get("score"):
-            return super().settled(belief)
+            return super().hard_labels(belief)
         low, high = self.options["score"]
         return {"label": float(belief[0]) * (high - low) + low}
 
-    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
+    def postprocess(self, values: Values, windows: Sequence[Window], outputs: Sequence[NDArray[Any]]) -> Prediction:
         if not self.options.get("score"):
-            return super().answer(values, windows, said)
+            return super().postprocess(values, windows, outputs)
         low, high = self.options["score"]
-        return {"score": round(float(np.mean(said)) * (high - low) + low, 6)}
+        return {"score": round(float(np.mean(outputs)) * (high - low) + low, 6)}
 
     def scorer(self, replicates: int = 1000) -> Scorer:
         if self.options.get("score"):
@@ -110,7 +110,7 @@ class Match(Classify):
         """The class whose F1 is told: that of texts that belong together; where no name says so, the second."""
         wanted = self.options.get("positive")
         try:
-            return self.numbers[positive_of(self.labels, wanted)]
+            return self.numbers[find_positive_label(self.labels, wanted)]
         except ValueError:
             if wanted is not None:
                 raise

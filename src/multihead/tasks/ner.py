@@ -28,7 +28,7 @@ from multihead.metrics.row_buffer import RowBuffer
 from multihead.models import ClassifierReadout, Encoder, TaskModel, TokenEmbedding
 from multihead.models.crf import CRFReadout, crf_nll
 from multihead.models.viterbi import SpanProbabilities, TransitionScores, best_legal_path, best_path, transition_rules
-from multihead.tasks.losses import class_loss, counted
+from multihead.tasks.losses import class_loss, label_mask
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import (
@@ -41,21 +41,21 @@ from multihead.tasks.task import (
     Values,
     Window,
     check_filled,
-    frame,
+    content_span,
 )
 from multihead.tasks.word_spans import (
     DIGITS,
     ContextWindow,
-    apart,
-    continued,
+    add_context,
+    case_of,
+    continue_tag,
     gold_of_words,
-    joined,
-    laid_out,
-    neighbours,
-    stretches,
+    join_sentences,
+    join_tokens,
+    layout_words,
+    separate_marks,
     tags_of_tokens,
     word_of,
-    written,
 )
 from multihead.text.tokenizer import Tokenizer
 
@@ -73,12 +73,12 @@ class Ner(Task):
         self.rules = transition_rules(self.labels)
         going_on = (self.numbers.get(f"I-{tag[2:]}", n) if tag[1:2] == "-" else n for n, tag in enumerate(labels))
         self.inner = np.array([*going_on], dtype=np.int64)  # tag -> that of the pieces behind a word's first one
-        self.moves = self.rules  # with a crf, `read` adds what the model has learnt
+        self.moves = self.rules  # with a crf, `forward` adds what the model has learnt
         self.notation = TagNotation(options.get("notation", BIO))  # of answers, unless inputs have tags in another
         self.seen_tags: TagCounts | None = TagCounts()  # of the inputs so far; None: all inputs were surveyed before
 
     @classmethod
-    def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
+    def collect_labels(cls, rows: Iterable[Values], **options: Any) -> list[str]:
         tags = {tag for values in rows for tag in values["tags"]}
         other = sorted(tag for tag in tags if tag[1:2] == "-" and tag[0] in "LUSEMW")
         if other and all(tag == "O" or tag[1:2] == "-" for tag in tags):
@@ -89,7 +89,7 @@ class Ner(Task):
         return sorted(tags, key=lambda tag: (tag != "O", tag[2:], tag))
 
     @classmethod
-    def golden(cls, values: Values, **options: Any) -> Iterable[str]:
+    def labels_of_row(cls, values: Values, **options: Any) -> Iterable[str]:
         tags: Iterable[str] = values["tags"]
         return tags
 
@@ -100,12 +100,12 @@ class Ner(Task):
         return options
 
     def prepare(self, rows: Iterable[Values]) -> Iterable[Values]:
-        return neighbours(rows, self.options["context"]) if self.options.get("context") else rows
+        return add_context(rows, self.options["context"]) if self.options.get("context") else rows
 
-    def learnt(self, rows: Iterable[Values]) -> Iterable[Values]:
+    def training_rows(self, rows: Iterable[Values]) -> Iterable[Values]:
         """With context, every word of a stretch of the document learns its tag at once: each then has neighbours on
         both sides, and they cost nothing, where a sentence shown amid unlabelled ones costs a multiple of its own."""
-        return stretches(rows, 2 * self.options["context"]) if self.options.get("context") else rows
+        return join_sentences(rows, 2 * self.options["context"]) if self.options.get("context") else rows
 
     def adapt(self, model: TaskModel) -> None:
         """More token types for the cases; they start as type 0, so nothing changes before training. A readout that
@@ -142,8 +142,8 @@ class Ner(Task):
         if isinstance(tags, list) and is_string_list(tags):
             survey.add((0, tag) for tag in tags)
 
-    def asked(self, given: Any) -> Any:
-        asked = super().asked(given)
+    def map_columns(self, given: Any) -> Any:
+        asked = super().map_columns(given)
         if not isinstance(given, Mapping) or "tokens" not in asked:
             return asked
         if self.seen_tags is not None:  # a stream, of which nobody knows what comes
@@ -151,7 +151,7 @@ class Ner(Task):
             self.notation = TagNotation(choose_notation(self.seen_tags, self.notation.letters))
         return {**asked, "notation": self.notation}
 
-    def checked(self, given: Any, where: str) -> Values:
+    def validate(self, given: Any, where: str) -> Values:
         """Text, or words in `tokens`; of no document, unless it is named: inputs are not each other's context. What
         else an object holds is left out: rows have names of ours for what stands around them."""
         if isinstance(given, dict) and "tokens" in given:
@@ -171,8 +171,8 @@ class Ner(Task):
         else the text that the tokens are joined to?"""
         raw = values.get("raw_text")
         if not isinstance(raw, str):
-            raw = joined(values["tokens"], values.get("spaces"))[0]
-        texts = [apart(*laid_out(given)[1:])[0] for given in (values, {"text": raw})]
+            raw = join_tokens(values["tokens"], values.get("spaces"))[0]
+        texts = [separate_marks(*layout_words(given)[1:])[0] for given in (values, {"text": raw})]
         return texts[0] == texts[1] or self.tokenizer.encode(texts[0]).ids == self.tokenizer.encode(texts[1]).ids
 
     def encode(self, values: Values) -> list[Window]:
@@ -181,12 +181,12 @@ class Ner(Task):
         if shown is not None:
             if shown.windows is None:
                 everything = [*shown.before, *shown.words, *shown.after]
-                text, places = joined(everything)
+                text, places = join_tokens(everything)
                 shown.windows = self._windows(everything, len(shown.before), len(shown.words), text, places, shown.tags)
             return shown.windows
-        words, text, places = laid_out(values)
+        words, text, places = layout_words(values)
         tags = gold_of_words(values) if "tags" in values else None
-        text, places = apart(text, places)
+        text, places = separate_marks(text, places)
         return self._windows(words, 0, len(words), text, places, tags, values.get("belief"))
 
     def _windows(
@@ -201,15 +201,15 @@ class Ner(Task):
     ) -> list[Window]:
         """Of a text and its words, the `count` behind the first ones are asked for, and have these tags."""
         encoding = self.tokenizer.encode(text)
-        first, last = frame(encoding.special)
+        first, last = content_span(encoding.special)
         owner = word_of(encoding.offsets[first:last], places)
-        kinds = self._kinds(words, owner)
+        kinds = self._case_types(words, owner)
         owner = np.where((owner >= before) & (owner < before + count), owner - before, -1)
         starts = np.concatenate(([True], owner[1:] != owner[:-1])) & (owner >= 0)
-        labels = self._labels(self._mended(tags), belief, owner, starts)
+        labels = self._labels(self._repair_tags(tags), belief, owner, starts)
         head, tail = encoding.ids[:first], encoding.ids[last:]
         room = self.size - len(head) - len(tail)
-        cuts = self._cuts(owner, room)
+        cuts = self._window_spans(owner, room)
         found: list[Window] = []
         for (start, stop), (own_start, own_stop) in zip(cuts, core_spans(cuts), strict=True):
             here = slice(start, stop)
@@ -217,12 +217,12 @@ class Ner(Task):
             mine[own_start - start : own_stop - start] = True
             window = {
                 "tokens": np.array([*head, *encoding.ids[first:last][here], *tail], dtype=np.int32),
-                "word": self._framed(np.where(mine & starts[here], owner[here], -1), head, tail, -1),
+                "word": self._pad_special(np.where(mine & starts[here], owner[here], -1), head, tail, -1),
             }
             if labels is not None:
-                window["labels"] = self._learnt(labels[here], mine, head, tail)
+                window["labels"] = self._window_labels(labels[here], mine, head, tail)
             if kinds is not None:
-                window["types"] = self._framed(kinds[here], head, tail, 0)
+                window["types"] = self._pad_special(kinds[here], head, tail, 0)
             if self.options.get("crf"):  # does the sentence begin in this window, and end?
                 window["ends"] = np.array([not found, (start, stop) == cuts[-1]], dtype=np.int32)
             found.append(window)
@@ -233,9 +233,9 @@ class Ner(Task):
         −log p(tag | the tags before it), so that losses with and without the crf are on one scale."""
         logits = self.logits(model, batch)
         labels = batch["labels"]
-        count = counted(labels).sum()
+        count = label_mask(labels).sum()
         if not isinstance(model.readout, CRFReadout):
-            return class_loss(logits.flatten(0, 1), labels.flatten(0, 1), self.smoothing, agree=self.agree), count
+            return class_loss(logits.flatten(0, 1), labels.flatten(0, 1), self.smoothing, rdrop=self.rdrop), count
         inner = labels.masked_fill(batch["word"] >= 0, IGNORE)
         pieces = class_loss(logits.flatten(0, 1), inner.flatten(), self.smoothing)
         return self._chain_loss(model.readout, logits, batch) + pieces, count
@@ -260,7 +260,7 @@ class Ner(Task):
         )
         return lost.sum()
 
-    def read(self, model: TaskModel, batch: Batch) -> list[NDArray[Any]]:
+    def forward(self, model: TaskModel, batch: Batch) -> list[NDArray[Any]]:
         scores = self.logits(model, batch).float()
         chain = model.readout
         if isinstance(chain, CRFReadout):
@@ -271,11 +271,11 @@ class Ner(Task):
         tables = (table.cpu().numpy() for table in (scores, batch["word"]))
         return [row[word >= 0] for row, word in zip(*tables, strict=True)]
 
-    def belief(self, values: Values, windows: Sequence[Window], said: Sequence[Any]) -> NDArray[Any]:
+    def soft_labels(self, values: Values, windows: Sequence[Window], outputs: Sequence[Any]) -> NDArray[Any]:
         """[words, C]; with a crf there are none of a word alone."""
-        return np.exp(self._scores(values, len(laid_out(values)[0]), windows, said))
+        return np.exp(self._scores(values, len(layout_words(values)[0]), windows, outputs))
 
-    def settled(self, belief: NDArray[Any]) -> Values:
+    def hard_labels(self, belief: NDArray[Any]) -> Values:
         likely = np.log(np.maximum(belief, 1e-30))
         return {"tags": [self.labels[i] for i in best_legal_path(likely, self.rules)]}
 
@@ -289,9 +289,9 @@ class Ner(Task):
             scores[word[mine]] = rows[mine]
         return scores
 
-    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[NDArray[Any]]) -> Prediction:
-        words, text, places = laid_out(values)
-        scores = self._scores(values, len(words), windows, said)
+    def postprocess(self, values: Values, windows: Sequence[Window], outputs: Sequence[NDArray[Any]]) -> Prediction:
+        words, text, places = layout_words(values)
+        scores = self._scores(values, len(words), windows, outputs)
         crf = bool(self.options.get("crf"))
         path = best_path(scores, self.moves) if crf else best_legal_path(scores, self.rules)
         tags = [self.labels[i] for i in path]
@@ -309,7 +309,7 @@ class Ner(Task):
             entities.append({"start": a, "end": b, "label": label, "text": text[a:b], "score": round(score, 6)})
         prediction: Prediction = {"entities": entities}
         if "tokens" in values:
-            tokens = joined(values["tokens"], values.get("spaces"))[1]
+            tokens = join_tokens(values["tokens"], values.get("spaces"))[1]
             tags = tags_of_tokens(tags, places, tokens)
             notation = values.get("notation")  # an object of ours: a user's column may have this name too
             if isinstance(notation, TagNotation) and are_bio(self.labels):
@@ -322,7 +322,7 @@ class Ner(Task):
     def scorer(self, replicates: int = 1000) -> Scorer:
         return TagScorer(self.labels, replicates)
 
-    def _mended(self, tags: Sequence[str] | None) -> Sequence[str] | None:
+    def _repair_tags(self, tags: Sequence[str] | None) -> Sequence[str] | None:
         """A crf knows no I-X that continues nothing: as conlleval reads it, it opens an entity."""
         if tags is None or not self.options.get("crf"):
             return tags
@@ -345,7 +345,7 @@ class Ner(Task):
             both = np.array([numbers, self.inner[numbers]])
             return np.where(owner >= 0, both[np.where(starts, 0, 1), owner], IGNORE)
         tag = np.eye(len(self.labels))  # a row of chances for each, and for the pieces behind a word's first
-        chances = (1 - self.trust) * tag[numbers] + self.trust * np.stack(belief)
+        chances = (1 - self.distill_weight) * tag[numbers] + self.distill_weight * np.stack(belief)
         both = np.array([chances, chances @ tag[self.inner]])
         return np.where((owner >= 0)[:, None], both[np.where(starts, 0, 1), owner], 0.0)
 
@@ -354,13 +354,13 @@ class Ner(Task):
             raise ValueError(f"the tag {tag!r} was not in the training data, which has: {', '.join(self.labels)}")
         return self.numbers[tag]
 
-    def _kinds(self, words: Sequence[str], owner: NDArray[Any]) -> NDArray[Any] | None:
+    def _case_types(self, words: Sequence[str], owner: NDArray[Any]) -> NDArray[Any] | None:
         if not self.options.get("case"):
             return None
-        kinds = np.array([written(word) for word in words] + [0])
+        kinds = np.array([case_of(word) for word in words] + [0])
         return np.where(owner >= 0, kinds[owner], 0)
 
-    def _cuts(self, owner: NDArray[Any], room: int) -> list[tuple[int, int]]:
+    def _window_spans(self, owner: NDArray[Any], room: int) -> list[tuple[int, int]]:
         """Windows over the sentence; what is left of the room shows the words around it."""
         mine = np.flatnonzero(owner >= 0)
         if not len(mine):
@@ -374,16 +374,16 @@ class Ner(Task):
         right = min(len(owner) - high, spare - left)
         return [(low - left, high + right)]
 
-    def _learnt(
+    def _window_labels(
         self, labels: NDArray[Any], mine: NDArray[Any], head: Sequence[int], tail: Sequence[int]
     ) -> NDArray[Any]:
         """The labels that this window teaches; others are another's."""
         if labels.ndim == 1:
-            return self._framed(np.where(mine, labels, IGNORE), head, tail, IGNORE)
+            return self._pad_special(np.where(mine, labels, IGNORE), head, tail, IGNORE)
         return np.pad(labels * mine[:, None], ((len(head), len(tail)), (0, 0))).astype(np.float32)
 
     @staticmethod
-    def _framed(inside: NDArray[Any], head: Sequence[int], tail: Sequence[int], filler: int) -> NDArray[Any]:
+    def _pad_special(inside: NDArray[Any], head: Sequence[int], tail: Sequence[int], filler: int) -> NDArray[Any]:
         return np.pad(inside, (len(head), len(tail)), constant_values=filler).astype(np.int32)
 
 
@@ -392,10 +392,10 @@ def is_bio(tags: Iterable[str]) -> bool:
     return all(tag == "O" or tag[1:2] == "-" for tag in tags)
 
 
-def scored_parts(values: Values, prediction: Prediction) -> tuple[list[str], list[str]]:
+def comparable_parts(values: Values, prediction: Prediction) -> tuple[list[str], list[str]]:
     """Gold and predicted tags of the parts that entities are compared by: tokens, cut where a predicted entity begins
     or ends within one, since an entity that holds half of a token is not what was asked for."""
-    text, places = joined(values["tokens"], values.get("spaces"))
+    text, places = join_tokens(values["tokens"], values.get("spaces"))
     starts = {start: tag for (start, _), tag in zip(places, values["tags"], strict=True)}
     ends = {end for entity in prediction["entities"] for end in (entity["start"], entity["end"])}
     inside = {at for at in ends if at < len(text) and not text[at].isspace()}
@@ -403,7 +403,7 @@ def scored_parts(values: Values, prediction: Prediction) -> tuple[list[str], lis
     tag = "O"
     points = sorted(starts.keys() | inside)
     for at in points:
-        tag = starts[at] if at in starts else continued(tag)
+        tag = starts[at] if at in starts else continue_tag(tag)
         gold.append(tag)
     said = ["O"] * len(points)
     for entity in prediction["entities"]:
@@ -423,7 +423,7 @@ class TagScorer(Scorer):
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
         gold, said = list(values["tags"]), list(prediction["tags"])
-        parts = scored_parts(values, prediction) if self.entities is not None else (gold, said)
+        parts = comparable_parts(values, prediction) if self.entities is not None else (gold, said)
         self.rows.add(gold, said, *parts, index)
         return gold == said and parts[0] == parts[1]
 

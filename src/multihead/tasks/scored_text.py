@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.tasks.task import Values, frame
+from multihead.tasks.task import Values, content_span
 from multihead.text.tokenizer import Tokenizer
 
 
@@ -20,11 +20,11 @@ class ScoredText:
     octets: NDArray[np.int64]
 
 
-def stretched(tokenizer: Tokenizer, values: Values, stop: list[int]) -> ScoredText:
+def score_text(tokenizer: Tokenizer, values: Values, stop: list[int]) -> ScoredText:
     """A document, or a piece of one: what stands before a text and what ends it belong to its first and last."""
     text = values["text"]
     found = tokenizer.encode(text)
-    first, last = frame(found.special)
+    first, last = content_span(found.special)
     begins = values.get("at", 0) == 0
     ends = values.get("at", 0) + len(text) >= values.get("of", 0)
     head = found.ids[:first] if begins else []

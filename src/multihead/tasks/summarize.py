@@ -11,8 +11,8 @@ import numpy as np
 from multihead.metrics import PerplexityMetric, RougeMetric, Score
 from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
-from multihead.tasks.task import Prediction, Scorer, Values, Window, parts_of
-from multihead.tasks.translate import Translate, first_targets, plain, references
+from multihead.tasks.task import Prediction, Scorer, Values, Window, slice_encodings
+from multihead.tasks.translate import Translate, first_targets, references, source_text
 from multihead.text.tokenizer import Encoding
 
 SENTENCE = re.compile(r".*?(?:[.!?](?=\s|$)|[。！？]|\n|$)", re.DOTALL)
@@ -36,14 +36,14 @@ class Summarize(Translate):
             raise ValueError("summarize.stem cuts English endings, and ROUGE counts characters here; leave it out")
         return options
 
-    def pieces(self, text: str) -> list[Window]:
+    def encode_source(self, text: str) -> list[Window]:
         whole = self.tokenizer.encode(text)
-        (part,) = self.parts(text, whole)
+        (part,) = self.split_source(text, whole)
         lost = len(whole) - len(part)
         return [{"tokens": np.array(part.ids, dtype=np.int32), "cut": np.array(lost, dtype=np.int32)}]
 
-    def parts(self, text: str, whole: Encoding) -> list[Encoding]:
-        return parts_of(whole, [{0: (0, self.size - sum(whole.special))}])  # what ends a text still ends it
+    def split_source(self, text: str, whole: Encoding) -> list[Encoding]:
+        return slice_encodings(whole, [{0: (0, self.size - sum(whole.special))}])  # what ends a text still ends it
 
     def limit(self, length: int) -> int:
         return max(1, min(int(self.settings.get("max_length") or 128), self.size - 1))
@@ -64,7 +64,7 @@ class SummaryScorer(Scorer):
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
         wanted, source = references(values), values["source"]
-        first = source[0] if not isinstance(source, str) and source else sentence(plain(source))
+        first = source[0] if not isinstance(source, str) and source else first_sentence(source_text(source))
         for metric, text in (
             (self.texts, prediction["target"]),
             (self.lead, first),
@@ -87,6 +87,6 @@ def counted_of(text: str) -> str:
     return "words" if 2 * sum(sign.isascii() for sign in letters) >= len(letters) else "characters"
 
 
-def sentence(text: str) -> str:
+def first_sentence(text: str) -> str:
     """The first one that says something."""
     return next((found for m in SENTENCE.finditer(text.strip()) if len(found := m.group().strip()) > 3), text)

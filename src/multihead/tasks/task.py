@@ -1,7 +1,7 @@
 """The contract of a task: what is between a row of a file and a model, and between a model and an answer.
 
-values (of a record) -> `encode` -> windows -> `collate` -> batch -> `loss`; or `read`, `answer` -> prediction.
-A window is one input that fits the model, as arrays; an input too long gives several, and `answer` joins what the
+values (of a record) -> `encode` -> windows -> `collate` -> batch -> `loss`; or `forward`, `postprocess` -> prediction.
+A window is one input that fits the model, as arrays; an input too long gives several, and `postprocess` joins what the
 model said of each.
 """
 
@@ -82,8 +82,10 @@ class Task(ABC):
     running: bool = False  # trained on running text: all rows one after the other, cut into equal windows
     readings: int = 1  # windows that an input gives which fits: 2 where it is read both ways round
     smoothing: float = 0.0  # of labels, while training
-    agree: float = 0.0  # while training, rows are read twice, and so much counts how far the two readings are apart
-    trust: float = 0.0  # of what is learnt, so much is what a teacher believes (`belief` of a row), the rest its labels
+    rdrop: float = 0.0  # while training, rows are read twice, and so much counts how far the two readings are apart
+    distill_weight: float = (
+        0.0  # of what is learnt, so much is what a teacher believes (`soft_labels` of a row), the rest its labels
+    )
     device = torch.device("cpu")  # where the model is, and batches are made for it
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -122,12 +124,12 @@ class Task(ABC):
 
     @classmethod
     @abstractmethod
-    def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
+    def collect_labels(cls, rows: Iterable[Values], **options: Any) -> list[str]:
         """The labels of a training set, in a fixed order."""
 
     @classmethod
-    def golden(cls, values: Values, **options: Any) -> Iterable[str]:
-        """The labels that a row holds, of those that `learn` finds."""
+    def labels_of_row(cls, values: Values, **options: Any) -> Iterable[str]:
+        """The labels that a row holds, of those that `collect_labels` finds."""
         return ()
 
     @abstractmethod
@@ -139,18 +141,18 @@ class Task(ABC):
         """The sum of the losses, and over how many."""
 
     @abstractmethod
-    def read(self, model: TaskModel, batch: Batch) -> list[Any]:
+    def forward(self, model: TaskModel, batch: Batch) -> list[Any]:
         """What the model says of each window: an array with the padding cut off, or what it wrote."""
 
     @abstractmethod
-    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[Any]) -> Prediction:
+    def postprocess(self, values: Values, windows: Sequence[Window], outputs: Sequence[Any]) -> Prediction:
         """What was said of an example's windows -> the prediction object."""
 
-    def belief(self, values: Values, windows: Sequence[Window], said: Sequence[Any]) -> NDArray[Any]:
+    def soft_labels(self, values: Values, windows: Sequence[Window], outputs: Sequence[Any]) -> NDArray[Any]:
         """What another model can learn from what was said: the chance of each label, of the row or of each word."""
         raise NotImplementedError(f"{self.name} has no labels")
 
-    def settled(self, belief: NDArray[Any]) -> Values:
+    def hard_labels(self, belief: NDArray[Any]) -> Values:
         """The gold columns of a row, were they what is believed most."""
         raise NotImplementedError(f"{self.name} has no labels")
 
@@ -165,15 +167,15 @@ class Task(ABC):
         """Rows that need their neighbours get them here."""
         return rows
 
-    def learnt(self, rows: Iterable[Values]) -> Iterable[Values]:
+    def training_rows(self, rows: Iterable[Values]) -> Iterable[Values]:
         """Rows as training takes them, where that is not as `prepare` gives them."""
         return self.prepare(rows)
 
-    def fault(self, windows: Sequence[Window]) -> str:
+    def skip_reason(self, windows: Sequence[Window]) -> str:
         """Why an encoded row cannot be learnt from; it is left out of training then, counted and told."""
         return ""
 
-    def judged(self, model: TaskModel, rows: Iterable[Values]) -> Iterable[tuple[Values, Prediction]] | None:
+    def score_rows(self, model: TaskModel, rows: Iterable[Values]) -> Iterable[tuple[Values, Prediction]] | None:
         """What is scored, where that is not a prediction for each row: how well a text was foretold."""
         return None
 
@@ -196,15 +198,15 @@ class Task(ABC):
             for row, window in zip(table, windows, strict=True):
                 row[: len(window[name])] = window[name]
             batch[name] = torch.from_numpy(table)
-        return self.there(batch)
+        return self.to_device(batch)
 
-    def there(self, batch: Batch) -> Batch:
+    def to_device(self, batch: Batch) -> Batch:
         """A batch where the model is."""
         if self.device.type == "cpu":
             return batch
         return {name: tensor.to(self.device) for name, tensor in batch.items()}
 
-    def checked(self, given: Any, where: str) -> Values:
+    def validate(self, given: Any, where: str) -> Values:
         """A user's input as the task's columns; a bare text stands for the only one. What a file's row may not hold,
         empty text or a NUL character, is no input either."""
         if isinstance(given, str) and len(self.inputs) == 1:
@@ -223,7 +225,7 @@ class Task(ABC):
     def survey(self, inputs: Iterable[Any]) -> None:  # noqa: B027 - most tasks answer each input alone
         """See a user's inputs before the first of them is answered."""
 
-    def asked(self, given: Any) -> Any:
+    def map_columns(self, given: Any) -> Any:
         """A user's input; of an object, what is asked, by the task's columns or by the names that the training data
         had for them."""
         if not isinstance(given, Mapping):
@@ -237,7 +239,7 @@ class Task(ABC):
         keep = None if bool(batch["keep"].all()) else batch["keep"]  # no mask at all where nothing is padded
         return model(batch["tokens"], keep, **types)
 
-    def cut(self, text: str, pair: str | None = None) -> list[Encoding]:
+    def tokenize_windows(self, text: str, pair: str | None = None) -> list[Encoding]:
         """A text, or a pair, in as many pieces as it needs; each with the special tokens. Of a pair, the second text
         is cut, and the first too if it alone takes more than half of the room."""
         whole = self.tokenizer.encode(text, pair)
@@ -245,39 +247,39 @@ class Task(ABC):
             return [whole]
         room = self.size - sum(whole.special)
         if pair is None:
-            spans = split_windows(len(whole) - sum(whole.special), room, self._shared(room))
-            return parts_of(whole, ({0: span} for span in spans))
+            spans = split_windows(len(whole) - sum(whole.special), room, self._overlap_within(room))
+            return slice_encodings(whole, ({0: span} for span in spans))
         lengths = [whole.sequences.count(side) for side in (0, 1)]
         half = max(room // 2, room - lengths[1])
-        firsts = split_windows(lengths[0], half, self._shared(half))
+        firsts = split_windows(lengths[0], half, self._overlap_within(half))
         rest = room - min(lengths[0], half)
-        seconds = split_windows(lengths[1], rest, self._shared(rest))
-        return parts_of(whole, ({0: a, 1: b} for a in firsts for b in seconds))
+        seconds = split_windows(lengths[1], rest, self._overlap_within(rest))
+        return slice_encodings(whole, ({0: a, 1: b} for a in firsts for b in seconds))
 
-    def _shared(self, room: int) -> int:
+    def _overlap_within(self, room: int) -> int:
         return min(self.overlap, room // 2)
 
 
-def distinct(windows: Iterable[Window]) -> tuple[list[Window], list[int]]:
+def distinct_windows(windows: Iterable[Window]) -> tuple[list[Window], list[int]]:
     """Rows may share a window, which is read once: the windows to read, and of each one given, which of them it is."""
     found: dict[int, tuple[int, Window]] = {}
     numbers = [found.setdefault(id(window), (len(found), window))[0] for window in windows]
     return [window for _, window in found.values()], numbers
 
 
-def frame(special: Sequence[bool]) -> tuple[int, int]:
+def content_span(special: Sequence[bool]) -> tuple[int, int]:
     """Where the text begins and ends between the special tokens around it."""
     inside = [i for i, flag in enumerate(special) if not flag]
     return (inside[0], inside[-1] + 1) if inside else (len(special), len(special))
 
 
-def arrays(encoding: Encoding) -> Window:
+def window_arrays(encoding: Encoding) -> Window:
     """Tokens, and types where there are two texts."""
     window = {"tokens": np.array(encoding.ids, dtype=np.int32)}
     return window | {"types": np.array(encoding.types, dtype=np.int32)} if any(encoding.types) else window
 
 
-def parts_of(whole: Encoding, parts: Iterable[Mapping[int, tuple[int, int]]]) -> list[Encoding]:
+def slice_encodings(whole: Encoding, parts: Iterable[Mapping[int, tuple[int, int]]]) -> list[Encoding]:
     """Return one encoding for each of `parts`, which maps the number of a text to a span of its tokens: those tokens,
     all of the other text, and every special token. Linear: a text of 1 MB has 10,000 windows, and looking through all
     of its tokens for each of them took minutes."""

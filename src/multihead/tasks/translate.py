@@ -31,9 +31,9 @@ from multihead.tasks.task import (
     Task,
     Values,
     Window,
-    parts_of,
+    slice_encodings,
 )
-from multihead.tasks.word_alignment import links, places
+from multihead.tasks.word_alignment import link_words, token_spans
 from multihead.tasks.word_spans import HAN
 from multihead.text.tokenizer import Encoding
 
@@ -71,22 +71,22 @@ class Translate(Task):
         return options
 
     @classmethod
-    def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
+    def collect_labels(cls, rows: Iterable[Values], **options: Any) -> list[str]:
         return []
 
     def encode(self, values: Values) -> list[Window]:
-        found = self.pieces(plain(values["source"]))
+        found = self.encode_source(source_text(values["source"]))
         if "target" in values and len(found) == 1:
             target = self.target(references(values)[0])
             if len(target) - 1 <= self.size:
                 found[0]["target"] = np.array(target, dtype=np.int32)
         return found
 
-    def pieces(self, text: str) -> list[Window]:
+    def encode_source(self, text: str) -> list[Window]:
         whole = self.tokenizer.encode(text)
-        return [{"tokens": np.array(part.ids, dtype=np.int32)} for part in self.parts(text, whole)]
+        return [{"tokens": np.array(part.ids, dtype=np.int32)} for part in self.split_source(text, whole)]
 
-    def parts(self, text: str, whole: Encoding) -> list[Encoding]:
+    def split_source(self, text: str, whole: Encoding) -> list[Encoding]:
         """The source in as many windows as it needs, each a whole number of sentences if they fit."""
         inside = len(whole) - sum(whole.special)
         room = self.size - sum(whole.special)
@@ -98,7 +98,7 @@ class Translate(Task):
             spans.append((start, cut))
             start = cut
         spans.append((start, inside))
-        return parts_of(whole, ({0: span} for span in spans))
+        return slice_encodings(whole, ({0: span} for span in spans))
 
     def target(self, text: str) -> list[int]:
         """start, text, stop. Special tokens of the tokenizer's own between them (BART's <s>) stay."""
@@ -107,7 +107,7 @@ class Translate(Task):
         ids = ids[:-1] if ids and ids[-1] in self.options["stop"] else ids
         return [self.options["start"], *ids, self.options["stop"][0]]
 
-    def fault(self, windows: Sequence[Window]) -> str:
+    def skip_reason(self, windows: Sequence[Window]) -> str:
         if len(windows) > 1:
             return f"the source is longer than the model's {self.size} tokens"
         return "" if "target" in windows[0] else f"the target is longer than the model's {self.size} tokens"
@@ -122,16 +122,18 @@ class Translate(Task):
         return batch
 
     def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
-        hidden, labels = self.teach(model, batch, self.remember(model, batch))
-        total = vocabulary_loss(cast(LMReadout, model.readout), hidden, labels, self.smoothing, self.agree)
+        hidden, labels = self.run_decoder(model, batch, self.run_encoder(model, batch))
+        total = vocabulary_loss(cast(LMReadout, model.readout), hidden, labels, self.smoothing, self.rdrop)
         return total, (labels != IGNORE).sum()
 
-    def remember(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor | None]:
+    def run_encoder(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """The source as the decoder sees it: memory [B, S, D], and which of it is real (None: all)."""
         keep = None if bool(batch["keep"].all()) else batch["keep"]
         return cast(EncoderDecoder, model.body).encoder(batch["tokens"], keep), keep
 
-    def teach(self, model: TaskModel, batch: Batch, memory: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor]:
+    def run_decoder(
+        self, model: TaskModel, batch: Batch, memory: tuple[Tensor, Tensor | None]
+    ) -> tuple[Tensor, Tensor]:
         """Hidden states [B, T, D] before each token of the gold target, and these tokens [B, T].
 
         Padding stands behind the text, and nothing looks ahead: the decoder needs no mask for it.
@@ -141,14 +143,14 @@ class Translate(Task):
         hidden = decoder(target[:, :-1], memory=memory[0], memory_keep=memory[1])
         return hidden, target[:, 1:].masked_fill(~keep[:, 1:], IGNORE)
 
-    def read(self, model: TaskModel, batch: Batch) -> list[GeneratedText]:
-        memory, keep = self.remember(model, batch)
+    def forward(self, model: TaskModel, batch: Batch) -> list[GeneratedText]:
+        memory, keep = self.run_encoder(model, batch)
         options, vocab = self.options, cast(LMReadout, model.readout).weight.shape[0]
         lengths = batch["keep"].sum(1).tolist()
         texts = decode(
             model,
             torch.full((len(lengths), 1), options["start"], dtype=torch.long, device=memory.device),
-            self.decoding().restrict_to_vocabulary(len(self.tokenizer.target), vocab),
+            self.generation_config().restrict_to_vocabulary(len(self.tokenizer.target), vocab),
             memory=memory,
             memory_keep=keep,
             limit=[self.limit(length) for length in lengths],
@@ -157,15 +159,15 @@ class Translate(Task):
             seed=int(self.settings.get("seed", 0)),
             rows=[crc32(row[:n].cpu().numpy().tobytes()) for row, n in zip(batch["tokens"], lengths, strict=True)],
         )
-        seen = self.looked(model, texts, memory, keep) if self.settings.get("alignment") else [None] * len(texts)
+        seen = self.align_outputs(model, texts, memory, keep) if self.settings.get("alignment") else [None] * len(texts)
         if "target" not in batch:
             return [GeneratedText(several, seen=table) for several, table in zip(texts, seen, strict=True)]
-        hidden, labels = self.teach(model, batch, (memory, keep))
+        hidden, labels = self.run_decoder(model, batch, (memory, keep))
         nats = vocabulary_nats(cast(LMReadout, model.readout), hidden, labels)
         counted = zip(texts, nats.sum(1).tolist(), (labels != IGNORE).sum(1).tolist(), seen, strict=True)
         return [GeneratedText(*one) for one in counted]
 
-    def looked(
+    def align_outputs(
         self, model: TaskModel, texts: Sequence[Sequence[Hypothesis]], memory: Tensor, keep: Tensor | None
     ) -> list[NDArray[Any]]:
         """Where the best text of each row looked, token by token."""
@@ -180,7 +182,7 @@ class Translate(Task):
         found: dict[str, Any] = self.options.get("decode", {})
         return found
 
-    def decoding(self) -> GenerationConfig:
+    def generation_config(self) -> GenerationConfig:
         known = {field.name for field in fields(GenerationConfig)}
         return GenerationConfig(**{name: value for name, value in self.settings.items() if name in known})
 
@@ -189,18 +191,18 @@ class Translate(Task):
         wanted = self.settings.get("max_length") or 2 * length + 16
         return max(1, min(int(wanted), self.size - 1))
 
-    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[GeneratedText]) -> Prediction:
+    def postprocess(self, values: Values, windows: Sequence[Window], outputs: Sequence[GeneratedText]) -> Prediction:
         found: list[Prediction] = [
-            {"target": joined([self.text(one.tokens) for one in several]), "score": _rounded(several)}
-            for several in combined([written.texts for written in said], self.decoding().nbest)
+            {"target": join_texts([self.text(one.tokens) for one in several]), "score": _mean_score(several)}
+            for several in combine_nbest([written.texts for written in outputs], self.generation_config().nbest)
         ]
         prediction = dict(found[0])
         if len(found) > 1:
             prediction["nbest"] = found
-        if said[0].seen is not None and "source" in values:
-            prediction["alignment"] = self.links(plain(values["source"]), said)
-        if said[0].count:
-            prediction["gold"] = {"nats": said[0].nats, "tokens": said[0].count}
+        if outputs[0].seen is not None and "source" in values:
+            prediction["alignment"] = self.align_words(source_text(values["source"]), outputs)
+        if outputs[0].count:
+            prediction["gold"] = {"nats": outputs[0].nats, "tokens": outputs[0].count}
         return prediction
 
     def text(self, tokens: Sequence[int]) -> str:
@@ -209,17 +211,17 @@ class Translate(Task):
         # WordPiece knows words, not spaces: it puts one between any two, Chinese characters too.
         return APART.sub("", text) if isinstance(self.tokenizer.target.inner.decoder, WordPiece) else text
 
-    def links(self, source: str, said: Sequence[GeneratedText]) -> list[Any]:
+    def align_words(self, source: str, said: Sequence[GeneratedText]) -> list[Any]:
         """Which words of the source the words of the best texts of its windows, joined, were written from."""
         found, texts = [], []
-        for part, written in zip(self.parts(source, self.tokenizer.encode(source)), said, strict=True):
+        for part, written in zip(self.split_source(source, self.tokenizer.encode(source)), said, strict=True):
             assert written.seen is not None
             tokens, seen = written.texts[0].tokens, written.seen[:, : len(part)]
             read = [(-1, -1) if special else place for place, special in zip(part.offsets, part.special, strict=True)]
             beginnings = [self.text(tokens[:n]) for n in range(len(tokens) + 1)]
             texts.append(beginnings[-1])
-            first = len(joined(texts)) - len(texts[-1])
-            mine = links(source, read, texts[-1], places(beginnings), seen)
+            first = len(join_texts(texts)) - len(texts[-1])
+            mine = link_words(source, read, texts[-1], token_spans(beginnings), seen)
             found += [{**link, "target": [first + place for place in link["target"]]} for link in mine]
         return found
 
@@ -248,14 +250,14 @@ class TranslationScorer(Scorer):
         return {**self.texts.result(), **self.gold.result()}
 
 
-def plain(text: str | Sequence[str]) -> str:
+def source_text(text: str | Sequence[str]) -> str:
     """A source may come as a list of sentences."""
     return text if isinstance(text, str) else " ".join(text)
 
 
 def first_targets(rows: Callable[[], Iterator[Values]]) -> str:
     """The targets of the first rows."""
-    return "".join(plain(values["target"]) for values in islice(rows(), 100))
+    return "".join(source_text(values["target"]) for values in islice(rows(), 100))
 
 
 def script_of(text: str) -> str:
@@ -277,7 +279,7 @@ def references(values: Values) -> list[str]:
     return [values["target"]] if isinstance(values["target"], str) else list(values["target"])
 
 
-def joined(texts: Sequence[str]) -> str:
+def join_texts(texts: Sequence[str]) -> str:
     """Translations of the parts of a source; no space behind a Chinese or Japanese sentence."""
     found = ""
     for text in texts:
@@ -285,7 +287,7 @@ def joined(texts: Sequence[str]) -> str:
     return found
 
 
-def combined(windows: Sequence[Sequence[Hypothesis]], most: int) -> list[list[Hypothesis]]:
+def combine_nbest(windows: Sequence[Sequence[Hypothesis]], most: int) -> list[list[Hypothesis]]:
     """One text of each window: the combinations of the largest sums of scores, best first."""
     found: list[list[Hypothesis]] = [[]]
     for several in windows:
@@ -308,5 +310,5 @@ def _ends(text: str, whole: Encoding) -> list[int]:
     return ends
 
 
-def _rounded(texts: Sequence[Hypothesis]) -> float:
+def _mean_score(texts: Sequence[Hypothesis]) -> float:
     return round(float(np.mean([one.score for one in texts])), 6)

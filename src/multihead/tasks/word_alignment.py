@@ -14,7 +14,9 @@ from multihead.tasks.word_spans import WORDS
 Span = tuple[int, int]
 
 
-def links(source: str, read: Sequence[Span], target: str, written: Sequence[Span], weights: NDArray[Any]) -> list[Any]:
+def link_words(
+    source: str, read: Sequence[Span], target: str, written: Sequence[Span], weights: NDArray[Any]
+) -> list[Any]:
     """{source: [start, end], target: [start, end], score} for every word of the target, in its order.
 
     read, written: the characters of each token; weights [written, read]. A word of several tokens looks where they
@@ -42,7 +44,7 @@ def _shares(tokens: Sequence[Span], words: Sequence[Span]) -> NDArray[Any]:
     return both / both.sum(1, keepdims=True).clip(min=1)
 
 
-def places(texts: Sequence[str]) -> list[Span]:
+def token_spans(texts: Sequence[str]) -> list[Span]:
     """The characters that each token added, from the texts of the beginnings of 0, 1, 2, … tokens."""
     ends = [len(text) for text in texts]
     return [(min(a, b), b) for a, b in pairwise(ends)]

@@ -34,15 +34,15 @@ class Word(str):
     spaced: bool | None = None
 
 
-def laid_out(values: Values) -> tuple[list[str], str, list[tuple[int, int]]]:
+def layout_words(values: Values) -> tuple[list[str], str, list[tuple[int, int]]]:
     """Words, the text, and where in it each word stands. Tokens are joined to the text that a user would type, and its
     words are found as those of raw text are, so that a model reads the same of both."""
-    text = joined(values["tokens"], values.get("spaces"))[0] if "tokens" in values else values["text"]
+    text = join_tokens(values["tokens"], values.get("spaces"))[0] if "tokens" in values else values["text"]
     found = list(WORDS.finditer(text))
     return [m.group() for m in found], text, [m.span() for m in found]
 
 
-def apart(text: str, places: Sequence[tuple[int, int]]) -> tuple[str, list[tuple[int, int]]]:
+def separate_marks(text: str, places: Sequence[tuple[int, int]]) -> tuple[str, list[tuple[int, int]]]:
     """Text as a model reads it, and its words' places there: marks stand apart from the word that they follow or open
     ("Rome." is "Rome ."), unless they stand within one (U.S, don't, 3.5); nothing stands apart from a character of a
     script without spaces."""
@@ -50,8 +50,8 @@ def apart(text: str, places: Sequence[tuple[int, int]]) -> tuple[str, list[tuple
     for number, (start, end) in enumerate(places):
         if number:
             last = places[number - 1]
-            inside = last[1] == start and (_within(text, start, end) or _within(text, *last))
-            if not inside and not _unspaced(text[last[1] - 1], text[start]):
+            inside = last[1] == start and (_is_within(text, start, end) or _is_within(text, *last))
+            if not inside and not _is_unspaced(text[last[1] - 1], text[start]):
                 found += " "
         moved.append((len(found), len(found) + end - start))
         found += text[start:end]
@@ -60,25 +60,25 @@ def apart(text: str, places: Sequence[tuple[int, int]]) -> tuple[str, list[tuple
 
 def readable_words(values: Values) -> list[Word]:
     """The words of a row with their spaces, as the model reads them: what is joined with other rows."""
-    text, places = apart(*laid_out(values)[1:])
+    text, places = separate_marks(*layout_words(values)[1:])
     words = [Word(text[start:end]) for start, end in places]
     for word, (start, _) in zip(words[1:], places[1:], strict=True):
         word.spaced = text[start - 1] == " "
     return words
 
 
-def _within(text: str, start: int, end: int) -> bool:
+def _is_within(text: str, start: int, end: int) -> bool:
     """Is a mark of one sign between two letters or digits?"""
     sides = text[start - 1 : start], text[end : end + 1]
     return end - start == 1 and not text[start].isalnum() and all(side.isalnum() for side in sides)
 
 
-def _unspaced(before: str, after: str) -> bool:
+def _is_unspaced(before: str, after: str) -> bool:
     """Does one of two neighboring characters belong to a script that is written without spaces?"""
     return bool(UNSPACED.match(before) or UNSPACED.match(after))
 
 
-def joined(tokens: Sequence[str], spaces: Sequence[bool] | None = None) -> tuple[str, list[tuple[int, int]]]:
+def join_tokens(tokens: Sequence[str], spaces: Sequence[bool] | None = None) -> tuple[str, list[tuple[int, int]]]:
     """Tokens as their language writes them, and where each stands.
 
     spaces: whether a space follows each token, where the file says so. Otherwise there is none beside Chinese or
@@ -104,7 +104,7 @@ def joined(tokens: Sequence[str], spaces: Sequence[bool] | None = None) -> tuple
             before = tokens[number - 1]
             closes = token == '"' and quoted
             opened = before == '"' and quoted
-            space = not (characters or closes or opened or _attached(before, token, mostly))
+            space = not (characters or closes or opened or _is_attached(before, token, mostly))
         quoted ^= token == '"'
         text += " " if space else ""
         places.append((len(text), len(text) + len(token)))
@@ -112,9 +112,9 @@ def joined(tokens: Sequence[str], spaces: Sequence[bool] | None = None) -> tuple
     return text, places
 
 
-def _attached(before: str, token: str, unspaced: bool) -> bool:
+def _is_attached(before: str, token: str, unspaced: bool) -> bool:
     """Is a token written without a space behind the one before it? unspaced: in a text of a script without spaces."""
-    if not before or not token or _unspaced(before[-1], token[0]):
+    if not before or not token or _is_unspaced(before[-1], token[0]):
         return True
     if unspaced and not (token[0].isalnum() and (before[-1].isalnum() or before[-1] in PAUSES)):
         return True
@@ -128,7 +128,7 @@ def tags_of_words(
     owner = _holders([start for start, _ in words], tokens)
     found: list[str] = []
     for (start, _), at in zip(words, owner, strict=True):
-        tag = tags[at] if start == tokens[at][0] else continued(tags[at])
+        tag = tags[at] if start == tokens[at][0] else continue_tag(tags[at])
         begun = at and tags[at - 1][1:] == tag[1:] and tag.startswith("I-")
         if begun and (not found or found[-1][1:] != tag[1:]):  # its entity begins within the word before
             tag = f"B-{tag[2:]}"
@@ -151,13 +151,13 @@ def tags_of_tokens(
             found.append(tags[first])
         elif first and words[first - 1][1] > start:
             inside = first < len(words) and words[first][0] < end and "-" not in tags[first][1:2]
-            found.append(tags[first] if inside else continued(tags[first - 1]))
+            found.append(tags[first] if inside else continue_tag(tags[first - 1]))
         else:
             found.append("O")
     return found
 
 
-def continued(tag: str) -> str:
+def continue_tag(tag: str) -> str:
     return f"I-{tag[2:]}" if tag.startswith("B-") else tag
 
 
@@ -176,7 +176,7 @@ def word_of(offsets: Sequence[tuple[int, int]], places: Sequence[tuple[int, int]
     return np.where((word >= 0) & (last < ends[word]), word, -1)
 
 
-def written(word: str) -> int:
+def case_of(word: str) -> int:
     if any(c.isdigit() for c in word):
         return DIGITS
     if word.lower() == word:
@@ -194,7 +194,9 @@ def _document(values: Values) -> tuple[bool, object]:
 
 def gold_of_words(values: Values) -> list[str]:
     """The tags that a row has, for the words of its text."""
-    return tags_of_words(values["tags"], joined(values["tokens"], values.get("spaces"))[1], laid_out(values)[2])
+    return tags_of_words(
+        values["tags"], join_tokens(values["tokens"], values.get("spaces"))[1], layout_words(values)[2]
+    )
 
 
 @dataclass(eq=False)
@@ -215,7 +217,7 @@ class ContextWindow:
         return at
 
 
-def neighbours(rows: Iterable[Values], count: int) -> Iterator[Values]:
+def add_context(rows: Iterable[Values], count: int) -> Iterator[Values]:
     """Each sentence with at least `count` words of its document before and after it, where there are as many.
 
     Sentences that stand together, up to `count` words of them, are shown together: `shown` is the same for all of
@@ -227,7 +229,7 @@ def neighbours(rows: Iterable[Values], count: int) -> Iterator[Values]:
     waiting: deque[tuple[ContextWindow, list[Values]]] = deque()
     document: object = object()
 
-    def ready(everything: bool) -> Iterator[Values]:
+    def flush_ready(everything: bool) -> Iterator[Values]:
         while waiting:
             shown, held = waiting[0]
             after = [word for later, _ in islice(waiting, 1, None) for word in later.words]
@@ -240,7 +242,7 @@ def neighbours(rows: Iterable[Values], count: int) -> Iterator[Values]:
     for values in rows:
         alone, mine = _document(values)
         if alone or mine != document:
-            yield from ready(True)
+            yield from flush_ready(True)
             past, document = [], object() if alone else mine
         if alone:
             yield values  # at once: a person may be waiting for it
@@ -250,19 +252,19 @@ def neighbours(rows: Iterable[Values], count: int) -> Iterator[Values]:
         shown, held = waiting[-1]
         held.append({**values, "shown": shown, "at": shown.take(values)})
         past = (past + readable_words(values))[-count:]
-        yield from ready(False)
-    yield from ready(True)
+        yield from flush_ready(False)
+    yield from flush_ready(True)
 
 
-def stretches(rows: Iterable[Values], count: int) -> Iterator[Values]:
+def join_sentences(rows: Iterable[Values], count: int) -> Iterator[Values]:
     """Tagged sentences of a document joined into rows of up to `count` words; a longer sentence is one by itself.
 
-    What is a document, and what stands alone, is as with `neighbours`.
+    What is a document, and what stands alone, is as with `add_context`.
     """
     held: list[Values] = []
     document, words = object(), 0
 
-    def joint() -> Values:
+    def join_held() -> Values:
         together: dict[str, Any] = {"tokens": [word for values in held for word in readable_words(values)]}
         if "tags" in held[0]:
             together["tags"] = [tag for values in held for tag in gold_of_words(values)]
@@ -273,7 +275,7 @@ def stretches(rows: Iterable[Values], count: int) -> Iterator[Values]:
     for values in rows:
         alone, mine = _document(values)
         if held and (alone or mine != document or words + len(values["tokens"]) > count):
-            yield joint()
+            yield join_held()
             held, words = [], 0
         if alone:
             yield values
@@ -281,4 +283,4 @@ def stretches(rows: Iterable[Values], count: int) -> Iterator[Values]:
             held.append(values)
             document, words = mine, words + len(values["tokens"])
     if held:
-        yield joint()
+        yield join_held()

@@ -184,7 +184,7 @@ def running(task: Task, rows: Split, cache: Path, key: str) -> token_cache.Token
     dtype = np.uint16 if len(task.tokenizer) <= 1 << 16 else np.int32
 
     def build() -> Iterator[dict[str, Any]]:
-        for values in task.learnt(rows()):
+        for values in task.training_rows(rows()):
             yield {"tokens": task.encode(values)[0]["tokens"]}
         raise_rejected("train", rows.reading)  # as in `encoded`
 
@@ -205,7 +205,7 @@ def encoded(
     """
 
     def learnt() -> Iterable[Values]:
-        return task.learnt(rows() if teachers is None else teachers(rows, cache))
+        return task.training_rows(rows() if teachers is None else teachers(rows, cache))
 
     beside = cache / f"{key}.json"  # what the cache does not say of itself
     found = _read_beside(beside)
@@ -261,7 +261,7 @@ def windows_of(task: Task, values: Values) -> tuple[list[Window], str]:
     """A row as the model reads it, and why it is of no use to training ("": it is)."""
     try:
         windows = task.encode(values)
-        return windows, task.fault(windows)
+        return windows, task.skip_reason(windows)
     except ValueError as error:
         raise ValueError(f"{values['file']}:{values['line']}: {error}") from None
 
@@ -298,7 +298,7 @@ def cache_key(
         "options": json.loads(json.dumps({k: v for k, v in task.options.items() if k != "decode"}, default=str)),
         "side": side,
         "how": json.loads(json.dumps(how, default=str)),
-        **({} if teachers is None else {"taught": [*teachers.digests, task.trust]}),
+        **({} if teachers is None else {"taught": [*teachers.digests, task.distill_weight]}),
     }
     both = dict.fromkeys((task.tokenizer, task.tokenizer.target))
     return token_cache.cache_key(

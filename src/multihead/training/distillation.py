@@ -83,7 +83,7 @@ class Teacher:
         model = self.loaded.model.eval()
         said = iter(read(model, self.task, [window for several in windows for window in several], precision=precision))
         answers = [list(islice(said, len(several))) for several in windows]
-        beliefs = map(self.task.belief, piece, windows, answers)
+        beliefs = map(self.task.soft_labels, piece, windows, answers)
         return [{"belief": belief.astype(np.float32).reshape(-1), "shape": belief.shape} for belief in beliefs]
 
 
@@ -110,7 +110,7 @@ class TeacherEnsemble:
     def alone(self, rows: Callable[[], Iterable[Values]], cache: Path) -> Iterator[Values]:
         """Rows without labels: what is believed most stands for them."""
         for values in self(rows, cache):
-            yield {**values, **self.student.settled(values["belief"])}
+            yield {**values, **self.student.hard_labels(values["belief"])}
 
 
 def told(answered: Iterable[tuple[Any, ...]], total: int) -> Iterator[tuple[Any, ...]]:

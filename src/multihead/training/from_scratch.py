@@ -31,7 +31,7 @@ from multihead.models import Decoder, Encoder, EncoderDecoder, LMReadout, ModelC
 from multihead.models.families import native_config
 from multihead.pretrained import create
 from multihead.tasks import Task, Values
-from multihead.tasks.chat import NEW, give_template, with_signs
+from multihead.tasks.chat import NEW, add_default_template, add_role_tokens
 from multihead.text.tokenizer import Tokenizer
 
 LEARNT = 100_000_000  # characters that a tokenizer is learnt from, at most
@@ -45,11 +45,11 @@ def scratch(run: RunConfig, kind: type[Task], train: Callable[[], Iterable[Value
         reads, writes = _learnt(run, train, ("source", "text")), _learnt(run, train, ("target", "text"))
         reads.target = writes
     else:
-        reads = writes = with_signs(_learnt(run, train, less=NEW)) if talks else _learnt(run, train)
+        reads = writes = add_role_tokens(_learnt(run, train, less=NEW)) if talks else _learnt(run, train)
     family, encoder, decoder = _shapes(run, kind, reads, writes)
     config = numbers(writes)
     if talks:
-        give_template(writes, config["bos_token_id"], config["eos_token_id"])
+        add_default_template(writes, config["bos_token_id"], config["eos_token_id"])
     loaded = (
         _own(encoder, decoder, run.tokenizer.shared, kind)
         if family is None

@@ -219,7 +219,7 @@ def accumulated(
     """Gradients of the summed loss over all micro-batches; the sum, the count, and tokens real and padded."""
     loss, count, real, padded = 0.0, 0.0, 0, 0
     for rows in batches:
-        batch = task.collate([data[int(row)] for row in rows] * (2 if task.agree else 1))
+        batch = task.collate([data[int(row)] for row in rows] * (2 if task.rdrop else 1))
         with matmul_backend(precision):
             with torch.autocast(task.device.type, torch.bfloat16, enabled=precision == "bf16"):
                 total, number = task.loss(model, batch)

@@ -21,7 +21,7 @@ from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder
 from multihead.models.families import FAMILIES, native_config
 from multihead.pretrained import load, reading, with_readout
 from multihead.tasks import Task, Values
-from multihead.tasks.chat import give_template
+from multihead.tasks.chat import add_default_template
 from multihead.tasks.pair_scores import number
 from multihead.text.coverage import unknown_share
 from multihead.text.training import NoText
@@ -134,14 +134,14 @@ def placed(one: TaskData, loaded: Pipeline, others: Sequence[TaskModel], wrote: 
     if one.kind.readout.over == "none" and loaded.pooling and "pool" not in options:
         options = options | {"pool": loaded.pooling}  # vectors of a bi-encoder stay as they were
     if options.get("chat") and loaded.tokenizer.template is None:
-        give_template(loaded.tokenizer, options["start"], options["stop"][0])
+        add_default_template(loaded.tokenizer, options["start"], options["stop"][0])
     task = one.kind(loaded.tokenizer, one.labels, size, min(run.window.overlap, size // 2), **options)
-    task.smoothing, task.agree = run.train.smoothing, run.train.agree
+    task.smoothing, task.rdrop = run.train.smoothing, run.train.agree
     mine = fitted(replace(loaded), task)
     if any(mine.model.readout is other.readout for other in others):
         tied = {id(parameter): parameter for parameter in mine.model.body.parameters()}
         mine.model = TaskModel(mine.model.body, deepcopy(mine.model.readout, tied))
-    teachers, task.trust = (
+    teachers, task.distill_weight = (
         (TeacherEnsemble(run.data.teacher, task), run.data.trust) if run.data.teacher else (None, 0.0)
     )
     mine_too = {f.name: getattr(one, f.name) for f in fields(TaskData)}

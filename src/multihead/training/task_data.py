@@ -69,7 +69,7 @@ def read_one(run: RunConfig, name: str = "", weight: float = 1.0, auxiliary: boo
     if options.get("multi_label"):
         refuse_cells(readings["train"])
     kind = TASKS[run.task].variant(options)
-    labels = kind.learn(Split(readings["train"])(), **options)  # of all rows: those held out have labels too
+    labels = kind.collect_labels(Split(readings["train"])(), **options)  # of all rows: those held out have labels too
     if not labels and next(iter(sides["train"]()), None) is None:
         raise ValueError(f"{run.data.train}: no row is left to train on\n{readings['train']}")
     if labels:  # without them, the rows are read when the token cache is filled, and counted there
@@ -112,7 +112,7 @@ def refuse_unusable(side: Split, kind: type[Task], labels: Sequence[str], option
     known, rows = set(labels), 0
     for values in side():
         rows += 1
-        odd = next((label for label in kind.golden(values, **options) if label not in known), None)
+        odd = next((label for label in kind.labels_of_row(values, **options) if label not in known), None)
         if odd is not None:
             place = f"{values['file']}:{values['line']}"
             raise ValueError(f"{place}: the label {odd!r} is not in the training data, which has: {listed(labels)}")
