@@ -24,7 +24,7 @@ from rich.table import Table
 
 from benchmarks.plain_loop import PlainLoop, PlainLoopSettings
 from benchmarks.small_sets import SETS, Row, write_rows
-from multihead.config import of_task, read, write
+from multihead.config import from_task, read, write
 from multihead.metrics import entity_spans
 from multihead.recipes import minilm
 from multihead.tasks import Prediction, Values
@@ -106,7 +106,7 @@ def train_ours(
             side: str(write_rows(task, rows, Path(folder, side)))
             for side, rows in (("train", train), ("test", held_out))
         }
-        run = of_task(
+        run = from_task(
             task,
             from_=str(model),
             out=str(Path(folder, "run")),

@@ -17,7 +17,7 @@ def test_prints_a_file_that_reads(task: str) -> None:
     run = read(done.stdout)
     assert (run.task, run.from_) == (task, "hub:a/b")
     assert read(CliRunner().invoke(app, [task]).stdout).from_ == "path/to/model"
-    assert read(CliRunner().invoke(app, [task, "--scratch"]).stdout).scratch
+    assert read(CliRunner().invoke(app, [task, "--scratch"]).stdout).from_scratch
     assert task in CliRunner().invoke(app, ["--help"]).stdout
 
 

@@ -13,12 +13,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
-from multihead.config import RunConfig, difference, of_task, pin_paths, read, template, write
+from multihead.config import RunConfig, difference, from_task, pin_paths, read, template, write
 from multihead.config.errors import suggestion
 from multihead.config.parse import FILES
 from multihead.config.run_config import ONLY_PAIRS, SECTIONS
 from multihead.config.sections import ROLES, TAUGHT, TrainSection
-from multihead.config.toml import line_of, toml
+from multihead.config.toml import format_toml, line_of
 from multihead.tasks.sections import Section
 from multihead.tasks.spec import SPECS
 
@@ -102,7 +102,7 @@ def runs(draw: st.DrawFn) -> RunConfig:
         del train["epochs"]
     if train.get("steps") is not None:
         train["epochs"] = None
-    return of_task(task, out=draw(PLACES), train=train, **sections)
+    return from_task(task, out=draw(PLACES), train=train, **sections)
 
 
 @given(runs())
@@ -121,18 +121,25 @@ def test_what_is_written_reads_the_same(run: RunConfig) -> None:
 def test_values_are_toml(text: str, whole: int, number: float, yes: bool) -> None:
     assume(not re.search("[\ud800-\udfff]", text))
     value = {"a": text, text: [whole, number, yes, {"b": [text]}], "": ()}
-    back = tomllib.loads(f"v = {toml(value)}")["v"]
+    back = tomllib.loads(f"v = {format_toml(value)}")["v"]
     assert back == value | {"": []}
     assert repr(back[text] if text else 0) == repr(value[text] if text else 0)  # -0.0, and 1 is not 1.0
 
 
 def test_numbers_look_as_people_write_them() -> None:
-    assert [toml(x) for x in (5e-4, 3e-5, 1.5e-4, 0.01, 1.0, 0.0)] == ["5e-4", "3e-5", "1.5e-4", "0.01", "1.0", "0.0"]
+    assert [format_toml(x) for x in (5e-4, 3e-5, 1.5e-4, 0.01, 1.0, 0.0)] == [
+        "5e-4",
+        "3e-5",
+        "1.5e-4",
+        "0.01",
+        "1.0",
+        "0.0",
+    ]
 
 
 @given(st.floats(1e-12, 1), st.integers(1, 10_000), PLACES)
 def test_overrides(lr: float, epochs: int, name: str) -> None:
-    run = read(NER, [f"train.lr={lr!r}", f" train . epochs = {epochs}", f"out={toml(name)}"])
+    run = read(NER, [f"train.lr={lr!r}", f" train . epochs = {epochs}", f"out={format_toml(name)}"])
     assert (run.train.lr, run.train.epochs, run.out) == (lr, epochs, name)
     assert run.from_ == "m"
 
@@ -142,7 +149,7 @@ def test_overrides_fall_back_to_text() -> None:
         assert read(NER, [f"out={value}"]).out == value
     run = read(NER, ["data.tokens=1", "ner.crf=true", 'train.freeze=["embeddings"]', "window.size=128"])
     assert (run.data.tokens, run.ner.crf, run.train.freeze, run.window.size) == ("1", True, ("embeddings",), 128)
-    assert read(NER, ["from="]).scratch
+    assert read(NER, ["from="]).from_scratch
     assert read(NER, ["from={encoder='a', decoder='b'}"]).from_ == {"encoder": "a", "decoder": "b"}
 
 
@@ -202,7 +209,7 @@ def test_data_lies_beside_the_run_file(tmp_path: Path, monkeypatch: pytest.Monke
     copy.write_text(write(run), "utf-8")
     monkeypatch.chdir("/")
     assert read(copy) == run
-    assert of_task("ner", data={"train": "~/x"}).data.train == os.path.expanduser("~/x")
+    assert from_task("ner", data={"train": "~/x"}).data.train == os.path.expanduser("~/x")
 
 
 def test_a_model_that_is_not_here_may_lie_beside_the_run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,8 +252,8 @@ def test_blocks_have_their_own_data(tmp_path: Path) -> None:
     assert [block.data.train for block in run.tasks] == [str(tmp_path / "a.csv"), str(tmp_path / "b.conll")]
     assert run.tasks[0].data.columns == {"text": "sentence", "label": "label"}
     assert (run.task, run.tasks[1].weight, run.ner.crf, run.out) == ("", 0.5, True, "runs/several")
-    assert "data" not in run.parts
-    assert {"ner", "classify"} <= set(run.parts)
+    assert "data" not in run.sections
+    assert {"ner", "classify"} <= set(run.sections)
     assert read(write(run)) == run
     assert difference(run, read(path, ["ner.crf=false"])) == ["ner.crf: true -> false"]
 
@@ -430,12 +437,12 @@ def test_faults_of_files(tmp_path: Path) -> None:
 
 
 def test_flags_are_checked_alike() -> None:
-    run = of_task("classify", data={"train": "x.csv", "label": 2}, from_="m", train={"lr": 3e-5})
+    run = from_task("classify", data={"train": "x.csv", "label": 2}, from_="m", train={"lr": 3e-5})
     assert (run.data.columns, run.from_, run.train.lr) == ({"text": "text", "label": "2"}, "m", 3e-5)
     with pytest.raises(ValueError, match=r"^train\.lrr is no key of a run file; did you mean 'lr'\?$"):
-        of_task("classify", data={"train": "x.csv"}, train={"lrr": 1})
+        from_task("classify", data={"train": "x.csv"}, train={"lrr": 1})
     with pytest.raises(ValueError, match=r"^task is 'clasify'; did you mean 'classify'\?$"):
-        of_task("clasify", data={"train": "x.csv"})
+        from_task("clasify", data={"train": "x.csv"})
 
 
 def test_lines_are_found() -> None:
@@ -471,7 +478,7 @@ def test_difference() -> None:
 def test_every_changed_key_is_seen() -> None:
     """No key is taken for a section of the same name (data.train)."""
     old = read(NER.replace('from = "m"\n', ""))
-    for part in old.parts:
+    for part in old.sections:
         for name in SECTIONS[part].model_fields:
             section = getattr(old, part).model_copy(update={name: -1})
             (line,) = difference(old, old.model_copy(update={part: section}))
@@ -503,7 +510,7 @@ def test_template(task: str, scratch: bool) -> None:
     text = template(task, from_scratch=scratch)
     run = read(text)
     train = str(Path(run.data.train).name) if isinstance(run.data.train, str) else ""
-    assert run == of_task(task, data={"train": train}, from_=None if scratch else "path/to/model")
+    assert run == from_task(task, data={"train": train}, from_=None if scratch else "path/to/model")
     assert f'\ntrain = "{train}" ' in text, "a path as people write it, not this machine's"
     notes = [line for line in text.splitlines()[3:] if line and line[0] != "["]
     assert all(re.fullmatch(r"(# )?\w+ = .+ # \S.*", line) for line in notes)
@@ -513,13 +520,13 @@ def test_template(task: str, scratch: bool) -> None:
     opened = re.sub(r"^# (\w+ = )", r"\1", text, flags=re.MULTILINE)
     opened = re.sub(r"^steps = .*\n" + (r"|^from = .*\n" if scratch else ""), "", opened, flags=re.MULTILINE)
     whole = read(opened)
-    for part in run.parts:
+    for part in run.sections:
         given = getattr(whole, part).model_fields_set
         columns = set(ROLES) - set(SPECS[task].columns) if part == "data" else set()
         columns |= set() if SPECS[task].body == "encoder_decoder" else set(ONLY_PAIRS.get(part, ()))
         columns |= set() if SPECS[task].soft_labels else set(TAUGHT.get(part, ()))
         assert set(SECTIONS[part].model_fields) - given - columns - {"steps"} == set(), part
-    for part in run.parts:  # examples of what is unset
+    for part in run.sections:  # examples of what is unset
         unset = {name: value for name, value in getattr(run, part) if value is None or value == ""}
         whole = whole.model_copy(update={part: getattr(whole, part).model_copy(update=unset)})
     assert whole == run, "a key shown with # has its default, or is one of the unset ones"

@@ -22,7 +22,7 @@ def reported(tmp_path: Path, task: str, rows: list[dict[str, Any]], **sections: 
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     train = {"steps": 6, "batch_tokens": 200, "threads": 1, "precision": "fp32", **sections.pop("train", {})}
     data = {"train": str(file), "valid": str(file)}
-    run = runs.of_task(task, out=str(tmp_path / "run"), data=data, model=MODEL, train=train, **sections)
+    run = runs.from_task(task, out=str(tmp_path / "run"), data=data, model=MODEL, train=train, **sections)
     training = TrainingRun(run)
     list(training)
     seen = MistakeCollector()

@@ -325,7 +325,7 @@ def test_run_files_of_several(several):
     run = read(several.two("run"), ["tasks.names.weight=3", "tasks.mood.data.limit=5", "tasks.names.ner.crf=false"])
     assert (run.tasks[1].weight, run.tasks[0].data.limit, run.tasks[1].ner.crf) == (3.0, 5, False)
     assert read(write(run)) == run
-    assert run.alone(run.tasks[1]).ner.crf is False
+    assert run.for_task(run.tasks[1]).ner.crf is False
     assert sorted(difference(read(several.two("run")), run)) == [
         "tasks.mood.data.limit: none -> 5", "tasks.names.ner.crf: true -> false", "tasks.names.weight: 0.7 -> 3.0",
     ]  # fmt: skip

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from multihead.config import read
 from multihead.config.run_config import SECTIONS
-from multihead.config.toml import toml
+from multihead.config.toml import format_toml
 from multihead.training.run import TrainingRun
 
 EXTREMES = [0, 1, 2, -1, 10**4, 10**6, 10**9, 10**18, 2**63, 10**40, 1e-300, 1e-45, 1e30, 1e308, -1e308, 0.5, math.inf]
@@ -67,7 +67,7 @@ def test_there_are_keys() -> None:
 def check(text: str, key: str, number: float) -> None:
     refused = ""
     try:
-        TrainingRun(read(text, [f"{key}={toml(number)}"]), fresh=True)
+        TrainingRun(read(text, [f"{key}={format_toml(number)}"]), fresh=True)
     except ValueError as error:
         refused = str(error)
     assert not refused or key in refused
@@ -77,7 +77,7 @@ def check(text: str, key: str, number: float) -> None:
 def test_absurd_numbers_are_refused_by_name(run, number: float) -> None:
     for key in KEYS[run[0]]:
         with pytest.raises(ValueError, match=key.replace(".", r"\.")):
-            read(run[1], [f"{key}={toml(number)}"])
+            read(run[1], [f"{key}={format_toml(number)}"])
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

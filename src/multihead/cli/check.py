@@ -49,7 +49,7 @@ def check(
 
     console = Console(highlight=False, stderr=json)
     whole = run.read(run_file(file), changes or [])
-    every = {block.name: whole.alone(block) for block in whole.tasks} or {"": whole}
+    every = {block.name: whole.for_task(block) for block in whole.tasks} or {"": whole}
     screen = console.is_terminal  # a line that is kept is kept whole
     auxiliary = {block.name for block in whole.tasks if block.auxiliary}  # of which nothing is held out
     readings: dict[str, Any] = {}

@@ -30,7 +30,7 @@ def writing_as(task: Task, given: list[str]) -> list[str]:
     """`decode.beam=1` … changes how the model writes, in this command alone; what else is given is given back."""
     from multihead.config import read
     from multihead.config.decode_sections import DecodeSection
-    from multihead.config.toml import toml
+    from multihead.config.toml import format_toml
     from multihead.tasks.generate import Generate
     from multihead.tasks.translate import Translate
 
@@ -41,8 +41,16 @@ def writing_as(task: Task, given: list[str]) -> list[str]:
         known = {"beam": 1} | {
             name: value for name, value in task.settings.items() if name in DecodeSection.model_fields
         }
-        lines = [f"{name} = {toml(value)}" for name, value in known.items() if value is not None]
-        whole = ["from = 'here'", f"task = {toml(task.name)}", "[data]", "train = 'rows'", "[decode]", *lines, ""]
+        lines = [f"{name} = {format_toml(value)}" for name, value in known.items() if value is not None]
+        whole = [
+            "from = 'here'",
+            f"task = {format_toml(task.name)}",
+            "[data]",
+            "train = 'rows'",
+            "[decode]",
+            *lines,
+            "",
+        ]
         changed = read("\n".join(whole), mine).decode.model_dump()
         names = [one.partition("=")[0].removeprefix("decode.").strip() for one in mine]
         task.options["decode"] = task.settings | {name: changed[name] for name in names}

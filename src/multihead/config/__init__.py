@@ -1,8 +1,8 @@
 """The run file: one TOML that says everything about a training run."""
 
-from multihead.config.parse import difference, of_task, read, write
+from multihead.config.parse import difference, from_task, read, write
 from multihead.config.paths import pin_paths
 from multihead.config.run_config import RunConfig
 from multihead.config.template import template
 
-__all__ = ["RunConfig", "difference", "of_task", "pin_paths", "read", "template", "write"]
+__all__ = ["RunConfig", "difference", "from_task", "pin_paths", "read", "template", "write"]

@@ -34,7 +34,7 @@ class DecodeSection(Section):
     alignment: bool = key(False, "also tell which words of the source each word was written from")
 
     @model_validator(mode="after")
-    def _agrees(self) -> Self:
+    def _check_consistency(self) -> Self:
         if self.sample and self.beam > 1:
             raise ValueError(f"sample is true; beam = 1 is wanted then, not {self.beam}")
         if not self.sample and self.nbest > self.beam:

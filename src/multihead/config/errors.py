@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from multihead.config.run_config import SECTIONS, RunConfig
-from multihead.config.toml import KeyPath, toml
+from multihead.config.toml import KeyPath, format_toml
 from multihead.tasks.sections import Section
 
 FOREIGN = {  # what other tools call our keys
@@ -46,21 +46,21 @@ def explain(error: ValidationError, raw: Mapping[str, Any], where: Callable[[Key
         if fault["type"] == "value_error":  # our own validators: the message starts with the key
             key, _, rest = str(fault["ctx"]["error"]).partition(" ")
             path = place if key == "it" or place[-1:] == (key,) else (*place, *key.split("."))
-            lines[path] = f"{dotted(path)} {rest}"
+            lines[path] = f"{format_path(path)} {rest}"
         elif fault["type"] == "extra_forbidden":
-            lines[place] = f"{dotted(place)} is no key of a run file; {suggestion(place)}"
+            lines[place] = f"{format_path(place)} is no key of a run file; {suggestion(place)}"
         elif fault["type"] == "missing":
-            lines[place] = f"{dotted(place)} is missing"
+            lines[place] = f"{format_path(place)} is missing"
         else:
             path, value = _known_part(place, raw)
             item = f" (item {place[-1]})" if len(place) > len(path) + 1 else ""  # of a list or table in a union
-            wanted.setdefault(path, []).append(_wanted(fault, path) + item)
-            shown = toml(value) if len(toml(value)) <= SHOWN else f"{toml(value)[:SHOWN]} …"
-            lines[path] = f"{dotted(path)} is {shown}; {' or '.join(dict.fromkeys(wanted[path]))} is wanted"
+            wanted.setdefault(path, []).append(_expected_value(fault, path) + item)
+            shown = format_toml(value) if len(format_toml(value)) <= SHOWN else f"{format_toml(value)[:SHOWN]} …"
+            lines[path] = f"{format_path(path)} is {shown}; {' or '.join(dict.fromkeys(wanted[path]))} is wanted"
     return "\n".join(where(path) + line for path, line in lines.items())
 
 
-def dotted(path: KeyPath) -> str:
+def format_path(path: KeyPath) -> str:
     """train.lr; tasks[0].data.train."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
@@ -92,7 +92,7 @@ def _known_part(place: KeyPath, raw: Any) -> tuple[KeyPath, Any]:
     return place, raw
 
 
-def _wanted(fault: Mapping[str, Any], path: KeyPath) -> str:
+def _expected_value(fault: Mapping[str, Any], path: KeyPath) -> str:
     context = fault.get("ctx", {})
     for sign in LIMITS:
         if sign in context:
@@ -107,18 +107,18 @@ def _range(sign: str, limit: float, path: KeyPath) -> str:
     for name in names[:-1]:
         table = SECTIONS.get(name, table)
     field = table.model_fields.get(names[-1])
-    groups = [] if field is None else [field.metadata, *_nested(field.annotation)]
+    groups = [] if field is None else [field.metadata, *_nested_annotations(field.annotation)]
     limits = next((group for group in map(_limits, groups) if group.get(sign) == limit), {sign: limit})
     return " and ".join(f"{LIMITS[name]} {_number(value)}" for name, value in limits.items())
 
 
-def _nested(kind: Any) -> Iterator[list[Any]]:
+def _nested_annotations(kind: Any) -> Iterator[list[Any]]:
     """The annotations inside a type: of each branch of a union, of what a list or table holds."""
     inner = get_args(kind)
     if get_origin(kind) is Annotated:
         yield [limit for part in inner[1:] for limit in (part.metadata if isinstance(part, FieldInfo) else [part])]
     for part in inner:
-        yield from _nested(part)
+        yield from _nested_annotations(part)
 
 
 def _limits(annotations: Sequence[Any]) -> dict[str, float]:
@@ -126,4 +126,4 @@ def _limits(annotations: Sequence[Any]) -> dict[str, float]:
 
 
 def _number(value: float) -> str:
-    return toml(int(value)) if value == int(value) else toml(value)
+    return format_toml(int(value)) if value == int(value) else format_toml(value)

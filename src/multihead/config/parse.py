@@ -17,9 +17,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from multihead.config.errors import explain
-from multihead.config.paths import FILES, beside, check_place, follow_links, model_beside, names_path
+from multihead.config.paths import FILES, check_place, follow_links, names_path, resolve_model, resolve_paths
 from multihead.config.run_config import SECTIONS, RunConfig, TaskBlock
-from multihead.config.toml import KeyPath, line_of, toml
+from multihead.config.toml import KeyPath, format_toml, line_of
 from multihead.tasks.sections import Section
 
 GROW = ("train.epochs", "train.steps")  # the only keys that may change when a run goes on, and only upwards
@@ -41,10 +41,10 @@ def read(source: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
         raise ValueError(f"{file}{at}: this is no TOML: {what}") from None
     for table in (raw, *_tables(raw.get("tasks"))):
         for data in _tables(table.get("data")):
-            data |= {name: beside(folder, data[name]) for name in FILES if name in data}
-            data |= {name: model_beside(folder, data[name]) for name in ("teacher",) if name in data}
+            data |= {name: resolve_paths(folder, data[name]) for name in FILES if name in data}
+            data |= {name: resolve_model(folder, data[name]) for name in ("teacher",) if name in data}
     if "from" in raw:
-        raw["from"] = model_beside(folder, raw["from"])
+        raw["from"] = resolve_model(folder, raw["from"])
     given = {override.partition("=")[0].replace(" ", "") for override in overrides}
     if len(given & set(GROW)) == 1:  # epochs or steps: what is typed takes the place of what the file has
         for train in _tables(raw.get("train")):
@@ -55,26 +55,26 @@ def read(source: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
             raw.pop(section, None)
     for override in overrides:
         _put(raw, override)
-    run = _validated(raw, file, text, overrides)
+    run = _validate(raw, file, text, overrides)
     if folder and "out" not in given:
         check_place(Path(source), run)
     return run
 
 
-def of_task(task: str, **sections: Any) -> RunConfig:
+def from_task(task: str, **sections: Any) -> RunConfig:
     """A run file from flags: of_task("classify", data={"train": "x.csv"}, from_="path/to/model")."""
-    return _validated({"task": task} | {name.rstrip("_"): value for name, value in sections.items()})
+    return _validate({"task": task} | {name.rstrip("_"): value for name, value in sections.items()})
 
 
 def write(run: RunConfig) -> str:
     """All keys that are set, as TOML; `read` gives the same run back."""
-    lines = _written(run, exclude=(*SECTIONS,))
-    for part in run.parts:
-        lines += ["", f"[{part}]", *_written(getattr(run, part))]
+    lines = _format_keys(run, exclude=(*SECTIONS,))
+    for part in run.sections:
+        lines += ["", f"[{part}]", *_format_keys(getattr(run, part))]
     for block in run.tasks:
-        lines += ["", "[[tasks]]", *_written(block, exclude=(*SECTIONS,))]
+        lines += ["", "[[tasks]]", *_format_keys(block, exclude=(*SECTIONS,))]
         for part in _inside(block):
-            lines += ["", f"[tasks.{part}]", *_written(getattr(block, part))]
+            lines += ["", f"[tasks.{part}]", *_format_keys(getattr(block, part))]
     return "\n".join(lines) + "\n"
 
 
@@ -88,7 +88,7 @@ def difference(old: RunConfig, new: RunConfig) -> list[str]:
         grown = name in GROW and a is not None and b is not None and b > a
         same = follow_links(a) == follow_links(b) if names_path(name) else a == b
         if not same and not grown and name != "out":
-            lines.append(f"{name}: {toml(a)} -> {toml(b)}")
+            lines.append(f"{name}: {format_toml(a)} -> {format_toml(b)}")
     return lines
 
 
@@ -98,12 +98,12 @@ def set_keys(part: Section) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None and value != ""}
 
 
-def _written(part: Section, exclude: Sequence[str] = ()) -> list[str]:
-    return [f"{name} = {toml(value)}" for name, value in set_keys(part).items() if name not in exclude]
+def _format_keys(part: Section, exclude: Sequence[str] = ()) -> list[str]:
+    return [f"{name} = {format_toml(value)}" for name, value in set_keys(part).items() if name not in exclude]
 
 
 def _flat(run: RunConfig) -> Iterator[tuple[str, Any]]:
-    tables = [("", run), *((f"{part}.", getattr(run, part)) for part in run.parts)]
+    tables = [("", run), *((f"{part}.", getattr(run, part)) for part in run.sections)]
     for block in run.tasks:
         name = f"tasks.{block.name}."
         tables += [(name, block), *((f"{name}{part}.", getattr(block, part)) for part in _inside(block))]
@@ -116,7 +116,7 @@ def _flat(run: RunConfig) -> Iterator[tuple[str, Any]]:
 
 def _inside(block: TaskBlock) -> list[str]:
     """The sections of a block."""
-    return ["data", *([block.own] if block.own else [])]
+    return ["data", *([block.own_section] if block.own_section else [])]
 
 
 def _text(path: Path) -> str:
@@ -181,7 +181,7 @@ def _value(text: str) -> Any:
     return parsed["value"] if plain and len(parsed) == 1 else text
 
 
-def _validated(raw: dict[str, Any], file: str = "", text: str = "", overrides: Sequence[str] = ()) -> RunConfig:
+def _validate(raw: dict[str, Any], file: str = "", text: str = "", overrides: Sequence[str] = ()) -> RunConfig:
     def where(path: KeyPath) -> str:
         line = line_of(text, path)
         for override in overrides:

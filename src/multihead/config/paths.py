@@ -21,18 +21,18 @@ def names_path(key: str) -> bool:
     return PATH.fullmatch(key) is not None
 
 
-def beside(folder: str, files: Any) -> Any:
+def resolve_paths(folder: str, files: Any) -> Any:
     if isinstance(files, str) and files:
         return files if files.startswith(HOME) else os.path.join(folder, files)
-    return [beside(folder, file) for file in files] if isinstance(files, list) else files
+    return [resolve_paths(folder, file) for file in files] if isinstance(files, list) else files
 
 
-def model_beside(folder: str, model: Any) -> Any:
+def resolve_model(folder: str, model: Any) -> Any:
     """A model is named from where one stands, as `out` is; where there is none, from the run file's directory."""
     if isinstance(model, dict):
-        return {side: model_beside(folder, one) for side, one in model.items()}
+        return {side: resolve_model(folder, one) for side, one in model.items()}
     if isinstance(model, list):
-        return [model_beside(folder, one) for one in model]
+        return [resolve_model(folder, one) for one in model]
     if not folder or not isinstance(model, str) or not model or os.path.exists(model):
         return model
     near = os.path.join(folder, model)

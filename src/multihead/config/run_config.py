@@ -78,16 +78,16 @@ class TaskBlock(BlockFields):
 
     @model_validator(mode="before")
     @classmethod
-    def _filled(cls, given: Any) -> Any:
+    def _fill_defaults(cls, given: Any) -> Any:
         return _with_columns(given) if isinstance(given, Mapping) else given
 
     @property
-    def own(self) -> str | None:
+    def own_section(self) -> str | None:
         """The task's section, if it stands here."""
         return None if getattr(self, self.task) is None else self.task
 
     @model_validator(mode="after")
-    def _agrees(self) -> Self:
+    def _check_consistency(self) -> Self:
         _check_data(self.task, self.data)
         if wrong := next((name for name in SPECS if name != self.task and getattr(self, name) is not None), None):
             raise ValueError(f"{wrong} is a section of task = {wrong!r}, not of {self.task!r}; remove it")
@@ -95,17 +95,17 @@ class TaskBlock(BlockFields):
 
 
 class RunConfig(RunFields):
-    """A whole run file. Every section is there, with its defaults; `parts` names the ones that mean something."""
+    """A whole run file. Every section is there, with its defaults; `sections` names the ones that mean something."""
 
     tasks: Annotated[tuple[TaskBlock, ...], Strict(False)] = ()
 
     @property
-    def scratch(self) -> bool:
+    def from_scratch(self) -> bool:
         return self.from_ is None
 
     @property
     def spec(self) -> TaskSpec:
-        """The only task's; of several, each has one of its own: `alone`."""
+        """The only task's; of several, each has one of its own: `for_task`."""
         return SPECS[self.task]
 
     @property
@@ -120,23 +120,25 @@ class RunConfig(RunFields):
         """Those of all tasks, each once."""
         return [SPECS[name] for name in dict.fromkeys([self.task, *(block.task for block in self.tasks)]) if name]
 
-    def alone(self, block: TaskBlock) -> RunConfig:
+    def for_task(self, block: TaskBlock) -> RunConfig:
         """The run of one of the tasks, as if there were no other."""
         changed = {"task": block.task, "tasks": (), "data": block.data}
-        return self.model_copy(update=changed | ({block.own: getattr(block, block.own)} if block.own else {}))
+        return self.model_copy(
+            update=changed | ({block.own_section: getattr(block, block.own_section)} if block.own_section else {})
+        )
 
     @property
-    def parts(self) -> tuple[str, ...]:
+    def sections(self) -> tuple[str, ...]:
         """The sections that this run uses, in their order in the file."""
         without = {name for name in SPECS if SPECS[name] not in self.specs}
-        without |= set() if self.scratch else {"tokenizer", "model"}
+        without |= set() if self.from_scratch else {"tokenizer", "model"}
         without |= set() if any(spec.generates_text for spec in self.specs) else {"decode"}
         without |= {"data"} if self.tasks else set()
         return tuple(name for name in SECTIONS if name not in without | {"tasks"})
 
     @model_validator(mode="before")
     @classmethod
-    def _filled(cls, given: Any) -> Any:
+    def _fill_defaults(cls, given: Any) -> Any:
         """Defaults that depend on other keys: columns, shape and `out` on the task, the learning rate on `from`."""
         if not isinstance(given, Mapping):
             return given
@@ -157,12 +159,12 @@ class RunConfig(RunFields):
         return filled
 
     @model_validator(mode="after")
-    def _agrees(self) -> Self:
+    def _check_consistency(self) -> Self:
         if bool(self.task) == bool(self.tasks):
             fault = "tasks stands instead of task; give one of them"
             raise ValueError(fault if self.task else f"task is missing; known: {', '.join(SPECS)}")
         for name in SECTIONS:
-            if name in self.model_fields_set and name not in (*self.parts, "tasks"):
+            if name in self.model_fields_set and name not in (*self.sections, "tasks"):
                 raise ValueError(f"{name} {self._why_not(name)}")
         if isinstance(self.from_, dict) and set(self.from_) != {"encoder", "decoder"}:
             raise ValueError("from joins two models: {encoder = …, decoder = …}, both and nothing else")
@@ -188,7 +190,7 @@ class RunConfig(RunFields):
             told = (f"{block.name!r} ({block.task}) wants {trunk}" for trunk, block in reversed(trunks.items()))
             raise ValueError(f"tasks cannot share one trunk: {', '.join(told)}")
         size, most = self.window.size or 0, self.model.max_length
-        if self.scratch and size > most:
+        if self.from_scratch and size > most:
             raise ValueError(f"window.size is {size}; at most model.max_length = {most} is wanted")
         return self
 

@@ -32,13 +32,13 @@ def check_name(names: Any) -> Any:
     return names
 
 
-def _absolute(files: Any) -> Any:
+def _make_absolute(files: Any) -> Any:
     if not isinstance(files, str):
-        return tuple(map(_absolute, files))
+        return tuple(map(_make_absolute, files))
     return os.path.abspath(expand_home(files)) if files else ""
 
 
-def _encoding(name: str) -> str:
+def _check_encoding(name: str) -> str:
     try:
         codecs.lookup(name)
     except (LookupError, ValueError):
@@ -46,7 +46,7 @@ def _encoding(name: str) -> str:
     return name
 
 
-Files = Annotated[str | Names, AfterValidator(_absolute)]
+Files = Annotated[str | Names, AfterValidator(_make_absolute)]
 Column = Annotated[Name, BeforeValidator(lambda v: str(v) if type(v) is int else v)]  # or a number from 1
 
 
@@ -56,7 +56,7 @@ class DataSection(Section):
     test: Files = key("", "unset: none; scored once, at the end")
     hold_out: bool = key(True, "false: without valid, learn from every row and keep the last weights (needs test)")
     format: Name | None = key(None, "unset: seen from the file's ending and content")
-    encoding: Annotated[str, AfterValidator(_encoding)] = key("utf-8", "of text files")
+    encoding: Annotated[str, AfterValidator(_check_encoding)] = key("utf-8", "of text files")
     limit: Count | None = key(None, "unset: all rows; train on so many, drawn by a hash of the text", 1000)
     weights: Annotated[tuple[Positive, ...], Strict(False)] | None = key(
         None, "how often an epoch goes through each training file; unset: once", (1.0,)
@@ -113,7 +113,7 @@ class ModelSection(Section):
     max_length: Annotated[int, Field(ge=8, le=10_000_000)] = key(512, "tokens that the model can see at once")
 
     @model_validator(mode="after")
-    def _divides(self) -> Self:
+    def _check_widths(self) -> Self:
         if self.dim % self.heads:
             raise ValueError(f"heads is {self.heads}; a divisor of dim = {self.dim} is wanted")
         if self.heads % (self.kv_heads or 1):
@@ -132,7 +132,7 @@ class WindowSection(Section):
     overlap: Whole = key(64, "tokens that neighbouring windows share")
 
     @model_validator(mode="after")
-    def _moves(self) -> Self:
+    def _check_overlap(self) -> Self:
         if self.size is not None and self.overlap >= self.size:
             raise ValueError(f"overlap is {self.overlap}; less than size = {self.size} is wanted")
         return self
@@ -178,7 +178,7 @@ class TrainSection(Section):
         return {**given, "epochs": None} if steps else given
 
     @model_validator(mode="after")
-    def _agrees(self) -> Self:
+    def _check_consistency(self) -> Self:
         if (self.epochs is None) == (self.steps is None):
             raise ValueError("steps and epochs exclude each other; give one of them")
         if self.average == "last" and self.keep < 2:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from multihead.config.parse import of_task
+from multihead.config.parse import from_task
 from multihead.config.run_config import ONLY_PAIRS
 from multihead.config.sections import ROLES, TAUGHT
-from multihead.config.toml import toml
+from multihead.config.toml import format_toml
 from multihead.tasks.sections import Section
 from multihead.tasks.spec import SPECS, check_task_name
 
@@ -29,7 +29,7 @@ def template(task: str, *, from_: str = "path/to/model", from_scratch: bool = Fa
     """Every key of a task with its default and a note; it reads as it is, once its paths are right."""
     spec = SPECS[check_task_name(task)]
     file, format = spec.example
-    run = of_task(task, from_=None if from_scratch else from_, data={"train": file})
+    run = from_task(task, from_=None if from_scratch else from_, data={"train": file})
     examples = {"data.train": file, "data.format": format}
     examples |= {f"data.{name}": file.replace("train", name) for name in ("valid", "test")}
     lines = [
@@ -39,7 +39,7 @@ def template(task: str, *, from_: str = "path/to/model", from_scratch: bool = Fa
         "",
         *_lines("", run, examples),
     ]
-    for part in run.parts:
+    for part in run.sections:
         title = f"  # {TITLES[part]}" if part in TITLES else ""
         hidden = () if spec.body == "encoder_decoder" else ONLY_PAIRS.get(part, ())
         hidden = hidden if spec.soft_labels else (*hidden, *TAUGHT.get(part, ()))
@@ -59,4 +59,4 @@ def _lines(table: str, part: Section, examples: dict[str, str], hidden: Sequence
         if unset or table + key in examples:
             value = examples.get(table + key, (field.examples or [None])[0])
         mark = "" if (table + key in LOOK or field.json_schema_extra) and not unset else "# "
-        yield f"{mark}{key} = {toml(value)}".ljust(WIDTH) + f" # {field.description}"
+        yield f"{mark}{key} = {format_toml(value)}".ljust(WIDTH) + f" # {field.description}"

@@ -15,7 +15,7 @@ PART = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
 KeyPath = tuple[str | int, ...]  # ("train", "lr"); ("tasks", 0, "data", "train")
 
 
-def toml(value: Any) -> str:
+def format_toml(value: Any) -> str:
     """A value as TOML has it; "none", which is no TOML, for what is unset."""
     match value:
         case None:
@@ -27,9 +27,9 @@ def toml(value: Any) -> str:
         case str():  # JSON's escapes are TOML's, but for DEL
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         case list() | tuple():
-            return f"[{', '.join(map(toml, value))}]"
+            return f"[{', '.join(map(format_toml, value))}]"
         case dict():
-            pairs = (f"{k if BARE.fullmatch(k) else toml(k)} = {toml(v)}" for k, v in value.items())
+            pairs = (f"{k if BARE.fullmatch(k) else format_toml(k)} = {format_toml(v)}" for k, v in value.items())
             return f"{{{', '.join(pairs)}}}"
         case _:
             return str(value)

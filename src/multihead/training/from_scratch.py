@@ -103,7 +103,7 @@ def _learnt(
 ) -> Tokenizer:
     """Kept in the run's cache. names: the columns that it is learnt from; None: all texts. less: tokens that are to be
     added to it."""
-    options, alone = run.tokenizer, [run] if run.task else [run.alone(block) for block in run.tasks]
+    options, alone = run.tokenizer, [run] if run.task else [run.for_task(block) for block in run.tasks]
     given = [one.data.train for one in alone if one.data is not None]
     files = [file for one in given for file in ([one] if isinstance(one, str) else one)]
     settings = {"data": [one.data.model_dump(mode="json") for one in alone if one.data], "names": names, "most": LEARNT}

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from multihead.config import RunConfig, difference, pin_paths, read, write
-from multihead.config.toml import toml
+from multihead.config.toml import format_toml
 from multihead.inference import Pipeline
 from multihead.inference.engine import evaluate
 from multihead.io.files import make_directory, name_file_in_errors, remove_tree, write_bytes, write_json
@@ -120,7 +120,7 @@ class TrainingRun:
     def _written(self, file: Path) -> RunConfig:
         """The settings of the run that is here; of a damaged file, those that the newest checkpoint holds."""
         try:
-            return read(file, [f"out={toml(str(self.out))}"])
+            return read(file, [f"out={format_toml(str(self.out))}"])
         except ValueError as error:
             kept = next((state["run"] for state in checkpoints.states(self.out / "checkpoints") if "run" in state), "")
             if not kept:

@@ -55,7 +55,7 @@ def read_all(run: RunConfig) -> list[TaskData]:
     """Every task of a run with its data; what could not be trained on is refused."""
     if run.task:
         return [read_one(run)]
-    return [read_one(run.alone(block), block.name, block.weight, block.auxiliary) for block in run.tasks]
+    return [read_one(run.for_task(block), block.name, block.weight, block.auxiliary) for block in run.tasks]
 
 
 def read_one(run: RunConfig, name: str = "", weight: float = 1.0, auxiliary: bool = False) -> TaskData:
