@@ -19,7 +19,7 @@ from multihead.data.readers.read import read_records
 from multihead.inference import Pipeline
 from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, ModelConfig, TaskModel
 from multihead.models.families import native_config
-from multihead.pretrained import create, join, load, reading, save, with_readout
+from multihead.pretrained import as_encoder, create, join, load, save, with_readout
 from multihead.text.tokenizer import Tokenizer
 from multihead.training.from_scratch import with_vocabulary
 
@@ -368,7 +368,7 @@ def test_join(made: dict[str, Path], tmp_path: Path) -> None:
 def test_a_model_that_wrote_reads(made: dict[str, Path], tmp_path: Path) -> None:
     """Its weights are the same; what comes behind a token is seen, and the last token, which saw all, is as it was."""
     writes = load(made["gpt2"])
-    reads = reading(writes)
+    reads = as_encoder(writes)
     assert isinstance(reads.model.body, Encoder)
     other = TOKENS.clone()
     other[:, -1] = 3
@@ -384,9 +384,9 @@ def test_a_model_that_wrote_reads(made: dict[str, Path], tmp_path: Path) -> None
     with pytest.raises(ValueError, match="no place in transformers: it is a language model that reads"):
         save(reads, tmp_path, family=True)
     pair = load({"encoder": made["bert"], "decoder": made["gpt2"]})
-    assert same(reading(pair), load(made["bert"]))
+    assert same(as_encoder(pair), load(made["bert"]))
     bert = load(made["bert"])
-    assert reading(bert) is bert
+    assert as_encoder(bert) is bert
 
 
 def test_a_new_vocabulary_readout_is_tied_to_the_body(made: dict[str, Path], tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def join(encoder: Pipeline, decoder: Pipeline) -> Pipeline:
     )
 
 
-def reading(loaded: Pipeline) -> Pipeline:
+def as_encoder(loaded: Pipeline) -> Pipeline:
     """A model that writes as one that reads: a language model whose tokens see all others, not only those before them
     (BehnamGhader et al. 2024), or the encoder of two sides. Others are given back as they are."""
     body, tokenizer = loaded.model.body, loaded.tokenizer
@@ -119,7 +119,7 @@ def reading(loaded: Pipeline) -> Pipeline:
     return Pipeline(model, native_config(model), tokenizer)
 
 
-def trunk_of(loaded: Pipeline) -> Pipeline:
+def without_readout(loaded: Pipeline) -> Pipeline:
     """The same body without a readout, labels or task."""
     config = {name: value for name, value in loaded.config.items() if name not in ("id2label", "label2id")}
     model = TaskModel(loaded.model.body, torch.nn.Identity()).eval()

@@ -97,7 +97,7 @@ def _open(
         return _with_task(joined, task, {}, Path(where["encoder"]), dtype)
     path = resolve(where)
     if path.is_file():
-        _refuse_other(path)
+        _check_is_model(path)
         return _with_task(_load_gguf(path, architecture, tokenizer, dtype), task, {}, path, dtype)
     told = manifest.check(path)
     _check_task(told, path / manifest.MANIFEST)
@@ -106,7 +106,7 @@ def _open(
     file = next((path / name for name in WEIGHTS if (path / name).exists()), path)
     tensors = read_tensors(path)
     _check_sizes(plan, {name: tensor.shape for name, tensor in tensors.items()}, file, path / "config.json")
-    model, kept = _poured(plan, tensors, file, dtype)
+    model, kept = _load_weights(plan, tensors, file, dtype)
     generation = _optional(path / "generation_config.json")
     whole = Pipeline(
         model,
@@ -122,7 +122,7 @@ def _open(
         kept=kept,
         options=told.get("options", {}),
         pruned=told.get("pruned", {}),
-        pooling=_pooling(told, path),
+        pooling=_find_pooling(told, path),
         tasks=tuple(told.get("tasks", {})),
     )
     return _with_task(whole, task, told, path, dtype)
@@ -144,7 +144,7 @@ def _with_task(trunk: Pipeline, name: str | None, told: Json, path: Path, dtype:
         raise ValueError(f"{file}: does not say what the task {name!r} is; save the model again") from None
     if kind not in TASKS:
         raise ValueError(f"{file}: the task of {name!r} is {kind!r}; known: {', '.join(TASKS)}")
-    model = multitask.with_stored(trunk.model, readout, name, path, dtype)
+    model = multitask.with_stored_readout(trunk.model, readout, name, path, dtype)
     config = {**trunk.config, "architectures": [architecture]}
     config = native_config(model) if config.get("model_type") == OWN else config
     config |= label_fields(labels)
@@ -159,7 +159,7 @@ def _check_task(told: Json, file: Path) -> None:
     check_options(told, file)
 
 
-def _refuse_other(path: Path) -> None:
+def _check_is_model(path: Path) -> None:
     """A file is no model, unless it is GGUF, whatever its ending."""
     with path.open("rb") as file:
         if path.suffix == ".gguf" or file.read(4) == b"GGUF":
@@ -173,7 +173,7 @@ def _load_gguf(path: Path, architecture: str | None, tokenizer: bool, dtype: tor
     config = _with_architecture(file.config, architecture, path)
     plan = _plan(config, path)
     _check_sizes(plan, file.sizes, path, path)
-    model, kept = _poured(plan, file.tensors, path, dtype)
+    model, kept = _load_weights(plan, file.tensors, path, dtype)
     generation = _generation(config, model)
     return Pipeline(
         model,
@@ -193,7 +193,7 @@ def _check_sizes(plan: LoadPlan, sizes: Sizes, file: Path, told: Path) -> None:
     check_shapes(plan, sizes, str(file))
 
 
-def _poured(
+def _load_weights(
     plan: LoadPlan, tensors: Mapping[str, Tensor], file: Path, dtype: torch.dtype | None
 ) -> tuple[TaskModel, dict[str, Tensor]]:
     model, kept = load_tensors(plan, tensors, str(file), dtype)
@@ -239,7 +239,7 @@ def _generation(config: Json, model: TaskModel) -> Json:
     return {name: config[name] for name in GENERATION if config.get(name) is not None}
 
 
-def _pooling(told: Json, path: Path) -> Pooling:
+def _find_pooling(told: Json, path: Path) -> Pooling:
     """Of a bi-encoder that was trained here, as it was trained; else what the directory says."""
     options = told.get("options", {})
     name = told.get("task")

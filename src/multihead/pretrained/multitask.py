@@ -31,7 +31,9 @@ def readout_tensors(models: Mapping[str, TaskModel]) -> dict[str, Tensor]:
     return found
 
 
-def with_stored(trunk: TaskModel, told: Json, name: str, directory: Path, dtype: torch.dtype | None) -> TaskModel:
+def with_stored_readout(
+    trunk: TaskModel, told: Json, name: str, directory: Path, dtype: torch.dtype | None
+) -> TaskModel:
     """A readout on the trunk; every tensor of it is there and has the shape that is told, or nothing is loaded."""
     file = directory / READOUTS
     stored = read_safetensors(file)

@@ -42,7 +42,7 @@ def save(
     tasks: several readouts on the body of this model, by name; their weights are written beside it.
     """
     directory = Path(directory)
-    config, tensors, reason = layout(loaded)
+    config, tensors, reason = export_layout(loaded)
     if loaded.options.get("case"):
         reason = "token types tell it how words are written (ner.case), and no tokenizer there does"
     if family and reason:
@@ -73,9 +73,9 @@ def save(
     manifest.finish(directory, loaded.task, loaded.options, files, loaded.pruned, told, loaded.name)
 
 
-def layout(loaded: Pipeline) -> tuple[Json, dict[str, Tensor], str]:
+def export_layout(loaded: Pipeline) -> tuple[Json, dict[str, Tensor], str]:
     """config.json and the tensors of a model as `save` writes them, and why they are no family's ("" if they are)."""
-    config, plan, reason = _described(loaded)
+    config, plan, reason = _describe_model(loaded)
     tensors = export_tensors(plan, loaded.model)
     if not reason:
         tensors |= {name: tensor for name, tensor in loaded.kept.items() if name not in tensors}
@@ -94,10 +94,10 @@ def _entry(one: Pipeline, trunk: Pipeline) -> Json:
     }
 
 
-def _described(loaded: Pipeline) -> tuple[Json, LoadPlan, str]:
+def _describe_model(loaded: Pipeline) -> tuple[Json, LoadPlan, str]:
     """config.json and plan of a model, and why it is no family's ("" if it is one)."""
     config, model = loaded.config, loaded.model
-    reason = _own_shape(loaded)
+    reason = _why_native(loaded)
     if config.get("model_type") in FAMILIES:
         family, shape = FAMILIES[config["model_type"]], body_config(model.body)
         suffix = loaded.architecture.removeprefix(family.title) or "Model"
@@ -118,7 +118,7 @@ def _described(loaded: Pipeline) -> tuple[Json, LoadPlan, str]:
     return own, native_plan(own), reason
 
 
-def _own_shape(loaded: Pipeline) -> str:
+def _why_native(loaded: Pipeline) -> str:
     """Why a model in our own layout is no family's, with the keys of a run file that would make it one's."""
     shape, keys = body_config(loaded.model.body), []
     config = shape.decoder or shape.encoder

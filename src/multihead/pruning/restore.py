@@ -19,7 +19,7 @@ from multihead.io.files import parse_json, read_bytes, sha256, write_bytes
 from multihead.io.manifest import MANIFEST
 from multihead.io.weights import read_safetensors, write_tensors
 from multihead.models.config import FORMER_FIELDS, PRUNING_FIELDS
-from multihead.pretrained import layout
+from multihead.pretrained import export_layout
 from multihead.pruning.surgery import PruningPlan, configs, filled, plan_from
 
 FOLDER = "parent"
@@ -132,7 +132,7 @@ def _tensors(
     whole = {stack: replace(now[stack], **before[stack]) for stack in now}
     heads = plan_from(whole, smaller.model).heads
     model = filled(smaller.model, whole, replace(plan, heads=heads), slices)
-    return layout(replace(smaller, model=model, config=config, kept={}, pruned={}))[1]
+    return export_layout(replace(smaller, model=model, config=config, kept={}, pruned={}))[1]
 
 
 def _bytes(header: bytes, tensors: dict[str, Tensor], slices: dict[str, Tensor]) -> Iterator[bytes]:

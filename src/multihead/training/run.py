@@ -27,7 +27,7 @@ from multihead.machine.cpu_sharing import share_cpus
 from multihead.machine.threads import processors
 from multihead.metrics import Score, to_json
 from multihead.models.finite import first_not_finite
-from multihead.pretrained import save, trunk_of
+from multihead.pretrained import save, without_readout
 from multihead.tasks import Prediction, Scorer, Task, Values
 from multihead.training import checkpoints
 from multihead.training.acceleration import kept_precision, precision_of, stepping
@@ -260,7 +260,7 @@ class TrainingRun:
         if len(kept) == 1:
             save(replace(first, name=name), directory)
         else:
-            save(trunk_of(first), directory, tasks=kept)
+            save(without_readout(first), directory, tasks=kept)
 
     @property
     def only(self) -> TaskSetup:

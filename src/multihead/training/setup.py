@@ -19,7 +19,7 @@ from multihead.inference.defaults import BODIES, borders, longest
 from multihead.machine.device import select_device
 from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, LMReadout, TaskModel
 from multihead.models.families import FAMILIES, native_config
-from multihead.pretrained import load, reading, with_readout
+from multihead.pretrained import as_encoder, load, with_readout
 from multihead.tasks import Task, Values
 from multihead.tasks.chat import add_default_template
 from multihead.tasks.pair_scores import number
@@ -86,7 +86,7 @@ def set_up(run: RunConfig) -> tuple[list[TaskSetup], TaskModel]:
     except NoText:
         told = "\n".join(f"{one.run.data.train}: no row is left to train on\n{one.readings['train']}" for one in every)
         raise ValueError(told) from None
-    loaded = reading(given) if kind.body == "encoder" else given
+    loaded = as_encoder(given) if kind.body == "encoder" else given
     wrote = given.architecture if loaded is not given else ""
     subjects: list[TaskSetup] = []
     for one in every:
