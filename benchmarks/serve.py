@@ -122,7 +122,7 @@ def make_classifier(directory: Path) -> Path:
 def time_forward(model: Path, texts: Sequence[str]) -> float:
     """The median time of our forward pass alone: tokens in, logits out."""
     loaded = load(model)
-    task, times = loaded.ready(), []
+    task, times = loaded.make_task(), []
     torch.set_num_threads(min(torch.get_num_threads(), threads.processors()))  # as the server does
     with torch.inference_mode():
         batches = [task.collate(task.encode({"text": text})) for text in texts[:100]]

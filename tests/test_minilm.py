@@ -32,7 +32,7 @@ def sentences(count: int) -> list[str]:
 def test_token_vectors(count: int) -> None:
     ours, theirs = mh.load(MINILM), transformers.AutoModel.from_pretrained(MINILM, attn_implementation="eager").eval()
     assert ours.tokenizer is not None
-    assert [name for name in ours.ignored if "pooler" not in name] == ["embeddings.position_ids"]
+    assert [name for name in ours.unused_names if "pooler" not in name] == ["embeddings.position_ids"]
     texts = sorted(sentences(count), key=len)
     assert len(texts) == count
     reader = transformers.AutoTokenizer.from_pretrained(MINILM)

@@ -48,7 +48,7 @@ def test_bi_encoders_with_and_without_labels(tmp_path: Path, capsys: pytest.Capt
     values = {}
     for model in (labelled, alone):
         loaded = mh.load(model)
-        task = loaded.ready()
+        task = loaded.make_task()
         values[model] = evaluate(loaded.model, task, scored(reading_of(task, data, []))).result()["mrr"].value
         assert loaded.evaluate(rows)["mrr"].value == values[model]
     blind = mh.load(alone).evaluate({"text_a": a, "text_b": b} for a, b, _ in PAIRS)["mrr"].value

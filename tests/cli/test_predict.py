@@ -410,7 +410,7 @@ def test_tables_with_empty_lines_wide_letters_and_no_names(model: Path, tmp_path
 
 def rows(model: Path, file: Path, **named: str) -> list[str]:
     """What `predict` reads of a file: the texts, or why there is none."""
-    task = load(str(model)).ready()
+    task = load(str(model)).make_task()
     source = InputLines(str(file))
     found = (
         table(file, task, named, {})

@@ -128,7 +128,7 @@ def test_mixed_tags_are_scored_in_the_scheme_that_is_said(tmp_path: Path, multih
     ]
     done = multihead("train", "--task", "ner", "--data", "mixed.conll", *keys, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    task = mh.load(tmp_path / "o/model").ready()
+    task = mh.load(tmp_path / "o/model").make_task()
     with pytest.raises(ValueError, match=r"or say ner\.scheme = "):
         list(reading_of(task, tmp_path / "mixed.conll", []))
     for file in ("mixed.conll", "mixed.jsonl"):

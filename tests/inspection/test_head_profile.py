@@ -203,7 +203,7 @@ def test_pairs_apart_are_two_inputs(tokenizer: Any, random_body: Any) -> None:
     """match with kind = bi reads the two texts of a row each by itself, not one behind the other."""
     loaded = random_body("encoder")
     loaded.task, loaded.options = "match", {"size": 64, "overlap": 0, "kind": "bi"}
-    if type(loaded.ready()).__name__ == "Match":
+    if type(loaded.make_task()).__name__ == "Match":
         pytest.skip("this match does not read texts apart")
     found = stats(loaded, [{"text_a": TEXTS[0], "text_b": TEXTS[1]}, {"text_a": TEXTS[2], "text_b": TEXTS[3]}])
     alone = replace(loaded, task=None, options={})

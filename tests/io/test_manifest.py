@@ -48,7 +48,7 @@ def test_every_flipped_bit_of_a_file_from_before_is_no_traceback(model: Path) ->
     file.write_bytes(unsealed(model))
     want, silent = manifest.check(model), []
     for _ in flips(file):
-        _, fault = try_reading(lambda: load(model).ready())
+        _, fault = try_reading(lambda: load(model).make_task())
         if fault:
             assert str(model) in fault
         else:

@@ -111,7 +111,7 @@ def test_harmless_tensors_are_listed_once_and_go_back_out(
     tensors["embeddings.position_ids"] = torch.arange(12)[None]
     with caplog.at_level(logging.INFO):
         loaded = load(copied(made["bert"], tmp_path / "in", tensors))
-    assert loaded.ignored == ["embeddings.position_ids", "pooler.dense.bias", "pooler.dense.weight"]
+    assert loaded.unused_names == ["embeddings.position_ids", "pooler.dense.bias", "pooler.dense.weight"]
     assert len([record for record in caplog.records if "pooler.dense.weight" in record.message]) == 1
     save(loaded, tmp_path / "out")
     assert load_file(tmp_path / "out" / "model.safetensors").keys() == tensors.keys()
@@ -136,7 +136,7 @@ def test_the_body_alone(made: dict[str, Path]) -> None:
     body, whole = load(made["masked"], architecture="BertModel"), load(made["masked"])
     with torch.no_grad():
         assert torch.equal(body.model(TOKENS), whole.model.body(TOKENS))
-    assert "cls.predictions.bias" in body.ignored
+    assert "cls.predictions.bias" in body.unused_names
 
 
 def test_how_to_write_comes_from_either_file(made: dict[str, Path], tmp_path: Path) -> None:
@@ -422,17 +422,17 @@ def test_a_model_that_scores_tokens_is_ready_as_it_comes(tmp_path: Path) -> None
         loaded.tokenizer = tokenizer
         save(loaded, tmp_path / name)
         opened = load(tmp_path / name)
-        task = opened.ready()
+        task = opened.make_task()
         assert (task.name, task.size) == (name, 24)
         (said,) = opened.predict(["the <mask> sat"])
         assert {"generate": "text", "translate": "target", "mask": "candidates"}[name] in said
     opened = load(tmp_path / "translate")
-    assert opened.ready().options["start"] == special["eos"]
-    assert opened.ready().options["first"] == [special["bos"]]
-    assert opened.ready().target("cat")[:2] == [special["eos"], special["bos"]], "as BART was taught"
+    assert opened.make_task().options["start"] == special["eos"]
+    assert opened.make_task().options["first"] == [special["bos"]]
+    assert opened.make_task().target("cat")[:2] == [special["eos"], special["bos"]], "as BART was taught"
     opened.generation |= {"do_sample": True, "temperature": 0.5, "num_beams": 4, "max_new_tokens": 7}
     decoding = {"sample": True, "temperature": 0.5, "beam": 1, "max_length": 7}
-    assert opened.ready().options["decode"] == decoding
+    assert opened.make_task().options["decode"] == decoding
 
 
 @pytest.mark.parametrize(

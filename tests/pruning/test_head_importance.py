@@ -50,7 +50,7 @@ def test_early_stopping_ends_by_the_interval(planted: Any) -> None:
 
 
 def test_a_loss_is_what_two_evaluations_give(planted: Any) -> None:
-    loaded, task = planted.loaded, planted.loaded.ready()
+    loaded, task = planted.loaded, planted.loaded.make_task()
     found = rank(loaded, planted.rows, ["ablation"])
     done = work(task, examples(task, planted.rows))
     whole = evaluated(loaded.model, task, done)
@@ -87,7 +87,7 @@ def test_cost_of_6x12_heads(tokenizer: Tokenizer, batch_tokens: int) -> None:
     blocks: list[int] = []
     for block in loaded.model.body.stack.blocks:
         block.register_forward_hook(lambda module, inputs, output: blocks.append(output.shape[0] * output.shape[1]))
-    task = loaded.ready()
+    task = loaded.make_task()
     evaluated(loaded.model, task, work(task, examples(task, rows), batch_tokens))
     one = sum(blocks)
     blocks.clear()
@@ -160,7 +160,7 @@ def test_a_task_that_runs_the_body_twice_is_run_as_a_whole() -> None:
 
 def test_gradient_is_that_of_the_gate(planted: Any) -> None:
     """Against a difference of two losses, one input at a time."""
-    loaded, task = planted.loaded, planted.loaded.ready()
+    loaded, task = planted.loaded, planted.loaded.make_task()
     rows = examples(task, planted.rows[:3])
     gates = HeadGates(loaded.model, units=True)
     gates.measure(task, rows)

@@ -92,7 +92,7 @@ def test_a_budget_that_holds_and_one_that_cannot(planted: Any, parent: Path, tmp
 
 @pytest.mark.parametrize("fold", [True, False])
 def test_a_half_is_scored_with_what_the_other_half_says(planted: Any, fold: bool) -> None:
-    loaded, task = planted.loaded, planted.loaded.ready()
+    loaded, task = planted.loaded, planted.loaded.make_task()
     rows = examples(task, planted.rows)
     search = PruningSearch(loaded.model, task, rows, "strict.f1", fold=fold)
     sides = [[row.index for row in done.rows] for done in search.sides]
@@ -318,7 +318,7 @@ def test_the_validation_split_of_training_has_two_halves() -> None:
 def test_moments_are_those_of_the_real_tokens(planted_previous: Any) -> None:
     """Beside a plain float64 mean of every row read alone, without padding."""
     loaded, rows = planted_previous.loaded, planted_previous.rows[:20]
-    task, model = loaded.ready(), loaded.model
+    task, model = loaded.make_task(), loaded.model
     ready = examples(task, rows)
     found = moments(model, task, ready)
     name, block = "encoder.1.self", model.body.stack.blocks[1]

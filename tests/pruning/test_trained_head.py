@@ -29,7 +29,7 @@ LETTERS = "abcdefghijkl"
 
 
 def train(loaded: Pipeline, row: Any, steps: int, enough: float) -> float:
-    task = loaded.ready()
+    task = loaded.make_task()
     optimizer = torch.optim.AdamW(loaded.model.parameters(), 3e-3)
     loss = torch.tensor(float("inf"))
     for _ in range(steps):
@@ -93,7 +93,7 @@ def test_a_language_model_is_ranked_by_how_well_it_foretells(repeating: Any) -> 
     found = rank(loaded, rows, ["ablation"])
     assert found.metric == "loss"
     assert found.cost["ablation"] == pytest.approx(9)  # every head is a whole evaluation
-    task = loaded.ready()
+    task = loaded.make_task()
     order = np.random.Generator(np.random.PCG64(0)).permutation(len(rows))  # running text: the order matters a little
     ready = examples(task, rows)
     done = work(task, [ready[i] for i in order])
@@ -116,7 +116,7 @@ def test_a_long_document_is_read_in_windows_as_in_training(tokenizer: Tokenizer,
     options = {"size": 8, "overlap": 0, "stop": [special["sep"]], "start": special["cls"], "decode": {}}
     loaded = Pipeline(model, native_config(model), tokenizer, task="generate", options=options)
     rows = [{"text": " ".join(random.Random(n).choices(LETTERS, k=50))} for n in range(3)]
-    task = loaded.ready()
+    task = loaded.make_task()
     (ready, *_) = examples(task, rows)
     judged = [said["tokens"] for _, said in task.score_rows(model, rows[:1]) or ()]
     assert [len(window["tokens"]) - 1 for window in ready.windows] == judged
@@ -140,7 +140,7 @@ def test_conversations_are_read_as_in_training(tmp_path: Any) -> None:
     said = [("user", "a b c"), ("assistant", "c b a")]
     rows = [{"conversation": [{"role": r, "content": f"{t} {LETTERS[n]}"} for r, t in said]} for n in range(12)]
     found = stats(loaded, rows)
-    assert (found.inputs, found.tokens) == (12, sum(len(loaded.ready().encode(row)[0]["tokens"]) for row in rows))
+    assert (found.inputs, found.tokens) == (12, sum(len(loaded.make_task().encode(row)[0]["tokens"]) for row in rows))
     assert stats(loaded, [{"messages": row["conversation"]} for row in rows]).tokens == found.tokens
     assert stats(loaded, [{"text": "a b c " * 40}]).inputs > 1  # a chat model reads plain text in windows too
     file = tmp_path / "chat.jsonl"
@@ -160,7 +160,7 @@ def test_a_denoising_model_reads_plain_text(tokenizer: Tokenizer) -> None:
     loaded = Pipeline(model, native_config(model), tokenizer, task="denoise", options=options)
     rows = [{"text": "a b c d e f g h i j k l"}, {"text": "a"}]
     found = stats(loaded, rows)
-    assert found.inputs == sum(len(examples(loaded.ready(), [row])[0].windows) for row in rows)
+    assert found.inputs == sum(len(examples(loaded.make_task(), [row])[0].windows) for row in rows)
     assert {address.split(".")[2] for address in found.addresses} == {"self", "cross"}
 
 

@@ -27,7 +27,7 @@ def test_models(official, models) -> None:
 
 def test_chat(official, models) -> None:
     reply = official.chat.completions.create(model="chat", messages=MESSAGES, temperature=0, max_tokens=8)
-    wanted = models["chat"].ready()
+    wanted = models["chat"].make_task()
     assert reply.choices[0].message.role == "assistant"
     assert reply.choices[0].finish_reason in ("stop", "length")
     assert reply.usage.completion_tokens <= 8

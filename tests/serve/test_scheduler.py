@@ -67,7 +67,7 @@ def test_a_batch_takes_similar_lengths_within_the_budget() -> None:
 
 
 def test_what_waits_is_read_together(scheduler: Scheduler, counter: Counter, models) -> None:
-    task, gate = models["classify"].ready(), Gate(scheduler)
+    task, gate = models["classify"].make_task(), Gate(scheduler)
     futures = [scheduler.submit(task, [row("a fine film")]) for _ in range(6)]
     time.sleep(0.1)  # until they are encoded
     gate.open()
@@ -76,7 +76,7 @@ def test_what_waits_is_read_together(scheduler: Scheduler, counter: Counter, mod
 
 
 def test_a_full_queue_refuses_and_recovers(scheduler: Scheduler, models) -> None:
-    task, gate = models["classify"].ready(), Gate(scheduler)  # which is one of eight
+    task, gate = models["classify"].make_task(), Gate(scheduler)  # which is one of eight
     futures = [scheduler.submit(task, [row("a fine film")]) for _ in range(7)]
     with pytest.raises(RequestError) as refused:
         scheduler.submit(task, [row("a dull film")])
@@ -89,11 +89,11 @@ def test_a_full_queue_refuses_and_recovers(scheduler: Scheduler, models) -> None
 
 
 def test_interactive_requests_go_first(scheduler: Scheduler, models) -> None:
-    task, gate, order = models["classify"].ready(), Gate(scheduler), []
+    task, gate, order = models["classify"].make_task(), Gate(scheduler), []
     slow = scheduler.submit(task, [row("a fine film " * 12)])
     slow.add_done_callback(lambda _: order.append("batch"))
     time.sleep(0.05)
-    quick = scheduler.submit(models["classify"].ready(), [row("a dull film")], interactive=True)
+    quick = scheduler.submit(models["classify"].make_task(), [row("a dull film")], interactive=True)
     quick.add_done_callback(lambda _: order.append("interactive"))
     alone = scheduler.submit_alone(lambda: order.append("alone"))
     time.sleep(0.05)
@@ -105,7 +105,7 @@ def test_interactive_requests_go_first(scheduler: Scheduler, models) -> None:
 
 
 def test_deadlines_and_clients_that_leave(scheduler: Scheduler, counter: Counter, models) -> None:
-    task, gate = models["classify"].ready(), Gate(scheduler)
+    task, gate = models["classify"].make_task(), Gate(scheduler)
     late = scheduler.submit(task, [row("a fine film")], seconds=0.01)
     left = scheduler.submit(task, [row("a fine film")])
     stays = scheduler.submit(task, [row("a dull film")])
@@ -121,7 +121,7 @@ def test_deadlines_and_clients_that_leave(scheduler: Scheduler, counter: Counter
 
 
 def test_a_poisoned_request_costs_only_itself(scheduler: Scheduler, models, monkeypatch) -> None:
-    task, gate = models["classify"].ready(), Gate(scheduler)
+    task, gate = models["classify"].make_task(), Gate(scheduler)
     read = task.read
 
     def fail_on_long(model, batch):
@@ -140,7 +140,7 @@ def test_a_poisoned_request_costs_only_itself(scheduler: Scheduler, models, monk
 
 
 def test_too_much_in_one_request_is_refused(scheduler: Scheduler, models) -> None:
-    task = models["classify"].ready()
+    task = models["classify"].make_task()
     with pytest.raises(RequestError, match="8 inputs"):
         scheduler.submit(task, [row("a fine film")] * 9)
     with pytest.raises(RequestError, match="200 tokens"):
@@ -148,7 +148,7 @@ def test_too_much_in_one_request_is_refused(scheduler: Scheduler, models) -> Non
 
 
 def test_what_waits_is_told_when_the_server_stops(models, counter: Counter) -> None:
-    scheduler, task = Scheduler(models["classify"].model, Limits(seconds=5), counter), models["classify"].ready()
+    scheduler, task = Scheduler(models["classify"].model, Limits(seconds=5), counter), models["classify"].make_task()
     gate = Gate(scheduler)
     waiting = scheduler.submit(task, [row("a fine film")])
     time.sleep(0.1)

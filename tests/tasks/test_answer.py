@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from multihead.data.readers.read import read_records
-from multihead.inference.engine import predictions
+from multihead.inference.engine import predict_rows
 from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
 from multihead.tasks.answer import Answer
 from multihead.text.tokenizer import Tokenizer
@@ -50,7 +50,7 @@ def test_an_answer_that_no_window_holds_is_not_learnt_as_none() -> None:
     config = ModelConfig(vocab=len(task.tokenizer), dim=8, layers=1, heads=2, max_length=24, token_types=2)
     model = TaskModel(Encoder(config), ClassifierReadout(8, 2))
     assert task.loss(model, task.collate(windows))[0].item() == 0
-    assert len(list(predictions(model, task, [lost]))) == 1  # it can be asked and scored all the same
+    assert len(list(predict_rows(model, task, [lost]))) == 1  # it can be asked and scored all the same
 
 
 def test_such_rows_are_left_out_and_told(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 
 import multihead as mh
 from multihead.inference import Pipeline
-from multihead.inference.engine import evaluate, predictions
+from multihead.inference.engine import evaluate, predict_rows
 from multihead.metrics import Spearman
 from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
 from multihead.models.families import native_config
@@ -134,7 +134,7 @@ def test_it_learns_scores() -> None:
     assert scorer.main == "spearman"
     assert scorer.result()["spearman"].value > 0.9
     loss, count = task.loss(model, task.collate([task.encode(values)[0] for values in data[:3]]))
-    cosines = [p["score"] for _, p in predictions(model, task, data[:3])]
+    cosines = [p["score"] for _, p in predict_rows(model, task, data[:3])]
     assert loss.item() == pytest.approx(
         sum((c - r["label"] / 5) ** 2 for c, r in zip(cosines, data[:3], strict=True)), abs=1e-4
     )
@@ -146,11 +146,11 @@ def test_it_learns_scores() -> None:
 def test_alone_in_a_batch_and_padded() -> None:
     model, task = make()
     data = [*rows(20), {"text_a": "Bo", "text_b": "Ada went to Rome and Oslo and Lima and Bonn"}]
-    together = [p["score"] for _, p in predictions(model, task, data, batch_tokens=10_000)]
-    alone = [p["score"] for row in data for _, p in predictions(model, task, [row])]
+    together = [p["score"] for _, p in predict_rows(model, task, data, batch_tokens=10_000)]
+    alone = [p["score"] for row in data for _, p in predict_rows(model, task, [row])]
     assert together == pytest.approx(alone, abs=1e-5)
     swapped = [{"text_a": row["text_b"], "text_b": row["text_a"]} for row in data]
-    assert [p["score"] for _, p in predictions(model, task, swapped)] == pytest.approx(alone, abs=1e-5)
+    assert [p["score"] for _, p in predict_rows(model, task, swapped)] == pytest.approx(alone, abs=1e-5)
 
 
 def test_long_texts_become_windows() -> None:
@@ -159,14 +159,14 @@ def test_long_texts_become_windows() -> None:
     windows = task.encode(long)
     assert len(windows) > 2
     assert all(len(window["tokens"]) <= 32 for window in windows)
-    ((_, found),) = predictions(model, task, [long])
+    ((_, found),) = predict_rows(model, task, [long])
     assert found["receipt"]["windows"] == len(windows)
     whole = mean_of_windows(model, task, long["text_a"]) @ mean_of_windows(model, task, long["text_b"])
     assert found["score"] == pytest.approx(float(whole), abs=1e-5)
     both = {"text_a": long["text_a"], "text_b": "in Rome was Ada and Bo " * 3}
     assert len(task.tokenize_windows(both["text_b"])) > 1
     assert len(task.encode(both)) == len(windows), "pieces go side by side: no product"
-    ((_, found),) = predictions(model, task, [both])
+    ((_, found),) = predict_rows(model, task, [both])
     whole = mean_of_windows(model, task, both["text_a"]) @ mean_of_windows(model, task, both["text_b"])
     assert found["score"] == pytest.approx(float(whole), abs=1e-5)
 
@@ -308,9 +308,9 @@ def test_a_run_resumes_saves_and_loads(tmp_path: Path, stopped: Any, labelled: b
     assert run.task.columns() == ("text_a", "text_b", "label")[: 2 + labelled]
     assert run.task.options.get("positive") == ("yes" if labelled else None)
     again = mh.load(tmp_path / "whole" / "model")
-    assert isinstance(again.ready(), BiEncoder)
+    assert isinstance(again.make_task(), BiEncoder)
     some = rows(5)
-    assert again.predict(some) == [p for _, p in predictions(run.model, run.task, some)]
+    assert again.predict(some) == [p for _, p in predict_rows(run.model, run.task, some)]
     vectors = again.embed(text for row in some for text in row.values())
     assert (vectors.shape, vectors.dtype) == ((10, 16), np.float32)
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-6)

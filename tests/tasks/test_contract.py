@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from multihead.inference.engine import evaluate, predictions
+from multihead.inference.engine import evaluate, predict_rows
 from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, ModelConfig, TaskModel
 from multihead.tasks import TASKS
 from multihead.text.tokenizer import Tokenizer
@@ -151,7 +151,7 @@ def test_the_first_answer_of_a_task_that_writes_comes_soon(name):
     model, task, rows = make(name)
     taken = []
     source = (taken.append(1) or row for _ in range(400) for row in asked(task, rows)[:10])
-    next(iter(predictions(model, task, source)))
+    next(iter(predict_rows(model, task, source)))
     assert len(taken) <= (70 if task.readout.over == "vocabulary" else 1100)
 
 
@@ -161,9 +161,9 @@ def test_alone_in_a_batch_and_padded(name):
     model, task, rows = make(name)
     train(model, task, rows, steps=5 if task.readout.over != "vocabulary" else 60)
     rows = asked(task, rows)
-    together = [p for _, p in predictions(model, task, rows, batch_tokens=10_000)]
-    alone = [p for row in rows for _, p in predictions(model, task, [row])]
-    few = [p for _, p in predictions(model, task, rows, batch_tokens=100, ahead=3)]
+    together = [p for _, p in predict_rows(model, task, rows, batch_tokens=10_000)]
+    alone = [p for row in rows for _, p in predict_rows(model, task, [row])]
+    few = [p for _, p in predict_rows(model, task, rows, batch_tokens=100, ahead=3)]
     for a, b, c in zip(together, alone, few, strict=True):
         for other in (b, c):
             assert a.keys() == other.keys()
@@ -195,7 +195,7 @@ def test_accumulation_changes_no_loss(name):
 def test_predictions_need_no_gold(name):
     model, task, rows = make(name)
     bare = [{k: v for k, v in row.items() if k in (*task.inputs, "fill")} for row in asked(task, rows)]
-    found = [p for _, p in predictions(model, task, bare)]
+    found = [p for _, p in predict_rows(model, task, bare)]
     assert len(found) == 32
 
 
@@ -207,7 +207,7 @@ def test_long_inputs_become_windows_and_say_so():
     owned = np.concatenate([w["word"][w["word"] >= 0] for w in windows])
     assert sorted(owned.tolist()) == list(range(100))
     assert all(len(w["tokens"]) <= 16 for w in windows)
-    ((_, prediction),) = predictions(model, task, [row])
+    ((_, prediction),) = predict_rows(model, task, [row])
     assert len(prediction["tags"]) == 100
     assert prediction["receipt"]["windows"] == len(windows)
     assert prediction["receipt"]["truncated"] == 0
@@ -217,7 +217,7 @@ def test_long_inputs_become_windows_and_say_so():
         windows = task.encode(long)
         assert len(windows) > 1
         assert all(len(w["tokens"]) <= 32 for w in windows)
-        ((_, prediction),) = predictions(model, task, [long])
+        ((_, prediction),) = predict_rows(model, task, [long])
         assert prediction["receipt"]["windows"] == len(windows)
 
 
@@ -225,7 +225,7 @@ def test_ner_offsets_are_of_the_original_text():
     model, task, rows = make("ner")
     train(model, task, rows, steps=120)
     text = "  Ada Jones visited Rome .  我在北京见到了你"
-    ((_, prediction),) = predictions(model, task, [{"text": text}])
+    ((_, prediction),) = predict_rows(model, task, [{"text": text}])
     assert all(text[e["start"] : e["end"]] == e["text"] for e in prediction["entities"])
     assert {"Ada Jones", "Rome"} <= {e["text"] for e in prediction["entities"]}
     assert "tags" not in prediction
@@ -290,7 +290,7 @@ def test_multi_label_and_scores():
     task = kind(base.tokenizer, ["score"], 48, 8, score=(0.0, 5.0))
     model = TaskModel(Encoder(config), ClassifierReadout(48, 1, "first", "tanh", dropout=0.0))
     train(model, task, rows, steps=5)
-    (_, prediction), *_ = predictions(model, task, rows)
+    (_, prediction), *_ = predict_rows(model, task, rows)
     assert 0 <= prediction["score"] <= 5
 
 
@@ -322,8 +322,8 @@ def test_a_text_without_a_token_is_refused_alone():
 
     bare = Bare(task.tokenizer, task.labels, task.size)
     rows = [{"text": "ab"}, {"text": ""}, {"text": "c"}]
-    answers = [answer for _, answer in predictions(model, bare, rows, strict=False)]
+    answers = [answer for _, answer in predict_rows(model, bare, rows, strict=False)]
     assert ["error" in answer for answer in answers] == [False, True, False]
     assert answers[1]["error"]["message"] == "there is no token in it"
     with pytest.raises(ValueError, match="there is no token in it"):
-        list(predictions(model, bare, rows))
+        list(predict_rows(model, bare, rows))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from multihead.inference.engine import evaluate, predictions
+from multihead.inference.engine import evaluate, predict_rows
 from multihead.machine import device
 from tests.fake_device import FAR
 from tests.tasks.test_contract import ROWS, asked, make, train
@@ -39,7 +39,7 @@ def test_far_away_all_is_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) ->
     near, far = ({key: score.value for key, score in found.items()} for found in scores)
     assert far == pytest.approx(near, rel=1e-3)
     near, far = (
-        [prediction for _, prediction in predictions(*pair, asked(task, rows[:4]))]
+        [prediction for _, prediction in predict_rows(*pair, asked(task, rows[:4]))]
         for pair in ((model, task), (there, far_task))
     )
     assert flat(far) == pytest.approx(flat(near), abs=1e-3)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from multihead.inference.engine import evaluate, predictions
+from multihead.inference.engine import evaluate, predict_rows
 from multihead.models import LanguageModel, ModelConfig
 from multihead.tasks import Generate
 from multihead.text.chat_template import default_template
@@ -76,7 +76,7 @@ def test_what_streams_is_what_is_predicted_also_beyond_the_window(positions, sam
     decoding = {"max_length": 40, "sample": sample, "temperature": 0.7}
     model, task = made("char", positions=positions, decode=decoding)
     rows = [{"prompt": "To be"}, {"prompt": ""}]
-    said = [prediction for _, prediction in predictions(model, task, rows)]
+    said = [prediction for _, prediction in predict_rows(model, task, rows)]
     assert said[0]["tokens"] > task.size
     for row, prediction in zip(rows, said, strict=True):
         parts = list(task.stream(model, row))
@@ -88,7 +88,7 @@ def test_what_streams_is_what_is_predicted_also_beyond_the_window(positions, sam
 
 def test_long_prompts_keep_their_end():
     model, task = made()
-    ((_, said),) = predictions(model, task, [{"prompt": TEXT}])
+    ((_, said),) = predict_rows(model, task, [{"prompt": TEXT}])
     assert said["receipt"]["truncated"] == len(task.prompt({"prompt": TEXT})) - (task.size - 1)
     kept = task.encode({"prompt": TEXT})[0]["tokens"]
     assert task.prompt({"prompt": TEXT})[-len(kept) :] == kept.tolist()
@@ -103,7 +103,7 @@ def test_conversations():
     ids = task.prompt(values)
     assert ids.count(task.tokenizer.special["eos"]) == 2, "of the template's two messages; the user's is text"
     assert "system: Be brief." in task.tokenizer.decode(ids)
-    ((_, said),) = predictions(model, task, [values])
+    ((_, said),) = predict_rows(model, task, [values])
     assert said["text"] == said["text"].strip()
     for wrong in (3, {}, {"prompt": 3}, {"messages": []}, {"messages": ["x"]}):
         with pytest.raises(ValueError, match="here: "):
@@ -115,7 +115,7 @@ def test_the_end_of_a_turn_is_no_unknown_token():
     model, task = made()
     told = {"bos": "</s>", "eos": "</s>", "unk": "</s>"}
     task.tokenizer = Tokenizer(task.tokenizer.inner, told, template=default_template("", "</s>"))
-    ((_, said),) = predictions(model, task, [task.validate("To", "line 1")])
+    ((_, said),) = predict_rows(model, task, [task.validate("To", "line 1")])
     assert task.prompt(task.validate("To", "line 1")).count(task.tokenizer.special["unk"]) == 1
     assert said.get("receipt", {}).get("unknown", 0) == 0
 
@@ -142,7 +142,7 @@ def test_the_content_of_a_message_is_a_text():
 
 def test_n_best_are_told():
     model, task = made(decode={"max_length": 6, "beam": 3, "nbest": 3})
-    ((_, said),) = predictions(model, task, [{"prompt": "To"}])
+    ((_, said),) = predict_rows(model, task, [{"prompt": "To"}])
     assert len(said["nbest"]) == 3
     assert said["nbest"][0]["text"] == said["text"]
 
@@ -155,12 +155,12 @@ def test_what_ended_a_text_is_told():
     ):
         model, task = made(decode=settings)
         task.options["stop"] = [2]
-        ((_, said),) = predictions(model, task, [{"prompt": "To"}])
+        ((_, said),) = predict_rows(model, task, [{"prompt": "To"}])
         assert said["ended"] in ends
         assert {one["ended"] for one in said.get("nbest", [])} <= ends
     model, task = made(decode={"max_length": 40})
     task.options["stop"] = list(range(len(task.tokenizer)))
-    ((_, said),) = predictions(model, task, [{"prompt": "To"}])
+    ((_, said),) = predict_rows(model, task, [{"prompt": "To"}])
     assert (said["ended"], said["tokens"]) == ("stop", 1)
 
 
@@ -170,12 +170,12 @@ def test_a_length_that_counts_the_prompt():
     task.options["stop"] = [-1]
     for prompt in ("To", "To be, or not"):
         room = 24 - len(task.prompt({"prompt": prompt}))
-        ((_, said),) = predictions(model, task, [{"prompt": prompt}])
+        ((_, said),) = predict_rows(model, task, [{"prompt": prompt}])
         assert (said["tokens"], said["ended"]) == (room, "length")
         assert "".join(task.stream(model, {"prompt": prompt})) == said["text"]
     assert task.wanted(len(task.encode({"prompt": TEXT})[0]["tokens"])) == 256, "a prompt that was cut"
     task.options["decode"]["max_length"] = 5
-    ((_, said),) = predictions(model, task, [{"prompt": "To"}])
+    ((_, said),) = predict_rows(model, task, [{"prompt": "To"}])
     assert (said["tokens"], said["ended"]) == (5, "length")
     task.options["decode"] = {"with_prompt": 24}
     assert task.decoding().sample, "how much is to be written says nothing of how"
@@ -186,7 +186,7 @@ def test_a_text_that_may_not_go_on_ends():
     model, task = made("char", size=96)
     task.options["decode"] = {"max_length": 300, "no_repeat_ngram": 1, "forbidden": tuple(task.options["stop"])}
     assert len(task.tokenizer) < 48  # so that half a window holds them all
-    ((_, said),) = predictions(model, task, [{"prompt": "To"}])
+    ((_, said),) = predict_rows(model, task, [{"prompt": "To"}])
     assert said["tokens"] < 48
     assert said["ended"] == "rules"
     assert len("".join(task.stream(model, {"prompt": "To"}))) < 300
@@ -196,7 +196,7 @@ def test_the_shortest_length_counts_from_the_beginning():
     model, task = made(decode={"max_length": 60, "min_length": 10})
     task.options["stop"] = sorted({*range(len(task.tokenizer))} - {5, 6})  # it ends as soon as it may
     prompt = next(TEXT[:end] for end in range(len(TEXT)) if len(task.prompt({"prompt": TEXT[:end]})) == task.size // 2)
-    ((_, said),) = predictions(model, task, [{"prompt": prompt}])
+    ((_, said),) = predict_rows(model, task, [{"prompt": prompt}])
     assert 10 < said["tokens"] < 20, "its first window has room for 8: in the second, 2 more are wanted, not 10"
 
 
@@ -205,7 +205,7 @@ def test_rows_of_the_table_that_are_no_tokens_are_never_written():
     wide = LanguageModel(replace(model.body.config, vocab=len(task.tokenizer) + 9)).eval()
     with torch.no_grad():
         wide.body.stem.embedding.weight[-9:] *= 500.0
-    ((_, said),) = predictions(wide, task, [{"prompt": "To"}])
+    ((_, said),) = predict_rows(wide, task, [{"prompt": "To"}])
     assert said["tokens"] > 0
     assert "".join(task.stream(wide, {"prompt": "To"}))
 

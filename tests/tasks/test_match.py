@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from multihead.inference.engine import predictions
+from multihead.inference.engine import predict_rows
 from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
 from multihead.tasks.match import Match
 from multihead.tasks.pair_scores import SimilarityScorer
@@ -61,7 +61,7 @@ def test_read_both_ways_round_the_order_means_nothing(options: dict) -> None:
     for symmetric in (False, True):
         task = Match(TOKENIZER, labels, 16, 4, symmetric=symmetric, **options)
         ways = [[{"text_a": a, "text_b": b} for a, b in pairs], [{"text_a": b, "text_b": a} for a, b in pairs]]
-        said[symmetric] = [[found for _, found in predictions(model, task, rows)] for rows in ways]
+        said[symmetric] = [[found for _, found in predict_rows(model, task, rows)] for rows in ways]
     assert said[True][0] == said[True][1]
     assert said[False][0] != said[False][1]
     for one, other, both in zip(*said[False], said[True][0], strict=True):
@@ -94,4 +94,4 @@ def test_a_score_that_is_no_number_is_told_with_its_place(label: str | float) ->
     )
     row = {"text_a": "a", "text_b": "b", "label": label, "file": "test.csv", "line": 9}
     with pytest.raises(ValueError, match=r"test\.csv:9: the score .* is no number"):
-        list(predictions(model, task, [row]))
+        list(predict_rows(model, task, [row]))

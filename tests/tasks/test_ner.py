@@ -18,7 +18,7 @@ import multihead as mh
 from multihead.config import read as read_run
 from multihead.data.readers.notation import TagNotation
 from multihead.data.readers.read import read_records
-from multihead.inference.engine import evaluate, predictions, read
+from multihead.inference.engine import evaluate, predict_rows, run_windows
 from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
 from multihead.models.crf import CRFReadout, crf_nll
 from multihead.pretrained import create, save, with_readout
@@ -105,10 +105,10 @@ def test_rows_are_independent_and_padding_changes_nothing() -> None:
 def test_it_learns_and_tells_how_sure() -> None:
     model, task, rows = trained(crf=True)
     assert evaluate(model, task, rows, 0).result()["strict.f1"].value == 1
-    (_, found), *_ = predictions(model, task, rows)
+    (_, found), *_ = predict_rows(model, task, rows)
     assert [(e["label"], e["text"]) for e in found["entities"]] == [("PER", "Ada Jones"), ("LOC", "Rome")]
     assert all(0.5 < e["score"] <= 1 for e in found["entities"])
-    ((_, raw),) = predictions(model, task, [{"text": "Ada Jones visited Rome ."}])
+    ((_, raw),) = predict_rows(model, task, [{"text": "Ada Jones visited Rome ."}])
     assert [e["text"] for e in raw["entities"]] == ["Ada Jones", "Rome"]
 
 
@@ -123,11 +123,11 @@ def test_learnt_moves_decide() -> None:
         readout.scores.bias.zero_()
         readout.start[b] = 5
         readout.step[b, o] = readout.step[o, b] = 5
-    ((_, found),) = predictions(model, task, [{"tokens": WORDS}])
+    ((_, found),) = predict_rows(model, task, [{"tokens": WORDS}])
     assert found["tags"] == ["B-LOC", "O", "B-LOC", "O", "B-LOC", "O", "B-LOC"]
     with torch.no_grad():
         readout.end[o] = 50
-    ((_, found),) = predictions(model, task, [{"tokens": WORDS}])
+    ((_, found),) = predict_rows(model, task, [{"tokens": WORDS}])
     assert found["tags"][-1] == "O"
 
 
@@ -143,7 +143,7 @@ def test_windows_of_a_long_sentence() -> None:
     assert all(pair == [0, 0] for pair in ends[1:-1])
     loss, _ = task.loss(model, task.collate(windows))
     assert 0 <= loss.item() < 1e4  # a window may begin inside an entity: nothing is forbidden there
-    ((_, found),) = predictions(model, task, [long])
+    ((_, found),) = predict_rows(model, task, [long])
     assert len(found["tags"]) == 60
 
 
@@ -160,7 +160,7 @@ def test_a_row_without_any_word() -> None:
     empty = task.encode({"tokens": [], "tags": []})
     loss, _ = task.loss(model, task.collate([*empty, task.encode(rows[0])[0]]))
     assert torch.isfinite(loss)
-    assert [p for _, p in predictions(model, task, [{"tokens": []}])] == [{"entities": [], "text": "", "tags": []}]
+    assert [p for _, p in predict_rows(model, task, [{"tokens": []}])] == [{"entities": [], "text": "", "tags": []}]
 
 
 RUN = """
@@ -196,7 +196,7 @@ def test_a_run_resumes_saves_loads_and_is_refused_by_transformers(tmp_path: Path
     assert isinstance(again.model.readout, CRFReadout)
     assert again.model.readout.step.abs().max() > 0
     rows = [row(i) for i in range(4)]
-    assert again.predict(rows) == [p for _, p in predictions(run.model, run.task, rows)]
+    assert again.predict(rows) == [p for _, p in predict_rows(run.model, run.task, rows)]
     assert again.evaluate(rows).keys() >= {"strict.f1"}
     with pytest.raises(ValueError, match="conditional random field"):
         save(again, tmp_path / "hub", family=True)
@@ -273,7 +273,7 @@ def test_sentences_that_are_shown_together_are_read_once() -> None:
     for values in prepared:  # the same words around it, in a window of its own
         own = {**values, "shown": replace(values["shown"], windows=None)}
         windows = task.encode(own)
-        lone.append(task.answer(own, windows, read(model, task, windows)))
+        lone.append(task.answer(own, windows, run_windows(model, task, windows)))
     seen = []
 
     class Counted(Ner):
@@ -282,7 +282,7 @@ def test_sentences_that_are_shown_together_are_read_once() -> None:
             return super().read(model, batch)
 
     counted = Counted(task.tokenizer, task.labels, task.size, task.overlap, **task.options)
-    found = [prediction for _, prediction in predictions(model, counted, documents)]
+    found = [prediction for _, prediction in predict_rows(model, counted, documents)]
     assert sum(seen) == len(together)
     assert [f["tags"] for f in found] == [f["tags"] for f in lone]
     done = work(task, examples(task, documents))
@@ -349,7 +349,7 @@ def test_tokens_are_scored_as_a_user_gets_them_from_raw_text() -> None:
     """A file cut into characters, with numbers and Latin letters among the Chinese ones: tokens and text are one."""
     model, task, _ = make()
     text = "王伟1963年在IBM工作，去了Rome。"
-    ((_, tokens), (_, raw)) = predictions(model, task, [{"tokens": list(text)}, {"text": text}])
+    ((_, tokens), (_, raw)) = predict_rows(model, task, [{"tokens": list(text)}, {"text": text}])
     assert tokens["text"] == text
     assert tokens["entities"] == raw["entities"]
     assert len(tokens["tags"]) == len(text)
@@ -387,7 +387,7 @@ def test_offsets_are_of_the_text_that_a_prediction_holds(talkative: tuple[TaskMo
     values: dict[str, Any] = {"tokens": tokens}
     if data.draw(st.booleans()):
         values["spaces"] = data.draw(st.lists(st.booleans(), min_size=len(tokens), max_size=len(tokens)))
-    ((_, found),) = predictions(model, task, [task.validate(task.asked(values), "here")])
+    ((_, found),) = predict_rows(model, task, [task.validate(task.asked(values), "here")])
     at = 0
     for token in tokens:  # all tokens stand in the text, in their order, with spaces between them at most
         assert found["text"][at:].lstrip(" ").startswith(token.lstrip(" "))
@@ -397,7 +397,7 @@ def test_offsets_are_of_the_text_that_a_prediction_holds(talkative: tuple[TaskMo
     for entity in found["entities"]:
         assert found["text"][entity["start"] : entity["end"]] == entity["text"]
         assert entity["text"] == entity["text"].strip(" ")
-    ((_, raw),) = predictions(model, task, [{"text": found["text"]}])
+    ((_, raw),) = predict_rows(model, task, [{"text": found["text"]}])
     assert raw["entities"] == found["entities"]  # the offsets that a user gets of the same text
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from multihead.inference import Pipeline
-from multihead.inference.engine import evaluate, predictions
+from multihead.inference.engine import evaluate, predict_rows
 from tests.half_precision import WORKS, LinearDtypes
 from tests.tasks.test_contract import ROWS, asked, make, train
 
@@ -28,7 +28,7 @@ def test_read_in_bf16(which: str) -> None:
     found = []
     for one, kind in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         with LinearDtypes() as seen:
-            found.append([said for _, said in predictions(model, task, asked(task, rows), precision=one)])
+            found.append([said for _, said in predict_rows(model, task, asked(task, rows), precision=one)])
         assert seen.kinds == {kind}
     exact, rounded = (list(numbers(said)) for said in found)
     assert rounded == pytest.approx(exact, abs=0.05)

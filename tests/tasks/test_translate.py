@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from multihead.generation import Hypothesis
-from multihead.inference.engine import predictions
+from multihead.inference.engine import predict_rows
 from multihead.models import EncoderDecoder, ModelConfig
 from multihead.tasks import IGNORE, Summarize, Translate
 from multihead.tasks.summarize import SummaryScorer, first_sentence
@@ -68,7 +68,7 @@ def test_a_long_source_is_cut_at_sentences_and_nothing_is_lost():
     parts = [task.tokenizer.decode(window["tokens"].tolist()) for window in windows]
     assert "".join(parts) == text
     assert all(part.rstrip()[-1] in ".!?。" for part in parts)
-    ((_, said),) = predictions(model, task, [{"source": text}])
+    ((_, said),) = predict_rows(model, task, [{"source": text}])
     assert said["receipt"] == {"windows": len(windows), "truncated": 0, "unknown": 0}
     word = "x" * 200
     assert "".join(task.tokenizer.decode(w["tokens"].tolist()) for w in task.encode({"source": word})) == word
@@ -77,7 +77,7 @@ def test_a_long_source_is_cut_at_sentences_and_nothing_is_lost():
 def test_n_best_and_alignment():
     model, task = made(decode={"max_length": 8, "beam": 4, "nbest": 3, "alignment": True})
     source = "the cat sat."
-    ((_, said),) = predictions(model, task, [{"source": source}])
+    ((_, said),) = predict_rows(model, task, [{"source": source}])
     scores = [one["score"] for one in said["nbest"]]
     assert scores == sorted(scores, reverse=True)
     assert len({one["target"] for one in said["nbest"]}) == 3
@@ -95,7 +95,7 @@ def test_n_best_and_alignment_of_a_long_source():
     source = "the cat sat. a dog ran! they met in Rome? " * 3
     windows = task.encode({"source": source})
     assert len(windows) > 1
-    ((_, said),) = predictions(model, task, [{"source": source}])
+    ((_, said),) = predict_rows(model, task, [{"source": source}])
     scores = [one["score"] for one in said["nbest"]]
     assert scores == sorted(scores, reverse=True)
     assert said["nbest"][0] == {"target": said["target"], "score": said["score"]}
@@ -111,7 +111,7 @@ def test_n_best_and_alignment_of_a_long_source():
 
 def test_a_long_text_is_aligned_as_far_as_it_was_read():
     model, task = made(Summarize, decode={"max_length": 8, "alignment": True})
-    ((_, said),) = predictions(model, task, [{"source": "the cat sat. " * 20}])
+    ((_, said),) = predict_rows(model, task, [{"source": "the cat sat. " * 20}])
     assert said["receipt"]["truncated"] > 0
     assert said["alignment"]
 

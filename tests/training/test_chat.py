@@ -64,7 +64,7 @@ def test_conversations_are_learnt_by_heart_saved_and_answered(place):
     messages = [{"role": "user", "content": first[0]}, {"role": "assistant", "content": first[1]}]
     (said,) = opened.predict([{"messages": [*messages, {"role": "user", "content": second[0]}]}])
     assert said["text"] == second[1]
-    task = opened.ready()
+    task = opened.make_task()
     assert "".join(task.stream(opened.model, task.validate(second[0], "here"))).strip() == second[1]
     rows = [{"messages": [*messages]}]
     assert opened.evaluate(rows)["loss"].value < 0.05
@@ -102,7 +102,7 @@ def test_a_model_without_a_template_gets_one_and_keeps_its_own(place):
     assert opened.tokenizer.template is not None
     assert len(opened.tokenizer) == len(text.task.tokenizer), "its vocabulary is what it was"
     assert opened.predict(["Say nothing."])[0]["text"] == "No."
-    assert opened.ready().prompt({"prompt": "a"}) == text.task.prompt({"prompt": "a"})
+    assert opened.make_task().prompt({"prompt": "a"}) == text.task.prompt({"prompt": "a"})
 
 
 def test_a_model_keeps_its_own_template(place):

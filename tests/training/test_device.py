@@ -24,7 +24,7 @@ def test_a_run_far_away_stops_and_goes_on(runs, way, monkeypatch):
     assert runs.log("stopped") == runs.log("whole")
     near, far = mh.load(run.out / "model"), mh.load(run.out / "model")
     monkeypatch.setattr("multihead.inference.pipeline.select_device", lambda wanted: FAR)
-    assert far.to("auto").ready().device == FAR
+    assert far.to("auto").make_task().device == FAR
     texts = ["a lovely film", "poor plot"]
     labels = [[answer["label"] for answer in one.predict(texts)] for one in (near, far)]
     assert labels[0] == labels[1]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from multihead.config import read
-from multihead.inference.engine import predictions
+from multihead.inference.engine import predict_rows
 from multihead.pretrained import load
 from multihead.tasks.word_spans import join_tokens, layout_words, tags_of_tokens
 from multihead.training import distillation as room
@@ -30,7 +30,7 @@ def taught(request, tmp_path):
 def chances(model, rows):
     """Of every row, the chance of each label; of tags, the most likely ones."""
     loaded = load(model)
-    for _, prediction in predictions(loaded.model, loaded.ready(), rows):
+    for _, prediction in predict_rows(loaded.model, loaded.make_task(), rows):
         yield prediction
 
 

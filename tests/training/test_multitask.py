@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 import multihead as mh
 from multihead.config import difference, read, write
-from multihead.inference.engine import predictions
+from multihead.inference.engine import predict_rows
 from multihead.training.events import Evaluated, Saved
 from multihead.training.loop import StepRecord, TrainSettings
 from multihead.training.multitask_schedule import MultitaskSchedule
@@ -195,7 +195,7 @@ def test_the_trunk_is_stored_once_and_each_task_is_a_model(several, scratch):
             json.loads(json.dumps(subject.loaded.options)),
         )
         said = loaded.predict(TEXTS)
-        by_hand = predictions(subject.loaded.model, subject.task, (subject.task.validate(t, "") for t in TEXTS))
+        by_hand = predict_rows(subject.loaded.model, subject.task, (subject.task.validate(t, "") for t in TEXTS))
         assert said == [prediction for _, prediction in by_hand]
         assert said == [loaded.predict([text])[0] for text in TEXTS]  # alone as in a batch
         mh.save(loaded, several.directory / subject.name)  # a plain model of one task

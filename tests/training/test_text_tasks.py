@@ -94,7 +94,7 @@ def test_stopped_anywhere_it_goes_on_bit_for_bit_and_the_model_opens(data, task)
     asked = {"generate": "Ada is", "mask": "Ada <mask> in Rom", "denoise": "Ada <mask> Rom"}.get(task, "Ada is in Rom")
     opened = load(whole.out / "model")
     assert opened.predict([asked]) == whole.loaded.predict([asked])
-    assert opened.ready().options == json.loads(json.dumps(whole.task.options))
+    assert opened.make_task().options == json.loads(json.dumps(whole.task.options))
 
 
 def test_the_score_in_training_is_the_score_at_the_end(data):

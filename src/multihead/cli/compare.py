@@ -46,13 +46,13 @@ def compare(
     from rich.console import Console
     from rich.markup import escape
 
-    from multihead.inference.engine import answers
+    from multihead.inference.engine import scored_predictions
     from multihead.metrics import count_flips, to_json
     from multihead.report.status import watched
 
     console = Console(highlight=False, stderr=json)
     models = [opened(model, name).to(device, precision) for model in (first, second)]
-    tasks = [model.ready() for model in models]
+    tasks = [model.make_task() for model in models]
     if tasks[0].name != tasks[1].name:
         raise ValueError(f"{first} was trained for {tasks[0].name}, {second} for {tasks[1].name}; give two of one task")
     # Of two that are scored alike, the one that was trained with labels knows which of them says yes.
@@ -69,7 +69,7 @@ def compare(
         )
     readings = [reading_of(teller, data, columns or []) for _ in models]
     every = zip(models, tasks, readings, strict=True)
-    said = [answers(m.model, task, scored(reading), m.precision) for m, task, reading in every]
+    said = [scored_predictions(m.model, task, scored(reading), m.precision) for m, task, reading in every]
     foretold = tasks[0].score_rows(models[0].model, ()) is not None  # a text: there is no answer that could flip
     rights: list[list[bool]] = [[], []]
     flipped: list[dict[str, Any]] = []

@@ -114,11 +114,11 @@ def rows_of(loaded: Pipeline, data: Path, columns: list[str] | None, limit: int 
     from multihead.tasks import SPECS
 
     if gold or any("=" not in column for column in columns or []):  # a source and its target, as two files
-        reading = reading_of(loaded.ready(), data, columns or [])
+        reading = reading_of(loaded.make_task(), data, columns or [])
     else:
         named, settings = named_of(columns or [])
         if loaded.options.get("columns"):
-            task = loaded.ready()
+            task = loaded.make_task()
             named = roles_of(task, [data], task.inputs, named, settings)
         # As for training: plain text is one document, JSON may hold conversations.
         kind = loaded.task if loaded.task and SPECS[loaded.task].documents else ""

@@ -47,7 +47,7 @@ def evaluate(
     from multihead.report.status import watched
 
     loaded = load(model, task=name).to(device, precision)
-    task = loaded.ready()
+    task = loaded.make_task()
     console = Console(highlight=False, stderr=json)
     reading = reading_of(task, data, writing_as(task, columns or []))
     rows = watched(scored(reading), f"scoring {data.name}", console)

@@ -187,7 +187,7 @@ def rank(
         raise typer.BadParameter(f"{by!r} is none of ablation, gradient, both")
     console = Console(highlight=False, stderr=json)
     loaded = load(model, task=task)
-    loaded.ready()
+    loaded.make_task()
     with bar(console, "measuring heads") as told:
         found = ranked(
             loaded,
@@ -259,7 +259,7 @@ def prune(
             f"{', '.join(loaded.tasks)} share the heads of this model; to prune for one of them, write it out on its "
             f"own first: multihead export {model} --task {loaded.tasks[0]} --to multihead --out FOLDER"
         )
-    loaded.ready()
+    loaded.make_task()
     with console.status("choosing what goes"):
 
         def told(point: PruningStep) -> None:

@@ -64,7 +64,7 @@ def predict(
     """
     from rich.console import Console
 
-    from multihead.inference.engine import WRITTEN, predictions
+    from multihead.inference.engine import WRITTEN, predict_rows
     from multihead.pretrained import load
     from multihead.report.status import watched
     from multihead.tasks.generate import Generate
@@ -72,7 +72,7 @@ def predict(
     if "=" in file and not Path(file).exists():  # no file: predict -i MODEL decode.beam=1
         file, columns = "-", [file, *(columns or [])]
     loaded = load(model, task=name).to(device, precision)
-    task = loaded.ready()
+    task = loaded.make_task()
     columns = writing_as(task, columns or [])
     if interactive and isinstance(task, Generate):
         talk(loaded.model, task)
@@ -92,7 +92,7 @@ def predict(
         if source.size:
             survey_tags(Path(file), task, settings)
         given = table(Path(file), task, named, settings) if rows else inputs(source, task, named, settings)
-        answers = predictions(
+        answers = predict_rows(
             loaded.model, task, tally.count(given), ahead=ahead, strict=False, idle=idle, precision=loaded.precision
         )
         for count, (_, answer) in enumerate(watched(answers, "predicting", console, source.share), 1):
@@ -152,13 +152,13 @@ def talk(model: TaskModel, task: Generate) -> None:
 
 def written(model: TaskModel, task: Generate, values: Values, turn: int) -> Iterator[str]:
     """In pieces as they come; of a search among several texts, the best one at its end."""
-    from multihead.inference.engine import predictions
+    from multihead.inference.engine import predict_rows
 
     how = task.generation_config()
     if how.beam == how.nbest == 1:
         yield from task.stream(model, values, turn)
     else:
-        yield from (said["text"] for _, said in predictions(model, task, [values]))
+        yield from (said["text"] for _, said in predict_rows(model, task, [values]))
 
 
 class InputLines:

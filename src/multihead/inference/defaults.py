@@ -49,25 +49,25 @@ TYPES: dict[str, tuple[Any, Range | None]] = {
 UNCHOSEN = 20  # the max_length that transformers once wrote where nobody had chosen one
 
 
-def natural(model: TaskModel) -> str | None:
+def default_task(model: TaskModel) -> str | None:
     """The task of a model that scores tokens."""
     if not isinstance(model.readout, LMReadout):
         return None
     return next(name for name, spec in SPECS.items() if spec.default_for_body and type(model.body) is BODIES[spec.body])
 
 
-def longest(body: Body) -> int:
+def max_input_length(body: Body) -> int:
     """How many tokens it takes; of two sides, the shorter one counts."""
     if isinstance(body, EncoderDecoder):
-        return min(longest(body.encoder), longest(body.decoder))
+        return min(max_input_length(body.encoder), max_input_length(body.decoder))
     return body.config.max_length
 
 
-def usage(body: Body, writes: Tokenizer, generation: Json, file: str = "") -> Json:
+def default_options(body: Body, writes: Tokenizer, generation: Json, file: str = "") -> Json:
     """Options of the natural task; generation: generation_config.json, or the same fields of config.json, at `file`."""
     if isinstance(body, Encoder):
         return {}
-    return {**borders(body, writes, generation, file), "decode": decoding(body, generation, file)}
+    return {**text_borders(body, writes, generation, file), "decode": generation_options(body, generation, file)}
 
 
 def check_generation(generation: Json, where: str) -> None:
@@ -81,19 +81,19 @@ def check_borders(body: Body, options: Mapping[str, Any], where: str, names: Map
 
     names: what the file calls them, where it has other names.
     """
-    vocab = vocabulary_of(body)
+    vocab = vocabulary_size(body)
     for name, kind in (("start", int), ("stop", list[int]), ("first", list[int])):
         if name in options:
             check_value(f"{where}{(names or {}).get(name, name)}", options[name], kind, (0, vocab - 1))
 
 
-def vocabulary_of(body: Body, source: bool = False) -> int:
+def vocabulary_size(body: Body, source: bool = False) -> int:
     """How many tokens a model knows: those that it writes, or those that it reads."""
     side = (body.encoder if source else body.decoder) if isinstance(body, EncoderDecoder) else body
     return side.stem.embedding.num_embeddings if isinstance(side.stem, TokenEmbedding) else side.config.vocab
 
 
-def borders(body: Body, writes: Tokenizer, generation: Json, file: str = "") -> Json:
+def text_borders(body: Body, writes: Tokenizer, generation: Json, file: str = "") -> Json:
     """How what is written begins and ends: start, stop, and the tokens it must begin with."""
     where = f"{file}: " if file else ""
     check_generation(generation, where)
@@ -120,7 +120,7 @@ def borders(body: Body, writes: Tokenizer, generation: Json, file: str = "") -> 
     return found
 
 
-def decoding(body: Body, generation: Json, file: str = "") -> Json:
+def generation_options(body: Body, generation: Json, file: str = "") -> Json:
     """How text is to be written, in our words; what the file leaves open is left to the task."""
     where = f"{file}: " if file else ""
     check_generation(generation, where)
@@ -128,7 +128,7 @@ def decoding(body: Body, generation: Json, file: str = "") -> Json:
     if found.get("temperature") == 0:  # many write so for the likeliest token
         del found["temperature"]
         found["sample"] = False
-    vocab = vocabulary_of(body)
+    vocab = vocabulary_size(body)
     left = [name for name in UNKNOWN if generation.get(name) not in NOTHING]
     most, least = (generation.get(name) for name in ("max_length", "min_length"))
     end = generation.get("forced_eos_token_id")
@@ -149,7 +149,7 @@ def decoding(body: Body, generation: Json, file: str = "") -> Json:
     if forbidden := {*(generation.get("suppress_tokens") or []), *(word[0] for word in words if len(word) == 1)}:
         found["forbidden"] = tuple(sorted(one for one in forbidden if 0 <= one < vocab))
     left += ["bad_words_ids of several tokens"] if any(len(word) > 1 for word in words) else []
-    bound = max(longest(body), ENDLESS)
+    bound = max(max_input_length(body), ENDLESS)
     for name in ("max_length", "with_prompt", "min_length"):
         if found.get(name, 0) > bound:
             left.append(f"{found[name]:,} tokens, of which {bound:,} are written at most")

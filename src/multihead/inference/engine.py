@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from multihead.data.batching import plan_batches
-from multihead.inference.defaults import vocabulary_of
+from multihead.inference.defaults import vocabulary_size
 from multihead.kernels.packed_linear import use_packed_weights
 from multihead.kernels.token_range import unknown_token
 from multihead.models import TaskModel
@@ -31,7 +31,7 @@ class RejectedInput(dict[str, Any]):
 
 
 @torch.inference_mode()
-def predictions(
+def predict_rows(
     model: TaskModel,
     task: Task,
     rows: Iterable[Values],
@@ -52,10 +52,10 @@ def predictions(
     source = iter(task.prepare(rows))
     if ahead is None:
         ahead = WRITTEN if task.readout.over == "vocabulary" else AHEAD
-    while block := list(_together(source, ahead, idle)):
-        every = [_readable(model, task, values, strict) for values in block]
+    while block := list(_group_rows(source, ahead, idle)):
+        every = [_encode_or_reject(model, task, values, strict) for values in block]
         windows = [window for several in every if not isinstance(several, RejectedInput) for window in several]
-        said = iter(read(model, task, windows, batch_tokens, precision))
+        said = iter(run_windows(model, task, windows, batch_tokens, precision))
         # Weights are finite when a model is opened; what it computes of them may still overflow.
         for values, several in zip(block, every, strict=True):
             if isinstance(several, RejectedInput):
@@ -66,7 +66,7 @@ def predictions(
 
 def answer_row(model: TaskModel, task: Task, values: Values, windows: list[Window], outputs: list[Any]) -> Prediction:
     """Make the prediction for a row out of what the model gave for each of its windows."""
-    prediction = _answer(task, values, windows, outputs)
+    prediction = _postprocess(task, values, windows, outputs)
     if not _is_finite(prediction):
         raise ValueError(f"{model.source}: its answer is not finite (NaN or infinite); train it again")
     return prediction
@@ -83,7 +83,7 @@ def _is_finite(prediction: Any) -> bool:
     return not isinstance(prediction, float) or math.isfinite(prediction)
 
 
-def _answer(task: Task, values: Values, windows: list[Window], said: list[Any]) -> Prediction:
+def _postprocess(task: Task, values: Values, windows: list[Window], said: list[Any]) -> Prediction:
     prediction = task.postprocess(values, windows, said)
     unknown = sum(int((window["tokens"] == task.tokenizer.unknown).sum()) for window in windows)
     lost = sum(int(window.get("cut", 0)) for window in windows)  # tokens that no window holds
@@ -93,7 +93,7 @@ def _answer(task: Task, values: Values, windows: list[Window], said: list[Any]) 
     return prediction
 
 
-def read(
+def run_windows(
     model: TaskModel, task: Task, windows: Sequence[Window], batch_tokens: int = 4096, precision: str = "fp32"
 ) -> list[Any]:
     """What the model says of each window, in their order; windows of similar length are read together."""
@@ -108,13 +108,13 @@ def read(
     return [said[i] for i in which]
 
 
-def answers(
+def scored_predictions(
     model: TaskModel, task: Task, rows: Iterable[Values], precision: str = "fp32"
 ) -> Iterator[tuple[Values, Prediction]]:
     """What is scored: predictions, or how well the rows were foretold; of no row there is no score."""
     judged = task.score_rows(model, rows)
     answered = False
-    for one in predictions(model, task, rows, precision=precision) if judged is None else judged:
+    for one in predict_rows(model, task, rows, precision=precision) if judged is None else judged:
         answered = True
         yield one
     if not answered:  # a loss of 0 would look perfect
@@ -126,19 +126,19 @@ def evaluate(
     task: Task,
     rows: Iterable[Values],
     replicates: int = 1000,
-    told: Callable[[Values, Prediction, bool], None] | None = None,
+    on_row: Callable[[Values, Prediction, bool], None] | None = None,
     precision: str = "fp32",
 ) -> Scorer:
-    """All rows, scored. `told` hears of every row, its prediction, and whether that is right."""
+    """All rows, scored. `on_row` hears of every row, its prediction, and whether that is right."""
     scorer = task.scorer(replicates)
-    for index, (values, prediction) in enumerate(answers(model, task, rows, precision)):
+    for index, (values, prediction) in enumerate(scored_predictions(model, task, rows, precision)):
         right = scorer.add(values, prediction, index)
-        if told is not None:
-            told(values, prediction, right)
+        if on_row is not None:
+            on_row(values, prediction, right)
     return scorer
 
 
-def _together(source: Iterator[Values], ahead: int, idle: Callable[[float], bool] | None) -> Iterator[Values]:
+def _group_rows(source: Iterator[Values], ahead: int, idle: Callable[[float], bool] | None) -> Iterator[Values]:
     """The rows that are answered next: so many, or fewer if no other comes soon."""
     until = 0.0
     for values in islice(source, ahead):
@@ -148,11 +148,11 @@ def _together(source: Iterator[Values], ahead: int, idle: Callable[[float], bool
             return
 
 
-def _readable(model: TaskModel, task: Task, values: Values, strict: bool) -> list[Window] | RejectedInput:
+def _encode_or_reject(model: TaskModel, task: Task, values: Values, strict: bool) -> list[Window] | RejectedInput:
     if isinstance(values, RejectedInput):
         return values
     try:
-        windows = encoded(task, values)
+        windows = encode_row(task, values)
         check_tokens(model, windows)
         return windows
     except ValueError as error:
@@ -164,13 +164,13 @@ def _readable(model: TaskModel, task: Task, values: Values, strict: bool) -> lis
 def check_tokens(model: TaskModel, windows: Sequence[Window]) -> None:
     """A tokenizer may have more tokens than the model: added ones, or it is another model's."""
     for name, source in (("tokens", True), ("target", False)):
-        rows = vocabulary_of(model.body, source)
+        rows = vocabulary_size(model.body, source)
         for window in windows:
             if name in window and len(window[name]) and (highest := int(window[name].max())) >= rows:
                 raise unknown_token(highest, rows)
 
 
-def encoded(task: Task, values: Values) -> list[Window]:
+def encode_row(task: Task, values: Values) -> list[Window]:
     """A row as the model reads it; one that it cannot read is named."""
     try:
         windows = task.encode(values)

@@ -17,8 +17,8 @@ from multihead.data.readers.columns import is_string_list
 from multihead.data.readers.normalize import normalize_row
 from multihead.data.readers.record import ReadOptions
 from multihead.data.readers.tag_schemes import TagCounts, detect_scheme
-from multihead.inference.defaults import check_borders, longest, natural, usage, vocabulary_of
-from multihead.inference.engine import evaluate, predictions
+from multihead.inference.defaults import check_borders, default_options, default_task, max_input_length, vocabulary_size
+from multihead.inference.engine import evaluate, predict_rows
 from multihead.inspection.address import Address, attentions
 from multihead.inspection.hooks import ablate, is_watched, watch
 from multihead.inspection.recording import Recording
@@ -51,7 +51,7 @@ class Pipeline:
     preprocessor: Json = field(default_factory=dict)  # preprocessor_config.json: of pictures and sound
     task: str | None = None
     name: str = ""  # of the task, where the run that trained it gave it one beside auxiliary ones
-    kept: dict[str, Tensor] = field(default_factory=dict)  # harmless tensors that the model does not need
+    unused_tensors: dict[str, Tensor] = field(default_factory=dict)  # harmless tensors that the model does not need
     options: Json = field(default_factory=dict)  # of the task, and the window's size and overlap
     pruned: Json = field(default_factory=dict)  # what pruning/prune.py wrote about the model that this was cut from
     pooling: Pooling = ""  # how its vectors were pooled in training, and are now; a new classifier follows
@@ -63,15 +63,15 @@ class Pipeline:
             self.tokenizer.target = self.target_tokenizer
 
     @property
-    def ignored(self) -> list[str]:
+    def unused_names(self) -> list[str]:
         """Names of tensors in the file that the model does not use; `save` writes them back as they were."""
-        return sorted(self.kept)
+        return sorted(self.unused_tensors)
 
     @property
     def architecture(self) -> str:
         return str((self.config.get("architectures") or [""])[0])
 
-    def ready(self) -> Task:
+    def make_task(self) -> Task:
         """The task that this model was trained for, to be used with it; a model that scores tokens can write."""
         if self.task is None and self.tasks:
             raise ValueError(
@@ -80,17 +80,17 @@ class Pipeline:
             )
         if self.task is not None and self.tokenizer is not None:
             check_borders(self.model.body, self.options, f"{Path(self.model.source) / MANIFEST}: options.")
-            return self._here(TASKS[self.task].variant(self.options)(self.tokenizer, self.labels, **self.options))
-        name = natural(self.model)
+            return self._on_device(TASKS[self.task].variant(self.options)(self.tokenizer, self.labels, **self.options))
+        name = default_task(self.model)
         if name is None or self.tokenizer is None:
             raise ValueError(
                 f"{self.model.source}: this {self.architecture or 'model'} was not trained for a task here; "
                 "train it: multihead init TASK"
             )
-        told = usage(self.model.body, self.tokenizer.target, self.generation, self.generation_file)
-        return self._here(TASKS[name](self.tokenizer, [], longest(self.model.body), **told))
+        told = default_options(self.model.body, self.tokenizer.target, self.generation, self.generation_file)
+        return self._on_device(TASKS[name](self.tokenizer, [], max_input_length(self.model.body), **told))
 
-    def _here(self, task: Task) -> Task:
+    def _on_device(self, task: Task) -> Task:
         """The task with its batches where the model is."""
         share_cpus()
         task.device = self.model.device
@@ -100,7 +100,7 @@ class Pipeline:
                 f"{self.model.source}: it is told to read {task.size} tokens at a time, at least {least} are wanted; "
                 f"mend options.size in {MANIFEST}, or the number of positions in config.json"
             )
-        if task.pad >= vocabulary_of(self.model.body, source=True):
+        if task.pad >= vocabulary_size(self.model.body, source=True):
             task.pad = 0  # a token that was added to the tokenizer alone; nothing looks at what stands there
         return task
 
@@ -141,19 +141,19 @@ class Pipeline:
         return list(self._predict(inputs))
 
     def _predict(self, inputs: Iterable[str | Json]) -> Iterator[Prediction]:
-        task = self.ready()
+        task = self.make_task()
         if not isinstance(inputs, Iterator):
             inputs = list(inputs)
             task.survey(inputs)
         rows = (task.validate(task.map_columns(given), f"input {number}") for number, given in enumerate(inputs))
         # While it is watched, one input at a time: batches are ordered by length, and recordings shall be by input.
         ahead = 1 if is_watched(self.model) else None
-        for _, prediction in predictions(self.model, task, rows, ahead=ahead, precision=self.precision):
+        for _, prediction in predict_rows(self.model, task, rows, ahead=ahead, precision=self.precision):
             yield prediction
 
     def stream(self, prompt: str | Json) -> Iterator[str]:
         """Yield the text that a language model generates for one prompt, piece by piece."""
-        task = self.ready()
+        task = self.make_task()
         if not isinstance(task, Generate):
             raise ValueError(f"stream is for language models (generate); this model's task is {task.name}: use predict")
         values = task.validate(task.map_columns(prompt), "the prompt")
@@ -188,7 +188,7 @@ class Pipeline:
         size = int(self.options.get("size", body.config.max_length))
         overlap = min(int(self.options.get("overlap", 64)), size // 2)
         task = EmbeddingTask(tokenizer, [], size, overlap, pool=self.options.get("pool") or self.pooling)
-        self._here(task)
+        self._on_device(task)
         return task
 
     def embed(self, texts: Iterable[str]) -> NDArray[np.float32]:
@@ -202,7 +202,7 @@ class Pipeline:
         scores = isinstance(self.model.readout, LMReadout)
         model = TaskModel(self.model.body, nn.Identity()).eval() if scores else self.model
         model.source = self.model.source
-        told = predictions(model, task, rows, precision=self.precision)
+        told = predict_rows(model, task, rows, precision=self.precision)
         found = [prediction["vector"] for _, prediction in told]
         return np.stack(found) if found else np.zeros((0, _width(self.model)), dtype=np.float32)
 
@@ -213,8 +213,8 @@ class Pipeline:
                 f"evaluate takes a list of rows such as {{text, label}}, not {type(rows).__name__}; "
                 "for a file: multihead evaluate MODEL FILE"
             )
-        task = self.ready()
-        return evaluate(self.model, task, scorable(task, rows), precision=self.precision).result()
+        task = self.make_task()
+        return evaluate(self.model, task, prepare_scored_rows(task, rows), precision=self.precision).result()
 
 
 def _width(model: TaskModel) -> int:
@@ -223,9 +223,9 @@ def _width(model: TaskModel) -> int:
     return model.body.config.dim
 
 
-def scorable(task: Task, rows: Iterable[Json]) -> Iterator[Json]:
+def prepare_scored_rows(task: Task, rows: Iterable[Json]) -> Iterator[Json]:
     """Rows with what is asked and what is right, as files are read: tags of any scheme become BIO."""
-    options, named = ReadOptions(), _named(task, rows)
+    options, named = ReadOptions(), _map_columns(task, rows)
     if task.spec.tags_words:  # all rows together tell the scheme
         every = list(named)
         survey = TagCounts()
@@ -244,7 +244,7 @@ def scorable(task: Task, rows: Iterable[Json]) -> Iterator[Json]:
         yield found
 
 
-def _named(task: Task, rows: Iterable[Json]) -> Iterator[Json]:
+def _map_columns(task: Task, rows: Iterable[Json]) -> Iterator[Json]:
     """By the task's columns, which may have been called otherwise in the training data."""
     learnt: Mapping[str, str] = task.options.get("columns", {})
     for number, row in enumerate(rows):

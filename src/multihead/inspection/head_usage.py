@@ -42,7 +42,7 @@ def measure_head_usage(tasks: Mapping[str, tuple[Pipeline, Iterable[Values]]]) -
         raise ValueError(f"{', '.join(tasks) or 'nothing'}: at least two tasks are compared")
     found: dict[str, dict[str, float]] = {}
     for name, (loaded, rows) in tasks.items():
-        task, gates = loaded.ready(), HeadGates(loaded.model)
+        task, gates = loaded.make_task(), HeadGates(loaded.model)
         gates.measure(task, examples(task, rows))
         found[name] = gates.heads()
     addresses = list(next(iter(found.values())))

@@ -33,7 +33,7 @@ def max_input_length(loaded: Pipeline) -> int:
     if not isinstance(stem, TokenEmbedding):
         raise ValueError("this model reads pictures or sound; its heads are seen with mh.watch, in Python")
     most = LONGEST if stem.positions is None else stem.positions.length
-    return most if loaded.task is None else min(most, loaded.ready().size)
+    return most if loaded.task is None else min(most, loaded.make_task().size)
 
 
 def messages_of(values: Values) -> list[Any]:
@@ -76,9 +76,9 @@ class ModelInputs:
         self.pair = isinstance(loaded.model.body, EncoderDecoder)
         # Tasks that translate, or fill masks, are fed plain text: what they train on is not what is asked about here.
         reads = isinstance(loaded.model.body, Encoder) and not isinstance(loaded.model.readout, LMReadout)
-        self.task = loaded.ready() if loaded.task in TASKS and reads else None
+        self.task = loaded.make_task() if loaded.task in TASKS and reads else None
         spec = SPECS.get(loaded.task or "")
-        self.writer = loaded.ready() if spec and spec.generates_text and not spec.has_source else None
+        self.writer = loaded.make_task() if spec and spec.generates_text and not spec.has_source else None
         if self.task is None and loaded.tokenizer is None:
             raise ValueError("this model has no tokenizer; its heads are seen with mh.watch, in Python")
         self.pad = 0 if loaded.tokenizer is None else loaded.tokenizer.special.get("pad", 0)

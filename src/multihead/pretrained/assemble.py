@@ -64,7 +64,7 @@ def with_readout(loaded: Pipeline, suffix: str, labels: Sequence[str] = ()) -> P
     # A pre-trained part of the new readout may have come along unused: BERT's pooler.
     for name, parameter in whole.readout.named_parameters():
         for prefix in plan.prefixes:
-            stored = loaded.kept.get(plan.place(f"readout.{name}", prefix, plan.shape).name)
+            stored = loaded.unused_tensors.get(plan.place(f"readout.{name}", prefix, plan.shape).name)
             if stored is not None and stored.shape == parameter.shape:
                 parameter.data.copy_(stored)
     body = loaded.model.body
@@ -73,7 +73,9 @@ def with_readout(loaded: Pipeline, suffix: str, labels: Sequence[str] = ()) -> P
     tied = (plan.shape.decoder or plan.shape.encoder or ModelConfig()).tied
     if isinstance(whole.readout, LMReadout) and isinstance(stem, TokenEmbedding) and tied:
         whole.readout.weight = stem.embedding.weight
-    return replace(loaded, model=model.eval(), config=config, labels=list(labels), task=None, kept={}, tasks=())
+    return replace(
+        loaded, model=model.eval(), config=config, labels=list(labels), task=None, unused_tensors={}, tasks=()
+    )
 
 
 def join(encoder: Pipeline, decoder: Pipeline) -> Pipeline:
@@ -127,7 +129,7 @@ def without_readout(loaded: Pipeline) -> Pipeline:
         config["architectures"] = [architecture_of(config["model_type"], "Model")]
     else:
         config = native_config(model)
-    return replace(loaded, model=model, config=config, labels=[], task=None, options={}, kept={}, tasks=())
+    return replace(loaded, model=model, config=config, labels=[], task=None, options={}, unused_tensors={}, tasks=())
 
 
 def family_of(model_type: Any) -> ModelFamily:

@@ -119,7 +119,7 @@ def _open(
         preprocessor=_optional(path / "preprocessor_config.json"),
         task=told.get("task"),
         name=str(told.get("name", "")),
-        kept=kept,
+        unused_tensors=kept,
         options=told.get("options", {}),
         pruned=told.get("pruned", {}),
         pooling=_find_pooling(told, path),
@@ -149,7 +149,7 @@ def _with_task(trunk: Pipeline, name: str | None, told: Json, path: Path, dtype:
     config = native_config(model) if config.get("model_type") == OWN else config
     config |= label_fields(labels)
     own = replace(trunk, task=kind, name=name, labels=labels, options=options, tasks=())
-    return replace(own, model=model, config=config, kept={})
+    return replace(own, model=model, config=config, unused_tensors={})
 
 
 def _check_task(told: Json, file: Path) -> None:
@@ -181,7 +181,7 @@ def _load_gguf(path: Path, architecture: str | None, tokenizer: bool, dtype: tor
         load_gguf_tokenizer(path, file.fields) if tokenizer else None,
         generation=generation,
         generation_file=str(path),
-        kept=kept,
+        unused_tensors=kept,
     )
 
 

@@ -78,7 +78,7 @@ def export_layout(loaded: Pipeline) -> tuple[Json, dict[str, Tensor], str]:
     config, plan, reason = _describe_model(loaded)
     tensors = export_tensors(plan, loaded.model)
     if not reason:
-        tensors |= {name: tensor for name, tensor in loaded.kept.items() if name not in tensors}
+        tensors |= {name: tensor for name, tensor in loaded.unused_tensors.items() if name not in tensors}
     return config, tensors, reason
 
 

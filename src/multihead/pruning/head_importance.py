@@ -80,7 +80,7 @@ def rank(
     """
     if not by or not set(by) <= {"ablation", "gradient"}:
         raise ValueError(f"by={list(by)}: give ablation, gradient or both")
-    task, model = loaded.ready(), loaded.model.eval()
+    task, model = loaded.make_task(), loaded.model.eval()
     ready = examples(task, rows)
     cost: dict[str, float] = {}
     gradients: dict[str, float] = {}

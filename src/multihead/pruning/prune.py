@@ -76,7 +76,7 @@ def prune(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{out}: not an empty directory; give a new one")
     loaded = load(where)
-    task, model = loaded.ready(), loaded.model
+    task, model = loaded.make_task(), loaded.model
     choosing, judging = halves(rows) if check is None else (list(rows), list(check))
     ready, others = examples(task, choosing), examples(task, judging)
     metric = named_score(task.scorer(1), budget.metric)
@@ -97,7 +97,7 @@ def prune(
 def judged(where: str | Path, smaller: str | Path, rows: Iterable[Values], metric: str | None = None) -> CostReport:
     """A model beside one that was made from it (pruned, and perhaps trained on), on rows that chose nothing."""
     whole, left = load(where), load(smaller)
-    task = whole.ready()
+    task = whole.make_task()
     return billed(whole.model, left.model, task, examples(task, rows), named_score(task.scorer(1), metric))
 
 
@@ -140,7 +140,7 @@ def write(where: str | Path, plan: PruningPlan, out: Path, moments: MomentsByNam
     """The model without what the plan takes out, as a directory that knows its parent."""
     whole = load(where, dtype=None)  # as it is stored: undoing gives back the same bytes
     model, removed = cut(whole.model, plan, moments)
-    smaller = replace(whole, model=model, kept={}, pruned={})
+    smaller = replace(whole, model=model, unused_tensors={}, pruned={})
     out.mkdir(parents=True, exist_ok=True)
     parent = keep(resolve(where), whole, smaller, plan, removed, out)
     every = numbers(whole.model)

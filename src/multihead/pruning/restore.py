@@ -132,7 +132,7 @@ def _tensors(
     whole = {stack: replace(now[stack], **before[stack]) for stack in now}
     heads = plan_from(whole, smaller.model).heads
     model = filled(smaller.model, whole, replace(plan, heads=heads), slices)
-    return export_layout(replace(smaller, model=model, config=config, kept={}, pruned={}))[1]
+    return export_layout(replace(smaller, model=model, config=config, unused_tensors={}, pruned={}))[1]
 
 
 def _bytes(header: bytes, tensors: dict[str, Tensor], slices: dict[str, Tensor]) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from multihead.config import write
-from multihead.inference.engine import predictions
+from multihead.inference.engine import predict_rows
 from multihead.inspection.head_profile import HeadProfile, stats
 from multihead.io.files import sha256
 from multihead.metrics import entity_spans
@@ -278,7 +278,7 @@ def continued(subject: TaskSetup, side: str) -> Iterable[GeneratedSample]:
     asked = [one for one in asked if one[2]]
     given = (one[0] for one in asked)
     for (_, source, wanted, place), (_, said) in zip(
-        asked, predictions(subject.loaded.model, subject.task, given), strict=True
+        asked, predict_rows(subject.loaded.model, subject.task, given), strict=True
     ):
         yield GeneratedSample(source, wanted, said["text"], None, place)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from multihead.inference import Pipeline
-from multihead.inference.engine import answer_row, check_tokens, encoded, read
+from multihead.inference.engine import answer_row, check_tokens, encode_row, run_windows
 from multihead.inspection import RecordedInput, Recording, ablate, locate, numbers, watch
 from multihead.inspection.inputs import collate_windows, run_body
 from multihead.inspection.recording import self_attention_of
@@ -78,7 +78,7 @@ def encode_windows(model: TaskModel, task: Task, values: Values, limits: Limits)
     limits = replace(limits, tokens=limits.alone)
     check_size(task, values, limits)
     (row,) = task.prepare([values])
-    windows = encoded(task, row)
+    windows = encode_row(task, row)
     check_tokens(model, windows)
     if sum(len(window["tokens"]) for window in windows) > limits.tokens:
         raise too_much_text(limits)
@@ -118,7 +118,7 @@ def _make_pass(model: TaskModel, task: Task, window: Window) -> Callable[[], obj
 
 
 def _predict(loaded: Pipeline, task: Task, values: Values, windows: list[Window]) -> Prediction:
-    outputs = read(loaded.model, task, windows, precision=loaded.precision)
+    outputs = run_windows(loaded.model, task, windows, precision=loaded.precision)
     return answer_row(loaded.model, task, values, windows, outputs)
 
 

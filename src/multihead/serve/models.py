@@ -116,9 +116,9 @@ class ModelTable:
             raise ValueError(f"two models are called {name!r}; name one of them otherwise: NAME=PATH")
         task, embedder = _task_of(loaded), _embedder_of(loaded)
         if task is None and embedder is None:
-            loaded.ready()  # raises, and tells why
+            loaded.make_task()  # raises, and tells why
         own_weights(loaded.model)
-        loaded.kept = {}  # tensors that nobody needs would hold their file open
+        loaded.unused_tensors = {}  # tensors that nobody needs would hold their file open
         lock = ModelLock()
         counters = self.metrics.model(name, lambda: self.models[name].scheduler.depth if name in self.models else 0)
         generator = Generator(loaded.model, counters, lock) if isinstance(task, Generate) else None
@@ -213,7 +213,7 @@ def example_input(task: Task, words: int) -> Any:
 
 def _task_of(loaded: Pipeline) -> Task | None:
     try:
-        return loaded.ready()
+        return loaded.make_task()
     except ValueError:
         return None
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from multihead.generation import Hypothesis
-from multihead.inference.engine import RejectedInput, answer_row, check_tokens, encoded
+from multihead.inference.engine import RejectedInput, answer_row, check_tokens, encode_row
 from multihead.kernels.packed_linear import use_packed_weights
 from multihead.models import TaskModel
 from multihead.serve.admission import check_size, too_much_text
@@ -210,7 +210,7 @@ class Scheduler:
 
     def _encode_row(self, task: Task, values: Values) -> list[Window] | RejectedInput:
         try:
-            windows = encoded(task, values)
+            windows = encode_row(task, values)
             check_tokens(self.model, windows)
             return windows
         except ValueError as error:

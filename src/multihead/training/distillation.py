@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 
 from multihead.data import token_cache
-from multihead.inference.engine import AHEAD, encoded, read
+from multihead.inference.engine import AHEAD, encode_row, run_windows
 from multihead.io.files import sha256
 from multihead.io.hub import resolve
 from multihead.io.manifest import MANIFEST
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 class Teacher:
     def __init__(self, where: str, student: Task) -> None:
         self.loaded = load(where)
-        self.task = self.loaded.ready()
+        self.task = self.loaded.make_task()
         if type(self.task) is not type(student):
             raise ValueError(f"data.teacher: {where} was trained for {self.task.name}; {student.name} is wanted")
         ends = [tuple(one.options.get("score", ())) for one in (self.task, student)]
@@ -64,7 +64,7 @@ class Teacher:
         """Of each row the chance of each label [C], or of each word's [T, C]."""
         source = iter(self.task.prepare(rows))
         while piece := list(islice(source, AHEAD)):
-            windows = [encoded(self.task, values) for values in piece]
+            windows = [encode_row(self.task, values) for values in piece]
             key = self._key(piece, windows, precision)
             for said in token_cache.open_or_build(cache, key, FIELDS, partial(self._asked, piece, windows, precision)):
                 yield said["belief"].reshape(said["shape"])[..., self.order]
@@ -81,7 +81,9 @@ class Teacher:
 
     def _asked(self, piece: list[Values], windows: list[list[Window]], precision: str) -> list[dict[str, Any]]:
         model = self.loaded.model.eval()
-        said = iter(read(model, self.task, [window for several in windows for window in several], precision=precision))
+        said = iter(
+            run_windows(model, self.task, [window for several in windows for window in several], precision=precision)
+        )
         answers = [list(islice(said, len(several))) for several in windows]
         beliefs = map(self.task.soft_labels, piece, windows, answers)
         return [{"belief": belief.astype(np.float32).reshape(-1), "shape": belief.shape} for belief in beliefs]

@@ -15,7 +15,7 @@ import torch
 
 from multihead.config import RunConfig
 from multihead.inference import Pipeline
-from multihead.inference.defaults import BODIES, borders, longest
+from multihead.inference.defaults import BODIES, max_input_length, text_borders
 from multihead.machine.device import select_device
 from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, LMReadout, TaskModel
 from multihead.models.families import FAMILIES, native_config
@@ -128,7 +128,7 @@ def placed(one: TaskData, loaded: Pipeline, others: Sequence[TaskModel], wrote: 
     size = min(run.window.size or most, most)
     options = one.options
     if one.kind.body != "encoder":
-        options = options | borders(
+        options = options | text_borders(
             loaded.model.body, loaded.tokenizer.target, loaded.generation, loaded.generation_file
         )
     if one.kind.readout.over == "none" and loaded.pooling and "pool" not in options:
@@ -188,7 +188,7 @@ def longest_of(loaded: Pipeline, kind: type[Task], run: RunConfig) -> int:
     body = loaded.model.body
     if not isinstance(body, BODIES[kind.body]):
         raise ValueError(f"{run.from_}: a {loaded.architecture} {WANTED[kind.body].format(task=run.task)}")
-    return longest(body)
+    return max_input_length(body)
 
 
 def fitted(loaded: Pipeline, task: Task) -> Pipeline:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from multihead.attention import KVCache
 from multihead.generation import GenerationConfig, decode, greedy
-from multihead.inference.defaults import decoding
+from multihead.inference.defaults import generation_options
 from multihead.models import Decoder, EncoderDecoder, ModelConfig
 from multihead.pretrained import load, save
 
@@ -339,7 +339,7 @@ def test_pairs_write_as_their_files_say(name: str, file: str, end: int | None, t
     told = json.loads((tmp_path / file).read_text(encoding="utf-8"))
     (tmp_path / file).write_text(json.dumps(told | how), encoding="utf-8")
     ours = load(tmp_path)
-    settings = decoding(ours.model.body, ours.generation)
+    settings = generation_options(ours.model.body, ours.generation)
     limit = settings.pop("max_length")
     start = torch.full((3, 1), ours.generation["decoder_start_token_id"])
     memory = ours.model.body.encoder(source, source_keep)
@@ -360,21 +360,21 @@ def test_what_is_not_followed_is_said(caplog: pytest.LogCaptureFixture) -> None:
         "typical_p": 1.0,
         "max_length": 20,
     }
-    assert decoding(body, told) == {"beam": 2, "forbidden": (3,)}
-    assert decoding(body, {"max_length": 20, "min_length": 20}) == {"min_length": 19}
+    assert generation_options(body, told) == {"beam": 2, "forbidden": (3,)}
+    assert generation_options(body, {"max_length": 20, "min_length": 20}) == {"min_length": 19}
     assert "diversity_penalty, bad_words_ids of several tokens" in caplog.text
     assert "typical_p" not in caplog.text
     writer = Decoder(ModelConfig(vocab=8, dim=8, layers=1, heads=1, max_length=8))
     counted = {"max_length": 30, "min_length": 5, "forced_eos_token_id": 2, "num_return_sequences": 3}
-    assert decoding(writer, counted) == {"with_prompt": 30}
-    assert decoding(writer, {"max_length": 30, "max_new_tokens": 7}) == {"max_length": 7}
+    assert generation_options(writer, counted) == {"with_prompt": 30}
+    assert generation_options(writer, {"max_length": 30, "max_new_tokens": 7}) == {"max_length": 7}
     assert "num_return_sequences, min_length, which counts the prompt, forced_eos_token_id" in caplog.text
     # The likeliest token, and tokens that the model does not have.
-    assert decoding(writer, {"do_sample": True, "temperature": 0.0, "suppress_tokens": [-1, 3, 8]}) == {
+    assert generation_options(writer, {"do_sample": True, "temperature": 0.0, "suppress_tokens": [-1, 3, 8]}) == {
         "sample": False,
         "forbidden": (3,),
     }
-    assert decoding(body, {"forced_eos_token_id": [2, 9]}) == {"end": (2,)}
+    assert generation_options(body, {"forced_eos_token_id": [2, 9]}) == {"end": (2,)}
 
 
 @pytest.mark.parametrize("name", PICTURES)
