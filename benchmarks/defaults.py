@@ -122,7 +122,7 @@ def train_ours(
         training = TrainingRun(read(write(run), keys))
         for _ in training:
             pass
-        training.finish(replicates=0, told={"test": hear})
+        training.finish(replicates=0, on_row={"test": hear})
     return answers
 
 

@@ -26,7 +26,7 @@ from multihead.models import Decoder, LanguageModel, ModelConfig, TaskModel
 from multihead.recipes import recipe
 from multihead.tasks import Task
 from multihead.training.block_sampler import BlockOrder
-from multihead.training.dataset import BlockDataset, examples_of
+from multihead.training.dataset import BlockDataset, build_dataset
 from multihead.training.loop import TrainSettings, fit
 from multihead.training.optimizer import adamw
 from multihead.training.setup import set_up
@@ -39,7 +39,7 @@ def race(data: Path, half: bool = False) -> Benchmark:
     """data: a text, of whose characters the last tenth is held out. half: all in bf16."""
     folder = TemporaryDirectory()  # it goes when nanoGPT's loops, which read from it, are gone
     (setup,), _ = set_up(settings(data, folder.name))
-    corpus = examples_of(setup.task, setup.sides["train"], Path(folder.name), [data])
+    corpus = build_dataset(setup.task, setup.sides["train"], Path(folder.name), [data])
     assert isinstance(corpus, BlockDataset)
     tokens = np.concatenate(corpus.files).astype(np.uint16)
     tokens.tofile(Path(folder.name) / nanogpt.TOKENS)

@@ -17,7 +17,7 @@ from multihead.models import Encoder
 from multihead.pretrained import load, with_readout
 from multihead.tasks import IGNORE, Window
 from multihead.tasks.ner import Ner
-from multihead.training.partial_embedding import learn_rows
+from multihead.training.partial_embedding import shrink_embedding
 
 ROWS = 32  # sentences per batch of the peers; ours has as many tokens
 BATCHES = 25  # in a round, drawn from all of an epoch's
@@ -36,7 +36,7 @@ def race(model: Path, data: Path, half: bool = False) -> Benchmark:
     task = Ner(loaded.tokenizer, labels, min(256, body.config.max_length))
     windows = InMemoryWindows([window for values in rows for window in task.encode(values)])
     tagger = with_readout(loaded, "ForTokenClassification", labels).model
-    learn_rows(body, [window["tokens"] for window in windows.windows], [task.pad])
+    shrink_embedding(body, [window["tokens"] for window in windows.windows], [task.pad])
     budget = max(int(ROWS * windows.sizes.mean()), int(windows.sizes.max()))
     config = body.config
     inner = config.inner or 4 * config.dim

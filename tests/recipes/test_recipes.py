@@ -14,7 +14,7 @@ from multihead.pretrained import create, save
 from multihead.recipes import bundled, recipe, run_file, shakespeare
 from multihead.recipes.benchmarks import prepare_reuters, sst2_augment
 from multihead.text.tokenizer import Tokenizer
-from multihead.training.task_data import data_of
+from multihead.training.task_data import make_splits
 
 RECIPES = {  # rows of train, valid (0: held out of train by hash) and test
     "uner_ewt": (12_543, 2_001, 2_077),
@@ -44,7 +44,7 @@ def test_every_recipe_reads_and_says_whose_it_is(name: str) -> None:
     assert any(re.search("Licence: (Creative Commons|Apache)|in the public domain", text) for text in beside)
     assert (folder / "LICENSE.txt").is_file()
     assert sum(path.stat().st_size for path in folder.iterdir()) < 2_000_000
-    readings, _ = data_of(read(folder / "run.toml"))
+    readings, _ = make_splits(read(folder / "run.toml"))
     counts = {side: sum(1 for _ in reading) for side, reading in readings.items()}
     assert tuple(counts.get(side, 0) for side in ("train", "valid", "test")) == RECIPES[name]
     assert all(reading.rejected.total == 0 for reading in readings.values())
@@ -52,7 +52,7 @@ def test_every_recipe_reads_and_says_whose_it_is(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["tatoeba_en_zh", "tatoeba_en_de"])
 def test_no_sentence_stands_on_two_sides(name: str) -> None:
-    readings, _ = data_of(read(recipe(name) / "run.toml"))
+    readings, _ = make_splits(read(recipe(name) / "run.toml"))
     for role in ("source", "target"):
         sides = [{fold_text(record.values[role]) for record in reading} for reading in readings.values()]
         assert not sides[0] & sides[1]

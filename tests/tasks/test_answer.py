@@ -12,7 +12,7 @@ from multihead.inference.engine import predict_rows
 from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
 from multihead.tasks.answer import Answer
 from multihead.text.tokenizer import Tokenizer
-from multihead.training.dataset import Split, encoded
+from multihead.training.dataset import Split, encode_dataset
 
 CONTEXT = "The tower was built in 1889 by Gustave Eiffel ."
 LONG = {"question": "Who?", "context": "one two three four five six seven " * 9}
@@ -63,7 +63,7 @@ def test_such_rows_are_left_out_and_told(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("".join(lines))
     task = made(size=24)
     reading = read_records(str(tmp_path / "rows.jsonl"), task="answer")
-    found = encoded(task, Split(reading), tmp_path / "cache", "key")
+    found = encode_dataset(task, Split(reading), tmp_path / "cache", "key")
     (note,) = found.notes
     assert note.startswith("1 rows are not used: no window")
     assert note.endswith("rows.jsonl:2")

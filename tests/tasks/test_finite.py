@@ -104,8 +104,8 @@ def test_weights_that_are_no_numbers_are_never_saved(text, average):
 
     with pytest.raises(ValueError, match=r"at step 8 .* is not finite.*the checkpoint of step 5 stays"):
         poison()
-    assert checkpoints.steps(training.out / "checkpoints") == [5]
-    assert checkpoints.steps(training.out / "best") == [4]
+    assert checkpoints.list_steps(training.out / "checkpoints") == [5]
+    assert checkpoints.list_steps(training.out / "best") == [4]
     again = TrainingRun(read(text(out), [f"train.average={average}"]))
     first = next(event for event in again if isinstance(event, Resumed))
     assert first.step == 5
@@ -114,7 +114,9 @@ def test_weights_that_are_no_numbers_are_never_saved(text, average):
 def test_a_last_step_that_breaks_the_weights_is_not_written_as_the_model(text):
     training = TrainingRun(read(text("end"), ["data.hold_out=true"]))
     list(training)
-    training.mean = {name: torch.full_like(t, float("nan")) for name, t in checkpoints.weights(training.model).items()}
+    training.mean = {
+        name: torch.full_like(t, float("nan")) for name, t in checkpoints.model_tensors(training.model).items()
+    }
     with pytest.raises(ValueError, match="not finite"):
         training.finish(replicates=0)
     assert not (training.out / "model").exists()

@@ -12,7 +12,7 @@ from multihead.models import ClassifierReadout, Encoder, EncoderDecoder, ModelCo
 from multihead.tasks import Classify
 from multihead.text.tokenizer import Tokenizer
 from multihead.training import checkpoints
-from multihead.training.acceleration import kept_precision, precision_of, stepping
+from multihead.training.acceleration import compile_model, resolve_precision, saved_precision
 from multihead.training.loop import StepRecord, TrainSettings, fit
 from multihead.training.optimizer import adamw
 
@@ -36,7 +36,7 @@ DEAD = PrecisionProbe("bf16", died="the process died with SIGILL")
     ],
 )
 def test_the_choice(wanted, finding, name, note):
-    chosen, why = precision_of(wanted, CPU, lambda: {"bf16": finding})
+    chosen, why = resolve_precision(wanted, CPU, lambda: {"bf16": finding})
     assert chosen == name
     assert note in why
     assert bool(why) == (wanted == "auto")
@@ -45,24 +45,24 @@ def test_the_choice(wanted, finding, name, note):
 @pytest.mark.parametrize("finding", [WRONG, DEAD])
 def test_bf16_where_it_does_not_work(finding):
     with pytest.raises(ValueError, match=r"bf16 on this machine .*; use fp32 or auto"):
-        precision_of("bf16", CPU, lambda: {"bf16": finding})
+        resolve_precision("bf16", CPU, lambda: {"bf16": finding})
 
 
 def test_fp32_asks_no_probe():
     def probe():
         raise AssertionError
 
-    assert precision_of("fp32", CPU, probe) == ("fp32", "")
+    assert resolve_precision("fp32", CPU, probe) == ("fp32", "")
 
 
 def test_a_run_goes_on_in_the_precision_it_began_in(tmp_path):
-    assert kept_precision(tmp_path) is None
+    assert saved_precision(tmp_path) is None
     tensors = {"model": {"weight": torch.zeros(1)}, "optimizer": {"step": torch.zeros(1)}}
     checkpoints.save(tmp_path, 1, tensors, {"precision": "fp32"})
     checkpoints.save(tmp_path, 2, tensors, {"precision": "bf16"})
-    assert kept_precision(tmp_path) == "bf16"
+    assert saved_precision(tmp_path) == "bf16"
     (tmp_path / "step-2" / "state.json").write_text("{")
-    assert kept_precision(tmp_path) == "fp32"
+    assert saved_precision(tmp_path) == "fp32"
 
 
 def test_the_machine_is_asked_once_and_says_why(runs):
@@ -118,7 +118,7 @@ class LengthSortedWindows(list):
 def test_a_compiled_view_shares_all_and_changes_nothing(body):
     model = TaskModel(body(ModelConfig(vocab=11, dim=8, layers=1, heads=2)), ClassifierReadout(8, 2))
     names = list(model.state_dict())
-    view = stepping(model, True)
+    view = compile_model(model, True)
     assert list(model.state_dict()) == names
     assert [id(p) for p in view.parameters()] == [id(p) for p in model.parameters()]
     assert view.readout is model.readout
@@ -130,7 +130,7 @@ def test_a_compiled_view_shares_all_and_changes_nothing(body):
     assert all(module.training for module in model.body.modules() if not isinstance(module, EncoderDecoder))
     model.eval()
     assert not any(module.training for side in sides for module in side.modules() if not hasattr(module, "_orig_mod"))
-    assert stepping(model, "auto") is model
+    assert compile_model(model, "auto") is model
 
 
 def test_no_compiler(runs, monkeypatch, tmp_path):
@@ -153,7 +153,7 @@ def test_compiled_steps(runs):
             break
     assert runs.whole("run", small, compile=True, **settings) == want
     assert runs.log("run") == runs.log("whole")
-    newest = [checkpoints.latest(runs.directory / out / "checkpoints")[0] for out in ("plain", "whole")]
+    newest = [checkpoints.latest_checkpoint(runs.directory / out / "checkpoints")[0] for out in ("plain", "whole")]
     assert newest[0].tensors["model"].keys() == newest[1].tensors["model"].keys()
     first = [runs.log(out)[0] for out in ("plain", "whole")]
     assert first[0]["loss"] == pytest.approx(first[1]["loss"], rel=0.1)  # dropout draws other numbers

@@ -120,7 +120,7 @@ def test_it_is_asked_once_and_goes_on_bit_for_bit(taught, monkeypatch):
     for event in run:
         if getattr(event, "step", 0) == 7:
             break
-    monkeypatch.setattr(room.Teacher, "_asked", lambda *given: pytest.fail("asked again"))
+    monkeypatch.setattr(room.Teacher, "_predict", lambda *given: pytest.fail("asked again"))
     assert runs.whole("stopped", change) == want
     assert want != runs.whole("alone")
 
@@ -286,7 +286,7 @@ def test_who_is_stopped_while_asking_goes_on(taught, monkeypatch, caplog):
     monkeypatch.setattr(room, "AHEAD", 10)
     teaching = [f"data.teacher={model}", "data.trust=0.6"]
     whole = runs.whole("whole", *teaching, steps=5)
-    asked, ask, stops = [], room.Teacher._asked, iter([False, True])
+    asked, ask, stops = [], room.Teacher._predict, iter([False, True])
 
     def stopping(self, piece, *rest):
         if next(stops, False):
@@ -294,7 +294,7 @@ def test_who_is_stopped_while_asking_goes_on(taught, monkeypatch, caplog):
         asked.append(len(piece))
         return ask(self, piece, *rest)
 
-    monkeypatch.setattr(room.Teacher, "_asked", stopping)
+    monkeypatch.setattr(room.Teacher, "_predict", stopping)
     monkeypatch.setattr(room.store, "TELL", 0)
     with pytest.raises(KeyboardInterrupt):
         runs.make("run", *teaching, steps=5)

@@ -7,7 +7,7 @@ import torch
 
 from multihead.models import Encoder, EncoderDecoder, LanguageModel, ModelConfig, TaskModel
 from multihead.training import checkpoints
-from multihead.training.freezing import limit
+from multihead.training.freezing import freeze_parameters
 from multihead.training.run import TrainingRun
 
 SMALL = ModelConfig(vocab=11, dim=8, layers=3, heads=2, max_length=16)
@@ -15,10 +15,10 @@ SMALL = ModelConfig(vocab=11, dim=8, layers=3, heads=2, max_length=16)
 
 def changed(run: TrainingRun) -> set[str]:
     """The parts of the model that training changed: `stem`, `blocks.0`, …, `readout`."""
-    before = {name: tensor.clone() for name, tensor in checkpoints.weights(run.model).items()}
+    before = {name: tensor.clone() for name, tensor in checkpoints.model_tensors(run.model).items()}
     for _ in run:
         pass
-    after = checkpoints.weights(run.model)
+    after = checkpoints.model_tensors(run.model)
     names = [name for name in after if not torch.equal(before[name], after[name])]
     return {name.removeprefix("body.").removeprefix("stack.").partition(".")[0] + _number(name) for name in names}
 
@@ -70,7 +70,7 @@ def test_what_a_task_adds_learns_in_any_case(ner_runs):
 
 def test_both_stacks_of_an_encoder_decoder():
     model = TaskModel(EncoderDecoder(SMALL), torch.nn.Linear(8, 2))
-    limit(model, 1, 0, {id(p) for p in model.parameters()})
+    freeze_parameters(model, 1, 0, {id(p) for p in model.parameters()})
     learning = {name.rpartition("blocks.")[0] for name, p in model.named_parameters() if p.requires_grad}
     frozen = [name for name, p in model.named_parameters() if not p.requires_grad]
     assert learning == {"body.encoder.stack.", "body.decoder.stack.", ""}
@@ -82,7 +82,7 @@ def test_relative_positions_belong_to_the_embeddings():
     model = TaskModel(
         Encoder(ModelConfig(vocab=11, dim=8, layers=2, heads=2, positions="relative")), torch.nn.Linear(8, 2)
     )
-    limit(model, ["embeddings"], 0, {id(p) for p in model.parameters()})
+    freeze_parameters(model, ["embeddings"], 0, {id(p) for p in model.parameters()})
     frozen = [name for name, p in model.named_parameters() if not p.requires_grad]
     assert any("position" in name for name in frozen)
     assert not any("blocks" in name for name in frozen)
@@ -91,4 +91,4 @@ def test_relative_positions_belong_to_the_embeddings():
 def test_a_model_with_nothing_left_to_learn():
     model = LanguageModel(ModelConfig(vocab=11, dim=8, layers=2, heads=2, norm_first=False, tied=True))
     with pytest.raises(ValueError, match="nothing to learn"):
-        limit(model, 2, 0, {id(p) for p in model.parameters()})
+        freeze_parameters(model, 2, 0, {id(p) for p in model.parameters()})

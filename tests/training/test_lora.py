@@ -12,7 +12,7 @@ from multihead.config import read
 from multihead.inspection import ablate, watch
 from multihead.models import EncoderDecoder, ModelConfig, TaskModel
 from multihead.pretrained import load, save
-from multihead.training.freezing import limit
+from multihead.training.freezing import freeze_parameters
 from multihead.training.lora import merge_updates
 from multihead.training.run import TrainingRun
 
@@ -115,7 +115,7 @@ def test_watch_and_ablate_see_the_updated_heads(trained):
 def test_new_attention_between_joined_models_learns_fully():
     config = ModelConfig(vocab=11, dim=8, layers=2, heads=2)
     model = TaskModel(EncoderDecoder(config), torch.nn.Linear(8, 2))
-    limit(model, 0, RANK, {id(p) for name, p in model.named_parameters() if ".cross" not in name})
+    freeze_parameters(model, 0, RANK, {id(p) for name, p in model.named_parameters() if ".cross" not in name})
     learning = [name for name, p in model.body.named_parameters() if p.requires_grad]
     assert all(".cross" in name or name.endswith((".0.up", ".0.down")) for name in learning)
     assert not any(".cross" in name and "parametrizations" in name for name in learning)

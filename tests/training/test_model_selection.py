@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from multihead.metrics import Score
-from multihead.training.model_selection import preferred
+from multihead.training.model_selection import is_preferred
 
 
 def said(value: float, **losses: float) -> dict[str, Score]:
@@ -28,7 +28,7 @@ def said(value: float, **losses: float) -> dict[str, Score]:
     ],
 )
 def test_of_equal_scores_the_lower_loss_then_the_later_step(scores: dict[str, Score], best: dict, kept: bool) -> None:
-    assert preferred(scores, "bleu", best) == kept
+    assert is_preferred(scores, "bleu", best) == kept
 
 
 def test_a_run_keeps_the_last_of_equals_and_its_patience_ends(runs):

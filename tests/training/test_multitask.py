@@ -166,7 +166,9 @@ def test_an_epoch_goes_through_every_task_by_its_weight():
     for number, name in enumerate("abc"):  # each task goes on where it stopped
         mine = [place for task, place in shown if task == name]
         assert mine == list(range(len(mine)))
-        assert [turns.whose(step) == number for step in range(turns.steps)] == [task == name for task, _ in shown]
+        assert [turns.task_of_step(step) == number for step in range(turns.steps)] == [
+            task == name for task, _ in shown
+        ]
     assert all(Counter(t for t, _ in shown[18 * e : 18 * e + 18]) == {"a": 7, "b": 10, "c": 1} for e in range(3))
     assert shown[:18] != [(t, p - {"a": 7, "b": 10, "c": 1}[t]) for t, p in shown[18:36]]  # drawn anew
     again = MultitaskSchedule(

@@ -43,7 +43,7 @@ def test_rows_that_the_data_lacks_stay_and_cost_nothing(runs, wide):
     table = run.model.body.stem.embedding
     assert isinstance(table, PartialEmbedding)
     learnt = np.unique(np.concatenate(run.examples.tokens))
-    kept = checkpoints.opened(run.out / "checkpoints" / "step-24").tensors
+    kept = checkpoints.open_checkpoint(run.out / "checkpoints" / "step-24").tensors
     assert len(kept["model"]["body.stem.embedding.weight"]) == len(table.weight) < 0.8 * len(table.every)
     assert max(len(t) for t in kept["optimizer"].values() if t.dim()) < len(table.every)
     run.finish(replicates=0)
@@ -86,7 +86,7 @@ def test_scoring_knows_every_token_and_training_only_its_own():
     with torch.no_grad():
         some.weight += 1
     assert torch.equal(some.eval()(tokens)[0], table.weight + used[:, None])
-    assert torch.equal(some.whole().weight, table.weight + used[:, None])
+    assert torch.equal(some.full_embedding().weight, table.weight + used[:, None])
 
 
 def test_tables_that_are_read_out_frozen_or_needed_whole_are_left(runs, wide):
@@ -100,7 +100,7 @@ def test_tables_that_are_read_out_frozen_or_needed_whole_are_left(runs, wide):
         next(iter(run))
         assert type(run.model.body.stem.embedding) is nn.Embedding
     body = load(wide).model.body
-    partial_embedding.learn_rows(body, [np.arange(len(body.stem.embedding.weight) - 5)], [])
+    partial_embedding.shrink_embedding(body, [np.arange(len(body.stem.embedding.weight) - 5)], [])
     assert type(body.stem.embedding) is nn.Embedding  # nearly every token is in the data
 
 

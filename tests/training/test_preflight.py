@@ -21,8 +21,8 @@ from multihead.metrics import Score
 from multihead.tasks.match import SimilarityScorer
 from multihead.training import time_estimate
 from multihead.training.dataset import STRETCH, Split
-from multihead.training.events import Evaluated, Note, Saved, lasting
-from multihead.training.run import TrainingRun, reached
+from multihead.training.events import Evaluated, Note, Saved, format_duration
+from multihead.training.run import TrainingRun, is_due
 from multihead.training.task_data import read_all
 
 from .conftest import MODEL
@@ -98,11 +98,11 @@ def test_a_label_that_only_held_out_rows_have_is_known(tmp_path: Path) -> None:
         rows[4] = f"rare text {i},rare"
         file = csv(tmp_path / "t.csv", "text,label", rows)
         training = TrainingRun(read(made(tmp_path, 'task = "classify"', f'train = "{file}"')), fresh=True)
-        side = {row["label"] for row in training.only.sides["train"]()}
+        side = {row["label"] for row in training.only_task.sides["train"]()}
         if "rare" not in side:
             break
     assert side == {"a", "b"}
-    assert training.only.labels == ["a", "b", "rare"]
+    assert training.only_task.labels == ["a", "b", "rare"]
     for _ in training:
         pass
     assert "valid" in training.finish(replicates=0)
@@ -150,7 +150,7 @@ def test_with_steps_too_every_epoch_is_scored(runs) -> None:
 def test_the_last_epoch_ends_with_the_last_step(epochs: int) -> None:
     """An epoch is not always a whole number of steps; nothing is scored twice for that."""
     for steps in range(epochs, 700):
-        scored = [step for step in range(1, steps + 1) if reached(step, steps / epochs) or step == steps]
+        scored = [step for step in range(1, steps + 1) if is_due(step, steps / epochs) or step == steps]
         assert len(scored) == epochs
 
 
@@ -358,7 +358,7 @@ def test_pieces_of_the_same_texts_on_both_sides_are_told(tmp_path: Path) -> None
 
     def told(data: str) -> list[str]:
         (found,) = read_all(read(made(tmp_path, 'task = "classify"', f'train = "{train}"\n{data}')))
-        return sorted(warning.partition(":")[0] for warning in found.flattered())
+        return sorted(warning.partition(":")[0] for warning in found.overlap_warnings())
 
     assert told("") == ["valid"]
     assert told(f'test = "{test}"') == ["test", "valid"]
@@ -391,7 +391,7 @@ def test_how_long_is_told_of_the_steps_that_are_left(runs, monkeypatch: pytest.M
     for _ in runs.make("run"):
         pass
     assert told() == "24 steps; all done before: scored again; --fresh starts over"
-    assert [lasting(s) for s in (3, 100, 11100)] == ["less than a minute", "about 2 min", "about 3 h 05 min"]
+    assert [format_duration(s) for s in (3, 100, 11100)] == ["less than a minute", "about 2 min", "about 3 h 05 min"]
 
 
 def test_a_vocabulary_that_cannot_spell_the_data_is_told(runs, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from multihead.report.build import curves_of, lengths_of
 from multihead.training import checkpoints
 from multihead.training.events import Note, Resumed
-from multihead.training.lock import only_writer
+from multihead.training.lock import lock_directory
 from multihead.training.log import read_record
 from multihead.training.resume import sweep_litter
 
@@ -33,7 +33,7 @@ def test_a_damaged_best_model_gives_way_to_the_one_before(runs, damage):
     run = runs.make("run", **SETTINGS)
     list(run)
     best = run.out / "best" / f"step-{run.best['step']}"
-    before = checkpoints.steps(run.out / "best")[-2]
+    before = checkpoints.list_steps(run.out / "best")[-2]
     if damage == "foreign":
         runs.whole("other", seed=7, **SETTINGS)
         shutil.rmtree(best)
@@ -45,7 +45,7 @@ def test_a_damaged_best_model_gives_way_to_the_one_before(runs, damage):
     assert str(best) in note
     assert f"the best before it, step {before}, is used" in note
     again.finish(replicates=0)
-    want = checkpoints.opened(run.out / "best" / f"step-{before}").tensors["model"]
+    want = checkpoints.open_checkpoint(run.out / "best" / f"step-{before}").tensors["model"]
     assert again.best["step"] == before
     assert all((again.model.state_dict()[name] == want[name]).all() for name in want if "embedding" not in name)
     assert json.loads((run.out / "metrics.json").read_text())["step"] == before
@@ -125,9 +125,9 @@ def test_every_changed_bit_of_the_log_is_survived(runs):
         raw[bit // 8] ^= 1 << bit % 8
         run.log.path.write_bytes(raw)
         damaged += any(read_record(line) is None for line in bytes(raw).split(b"\n") if line)
-        curves = curves_of(run.log.path, "accuracy", run.only)
+        curves = curves_of(run.log.path, "accuracy", run.only_task)
         assert all(isinstance(value, int | float) for curve in curves for value in (*curve.steps, *curve.values))
-        lengths_of(run, run.only)
+        lengths_of(run, run.only_task)
     assert damaged > 1000
 
 
@@ -188,7 +188,7 @@ def test_litter_of_killed_runs_is_removed_and_nothing_else(runs, tmp_path):
     for name in (*gone, *stay):
         path = out / name
         path.mkdir() if name.endswith(".partial") else path.write_text("x")
-    with only_writer(out), pytest.raises(ValueError, match="is training here"):
+    with lock_directory(out), pytest.raises(ValueError, match="is training here"):
         runs.make("run", **SETTINGS)
     assert all((out / name).exists() for name in (*gone, *stay))
     runs.make("run", **SETTINGS)

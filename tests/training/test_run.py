@@ -11,7 +11,7 @@ import torch
 
 from multihead.training import checkpoints
 from multihead.training.events import Evaluated, Resumed, Saved
-from multihead.training.lock import only_writer
+from multihead.training.lock import lock_directory
 from multihead.training.loop import StepRecord
 from multihead.training.run import TrainingRun
 
@@ -50,7 +50,7 @@ def test_a_signal_saves_and_a_second_stop_in_between_is_no_harm(runs, way):
         run = runs.make("run", **WAYS[way])
         for event in run:
             run.stop = getattr(event, "step", 0) >= stop_at
-        assert checkpoints.steps(run.out / "checkpoints")[-1] == stop_at
+        assert checkpoints.list_steps(run.out / "checkpoints")[-1] == stop_at
     assert runs.whole("run", **WAYS[way]) == want
     assert runs.log("run") == runs.log("whole")
 
@@ -109,18 +109,18 @@ def test_a_run_that_had_enough_takes_no_step_more(runs):
 def test_with_nothing_held_out_every_row_is_learnt_and_the_last_weights_are_kept(runs, way):
     data = ("data.hold_out=false", f"data.test={runs.data}")
     run = runs.make("run", *data, **way)
-    assert len(run.only.sides) == 2
-    assert len(run.examples.sizes) == sum(1 for _ in run.only.readings["train"])
+    assert len(run.only_task.sides) == 2
+    assert len(run.examples.sizes) == sum(1 for _ in run.only_task.readings["train"])
     events = list(run)
     assert not any(isinstance(event, Evaluated) for event in events)
-    last = checkpoints.opened(run.out / "checkpoints" / "step-24").tensors
+    last = checkpoints.open_checkpoint(run.out / "checkpoints" / "step-24").tensors
     want = run.mean if "keep" in way else last["average" if way else "model"]
     again = runs.make("run", *data, **way)  # as after a kill between the last step and the end
     assert not any(isinstance(event, StepRecord) for event in again)
     for one in (run, again):
         one.finish(replicates=0)
         assert one.scores.keys() == {"test"}
-        got = checkpoints.weights(one.model)
+        got = checkpoints.model_tensors(one.model)
         assert all(torch.equal(got[name], want[name]) for name in want)
     assert not way or any(not torch.equal(last["model"][name], want[name]) for name in want)
 
@@ -168,7 +168,7 @@ def test_other_settings_are_refused_but_more_steps_are_not(runs):
         runs.make("run", steps=8, lr=1e-3)
     runs.make("run", steps=9)
     run = runs.make("run", lr=1e-3, fresh=True)
-    assert checkpoints.steps(run.out / "checkpoints") == []
+    assert checkpoints.list_steps(run.out / "checkpoints") == []
     assert run.order.steps == 24
 
 
@@ -217,7 +217,7 @@ def test_rows_that_must_agree_are_read_twice_with_other_dropout(runs):
 
 
 def test_one_writer_per_directory(runs, tmp_path):
-    with only_writer(tmp_path / "run"), pytest.raises(ValueError, match=f"process {os.getpid()} on"):
+    with lock_directory(tmp_path / "run"), pytest.raises(ValueError, match=f"process {os.getpid()} on"):
         next(iter(runs.make("run")))
     next(iter(runs.make("run")))
 

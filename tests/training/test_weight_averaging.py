@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from multihead.training import checkpoints
 from multihead.training.events import Evaluated, Note, Saved
-from multihead.training.weight_averaging import averaged, mean, wearing
+from multihead.training.weight_averaging import average_checkpoints, checkpoints_to_average, swapped_weights
 
 
 @given(st.integers(2, 5), st.integers(1, 7), st.integers(1, 40), st.sets(st.integers(1, 39)))
@@ -26,8 +26,8 @@ def test_stops_do_not_change_which_checkpoints_count(keep, every, last, stops):
                 there = [*(old for old in there if old in stay), step]
         return there
 
-    whole = averaged(kept(set()), keep, every)
-    assert averaged(kept(stops), keep, every) == whole
+    whole = checkpoints_to_average(kept(set()), keep, every)
+    assert checkpoints_to_average(kept(stops), keep, every) == whole
     assert len(whole) == min(keep, len(range(every, last, every)) + 1)
     assert whole[-1] == last
 
@@ -35,12 +35,12 @@ def test_stops_do_not_change_which_checkpoints_count(keep, every, last, stops):
 def test_save_keeps_the_due_ones_and_the_newest(tmp_path):
     for step in (5, 10, 12, 13, 15, 17):
         checkpoints.save(tmp_path, step, {}, {}, keep=2, every=5)
-        left = checkpoints.steps(tmp_path)
+        left = checkpoints.list_steps(tmp_path)
     assert left == [15, 17]
     checkpoints.save(tmp_path, 18, {}, {}, keep=2, every=5)
-    assert checkpoints.steps(tmp_path) == [15, 17, 18]
+    assert checkpoints.list_steps(tmp_path) == [15, 17, 18]
     checkpoints.save(tmp_path, 20, {}, {}, keep=2, every=5)
-    assert checkpoints.steps(tmp_path) == [15, 18, 20]
+    assert checkpoints.list_steps(tmp_path) == [15, 18, 20]
 
 
 def test_the_mean_is_of_the_files(tmp_path):
@@ -49,7 +49,7 @@ def test_the_mean_is_of_the_files(tmp_path):
     groups = [{"a": torch.randn(2, 3), "fixed": fixed} for _ in range(3)]
     for step, group in enumerate(groups):
         checkpoints.save(tmp_path, step, {"model": group}, {}, keep=3)
-    tensors, used, wrong = mean(tmp_path, [0, 1, 2])
+    tensors, used, wrong = average_checkpoints(tmp_path, [0, 1, 2])
     assert (used, wrong) == ([0, 1, 2], [])
     assert torch.allclose(tensors["a"], torch.stack([group["a"] for group in groups]).mean(0))
     assert tensors["a"].dtype == torch.float32
@@ -61,7 +61,7 @@ def test_weights_are_worn_for_a_while_only():
     own, other = model.weight.detach().clone(), {name: torch.ones_like(t) for name, t in model.state_dict().items()}
 
     def failing() -> None:
-        with wearing(model, other):
+        with swapped_weights(model, other):
             assert torch.equal(model.weight, torch.ones(2, 2))
             raise KeyError
 
@@ -83,9 +83,9 @@ def test_the_mean_is_saved_if_it_scores_no_lower(runs, better):
     assert event.what == "mean of steps 15, 20, 24"
     assert event.best is better
     run.finish(replicates=0)
-    best = checkpoints.opened(run.out / "best" / f"step-{run.best['step']}").tensors["model"]
-    want = mean(run.out / "checkpoints", [15, 20, 24])[0] if better else best
-    have = checkpoints.weights(run.model)
+    best = checkpoints.open_checkpoint(run.out / "best" / f"step-{run.best['step']}").tensors["model"]
+    want = average_checkpoints(run.out / "checkpoints", [15, 20, 24])[0] if better else best
+    have = checkpoints.model_tensors(run.model)
     assert all(torch.equal(have[name], want[name]) for name in want)
     told = json.loads((run.out / "metrics.json").read_text())
     assert told.get("mean_of") == ([15, 20, 24] if better else None)

@@ -45,7 +45,7 @@ def check(
     from multihead import config as run
     from multihead.data import validation as checks
     from multihead.recipes import run_file
-    from multihead.training.task_data import beside_of, data_of
+    from multihead.training.task_data import make_splits, unlabeled_split
 
     console = Console(highlight=False, stderr=json)
     whole = run.read(run_file(file), changes or [])
@@ -56,11 +56,11 @@ def check(
     found: dict[str, list[DataIssue]] = {}
     with console.status("reading the data"):
         for name, chosen in every.items():
-            readings[name], _ = data_of(chosen)
+            readings[name], _ = make_splits(chosen)
             sides = (readings[name].get(side) for side in ("train", "valid", "test"))
             found[name] = missing(chosen)
             held_out = chosen.data.hold_out and name not in auxiliary
-            if (beside := beside_of(chosen)) is not None:
+            if (beside := unlabeled_split(chosen)) is not None:
                 readings[name]["unlabelled"] = beside.reading
             found[name] += checks.check(
                 *sides,
@@ -116,15 +116,15 @@ def first_rows(subject: TaskSetup) -> list[DataIssue]:
     from multihead.data.validation import DataIssue
     from multihead.tasks.classify import label_names
     from multihead.tasks.ner import Ner
-    from multihead.training.dataset import windows_of
+    from multihead.training.dataset import encode_windows
 
     task = subject.task
-    found = [DataIssue("warn", "unknown words", warning) for warning in subject.unspelt()]
+    found = [DataIssue("warn", "unknown words", warning) for warning in subject.unknown_token_warnings()]
     for name, rows in {} if task.running else subject.sides.items():
         count = windowed = without = single = 0
         left: Counter[str] = Counter()
         for values in islice(task.training_rows(rows()) if name == "train" else task.prepare(rows()), LOOKED):
-            windows, reason = windows_of(task, values)
+            windows, reason = encode_windows(task, values)
             count, windowed = count + 1, windowed + (len(windows) > task.readings)
             without += "answers" in task.gold and not values["answers"]
             single += bool(task.options.get("multi_label")) and len(label_names(values["label"])) == 1

@@ -93,10 +93,12 @@ def run_training(run: RunConfig, *, fresh: bool = False, json: bool = False) -> 
         console.print(f"stopped and saved; to go on: {command}", markup=False, soft_wrap=True)
         return 128 + stopped
     mistakes = {
-        subject.called(side): collector_of(subject) for subject in training.subjects for side in ("valid", "test")
+        subject.qualified_name(side): collector_of(subject)
+        for subject in training.subjects
+        for side in ("valid", "test")
     }
     with console.status("scoring the model"):
-        scorers = training.finish(told=mistakes)
+        scorers = training.finish(on_row=mistakes)
         scored = [subject for subject in training.subjects if {"valid", "test"} & subject.sides.keys()]
         line = shlex.join(sys.argv), machine_line()
         every = {subject.name: facts_of(training, subject, scorers, mistakes, *line) for subject in scored}
@@ -118,19 +120,19 @@ def run_training(run: RunConfig, *, fresh: bool = False, json: bool = False) -> 
 def announce(training: TrainingRun, console: object) -> None:
     """What was read, and how long it will take."""
     from multihead.training import checkpoints
-    from multihead.training.events import lasting
+    from multihead.training.events import format_duration
     from multihead.training.time_estimate import seconds_per_step
 
     say = partial(console.print, markup=False)  # type: ignore[attr-defined]  # the [tokenizer] of a message is no style
     for subject, part in zip(training.subjects, training.parts, strict=True):
-        train, data = subject.called("train"), cast("TrainingData", part.data)
+        train, data = subject.qualified_name("train"), cast("TrainingData", part.data)
         say(f"{train}: {data.read or subject.readings['train']}")
         for side, reading in subject.readings.items():
             if side != "train" and subject.labels:  # of other tasks, only the first row was looked at so far
-                say(f"{subject.called(side)}: {reading}")
+                say(f"{subject.qualified_name(side)}: {reading}")
         for note in data.notes:
             say(f"{train}: {note}")
-        for warning in subject.flattered() + subject.unspelt():
+        for warning in subject.overlap_warnings() + subject.unknown_token_warnings():
             say(f"{f'{subject.name}/' if subject.name else ''}{warning}", style="yellow")
         told = f"{about(part.task)}, {len(data.sizes):,} windows, {data.sizes.sum():,} tokens"
         if subject.name:
@@ -138,12 +140,12 @@ def announce(training: TrainingRun, console: object) -> None:
     if wrote := training.subjects[0].wrote:
         say(f"from: a {wrote} writes; it is trained to read, every token with all others in sight")
     total = training.order.steps
-    done = max(checkpoints.steps(training.out / "checkpoints"), default=0)
+    done = max(checkpoints.list_steps(training.out / "checkpoints"), default=0)
     if done == total:
         left = f"{total:,} steps; all done before: scored again; --fresh starts over"
     else:
         of_them = f" ({done:,} are done)" if done else ""
-        left = f"{total:,} steps{of_them}; {lasting(seconds_per_step(training) * (total - done))}"
+        left = f"{total:,} steps{of_them}; {format_duration(seconds_per_step(training) * (total - done))}"
     say(left if training.subjects[0].name else f"{told}, {left}")
 
 

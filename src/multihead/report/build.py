@@ -155,8 +155,8 @@ def facts_of(
     machine: str,
 ) -> ReportData:
     """The report of a finished run, on its test data if there is any; of several tasks, of one."""
-    side = "test" if subject.called("test") in scorers else "valid"
-    scorer, task, seen = scorers[subject.called(side)], subject.task, mistakes[subject.called(side)]
+    side = "test" if subject.qualified_name("test") in scorers else "valid"
+    scorer, task, seen = scorers[subject.qualified_name(side)], subject.task, mistakes[subject.qualified_name(side)]
     result = scorer.result()
     scores = {
         scorer.main: result[scorer.main],
@@ -254,8 +254,8 @@ def curves_of(log: Path, main: str, subject: TaskSetup) -> tuple[TrainingCurve, 
             losses.append(math.nan if record["loss"] is None else record["loss"])
             rates.append(record["lr"])
         for name, points in (("loss", lost), (main, valid)):  # loss: of tasks that foretell tokens
-            if subject.called(name) in record.get("valid", {}):  # auxiliary tasks have none
-                points.append((record["step"], record["valid"][subject.called(name)]))
+            if subject.qualified_name(name) in record.get("valid", {}):  # auxiliary tasks have none
+                points.append((record["step"], record["valid"][subject.qualified_name(name)]))
     return (
         TrainingCurve("training loss", steps, losses, "loss"),
         *([curve_of("validation loss", lost, "loss")] if lost else []),

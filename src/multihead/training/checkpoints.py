@@ -58,7 +58,7 @@ def save(
             remove(final)
         os.rename(aside, final)
         sync(directory)
-    older = [old for old in steps(directory) if old < step]
+    older = [old for old in list_steps(directory) if old < step]
     due = [old for old in older if old % every == 0]
     stay = {old for group in (older, due) for old in group[len(group) - min(keep - 1, len(group)) :]}
     for old in older:
@@ -67,7 +67,7 @@ def save(
     return final
 
 
-def steps(directory: Path) -> list[int]:
+def list_steps(directory: Path) -> list[int]:
     """The steps that have a checkpoint, oldest first; partial ones do not count."""
     if not directory.is_dir():
         return []
@@ -83,20 +83,21 @@ def remove(path: Path) -> None:
     remove_tree(doomed)
 
 
-def latest(directory: Path) -> tuple[Checkpoint | None, list[str]]:
+def latest_checkpoint(directory: Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that is whole, and what was wrong with newer ones."""
     wrong: list[str] = []
-    for step in reversed(steps(directory)):
+    for step in reversed(list_steps(directory)):
         try:
-            return opened(directory / f"step-{step}"), wrong
+            return open_checkpoint(directory / f"step-{step}"), wrong
         except (ValueError, OSError) as error:
             wrong.append(str(error))
     return None, wrong
 
 
-def states(directory: Path) -> Iterator[dict[str, Any]]:
-    """What checkpoints say beside their tensors, the newest first; damaged ones, which `latest` names, are left out."""
-    for step in reversed(steps(directory)):
+def read_states(directory: Path) -> Iterator[dict[str, Any]]:
+    """What checkpoints say beside their tensors, the newest first; damaged ones, which `latest_checkpoint` names, are
+    left out."""
+    for step in reversed(list_steps(directory)):
         path = directory / f"step-{step}"
         with suppress(ValueError, OSError):
             check_file(path / STATE, read_manifest(path)[STATE])
@@ -126,7 +127,7 @@ def check_file(path: Path, digest: str) -> None:
         raise ValueError(f"{path}: its bytes have changed since it was saved")
 
 
-def opened(path: Path) -> Checkpoint:
+def open_checkpoint(path: Path) -> Checkpoint:
     """A checkpoint after its files were found to be what was written."""
     sums = read_manifest(path)
     for name, digest in sums.items():
@@ -135,7 +136,7 @@ def opened(path: Path) -> Checkpoint:
     return Checkpoint(int(path.name[5:]), tensors, read_own_json(path / STATE))
 
 
-def weights(model: nn.Module) -> dict[str, Tensor]:
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     """The state of a model; a tensor that stands under two names (tied) is kept once."""
     found: dict[str, Tensor] = {}
     seen: set[int] = set()
@@ -146,9 +147,9 @@ def weights(model: nn.Module) -> dict[str, Tensor]:
     return found
 
 
-def restore(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+def restore_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Put kept weights into a model of the same shape."""
-    own = weights(model)
+    own = model_tensors(model)
     if own.keys() != tensors.keys():
         raise ValueError(
             f"the checkpoint is of another model: {sorted(own.keys() ^ tensors.keys())[0]} is on one side only"

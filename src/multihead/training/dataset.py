@@ -147,7 +147,7 @@ class BlockDataset(TokenBlocks):
 TrainingData = CachedDataset | MixtureDataset | BlockDataset
 
 
-def examples_of(
+def build_dataset(
     task: Task,
     train: Split,
     cache: Path,
@@ -165,33 +165,33 @@ def examples_of(
     sides = [f"{train.side} {train.limit} {number}/{len(parts)}" for number in range(len(parts))]
     keys = [cache_key(files, task, side, train.reading.how, teachers) for side in sides]
     if task.running:
-        stores = [running(task, part, cache, key) for part, key in zip(parts, keys, strict=True)]
+        stores = [build_token_blocks(task, part, cache, key) for part, key in zip(parts, keys, strict=True)]
         return BlockDataset([kept.values["tokens"] for kept in stores], task.size, weights)
     counted = "" if task.labels else "train"  # with labels, all rows were read and counted before
-    found = [encoded(task, part, cache, key, teachers, counted) for part, key in zip(parts, keys, strict=True)]
+    found = [encode_dataset(task, part, cache, key, teachers, counted) for part, key in zip(parts, keys, strict=True)]
     if beside is not None:
         assert teachers is not None
         named = [Path(file) for file, _, _ in beside.reading.sources]
         key = cache_key(named, task, "unlabelled", beside.reading.how, teachers)
-        further = encoded(task, beside, cache, key, teachers.alone, "unlabelled")
+        further = encode_dataset(task, beside, cache, key, teachers.pseudo_label, "unlabelled")
         found.append(replace(further, read=f"unlabelled: {further.read}"))
         weights = [*(weights or [1.0]), 1.0]
     return found[0] if weights is None else MixtureDataset(found, weights)
 
 
-def running(task: Task, rows: Split, cache: Path, key: str) -> token_cache.TokenCache:
+def build_token_blocks(task: Task, rows: Split, cache: Path, key: str) -> token_cache.TokenCache:
     """Documents as tokens, one after the other; small vocabularies take two bytes a token."""
     dtype = np.uint16 if len(task.tokenizer) <= 1 << 16 else np.int32
 
     def build() -> Iterator[dict[str, Any]]:
         for values in task.training_rows(rows()):
             yield {"tokens": task.encode(values)[0]["tokens"]}
-        raise_rejected("train", rows.reading)  # as in `encoded`
+        raise_rejected("train", rows.reading)  # as in `encode_dataset`
 
     return token_cache.open_or_build(cache, key, {"tokens": dtype}, build)
 
 
-def encoded(
+def encode_dataset(
     task: Task,
     rows: Split,
     cache: Path,
@@ -204,7 +204,7 @@ def encoded(
     counted: the name of the side whose rejected rows are counted here, where too many stop the run as `check` does.
     """
 
-    def learnt() -> Iterable[Values]:
+    def iterate_training_rows() -> Iterable[Values]:
         return task.training_rows(rows() if teachers is None else teachers(rows, cache))
 
     beside = cache / f"{key}.json"  # what the cache does not say of itself
@@ -213,14 +213,14 @@ def encoded(
         token_cache.discard(cache, key)  # what was left out of it, and why, is told by those who fill it
         if teachers is not None:
             log.info("the teacher is asked; what it says is kept, so a run that is stopped goes on")
-    told = _looked(task, learnt(), rows.reading) if found is None else found
+    told = _window_fields(task, iterate_training_rows(), rows.reading) if found is None else found
 
     def build() -> Iterator[dict[str, Any]]:
         left: dict[str, list[Any]] = {}  # reason -> how many, and where the first one stands
         cut = {"rows": 0, "tokens": 0}
         used = windowed = 0
-        for values in learnt():
-            windows, reason = windows_of(task, values)
+        for values in iterate_training_rows():
+            windows, reason = encode_windows(task, values)
             if reason:
                 left.setdefault(reason, [0, f"{values.get('file', 'row')}:{values.get('line', '?')}"])[0] += 1
                 continue
@@ -257,7 +257,7 @@ def _read_beside(file: Path) -> dict[str, Any] | None:
         return None
 
 
-def windows_of(task: Task, values: Values) -> tuple[list[Window], str]:
+def encode_windows(task: Task, values: Values) -> tuple[list[Window], str]:
     """A row as the model reads it, and why it is of no use to training ("": it is)."""
     try:
         windows = task.encode(values)
@@ -266,22 +266,22 @@ def windows_of(task: Task, values: Values) -> tuple[list[Window], str]:
         raise ValueError(f"{values['file']}:{values['line']}: {error}") from None
 
 
-def _looked(task: Task, rows: Iterable[Values], reading: DataReader) -> dict[str, Any]:
+def _window_fields(task: Task, rows: Iterable[Values], reading: DataReader) -> dict[str, Any]:
     """The fields of a window, by the first one that is of use."""
-    found = (windows_of(task, values) for values in rows)
+    found = (encode_windows(task, values) for values in rows)
     first = next((windows[0] for windows, reason in found if windows and not reason), None)
     if first is None:
         raise ValueError(f"there is nothing to train on: no row was usable\n{reading}")
     return {
         # One axis is as long as the window (-1), unless the field speaks of the whole window.
         "shapes": {name: array.shape if name in WHOLE else (-1, *array.shape[1:]) for name, array in first.items()},
-        "fields": {name: _stored(name, array) for name, array in first.items()},
+        "fields": {name: _stored_dtype(name, array) for name, array in first.items()},
         "left": {},
         "read": "",
     }
 
 
-def _stored(name: str, array: NDArray[Any]) -> str:
+def _stored_dtype(name: str, array: NDArray[Any]) -> str:
     return np.dtype(array.dtype if array.dtype.kind == "f" else DTYPES.get(name, array.dtype)).str
 
 
@@ -347,7 +347,7 @@ class Split:
                 part.limit, part.last, part.looked = self.limit, self.last, True
         return parts
 
-    def _placed(self) -> Iterator[dict[str, Any]]:
+    def _located_rows(self) -> Iterator[dict[str, Any]]:
         """The rows; of a document that is split, the piece over the border in two."""
         for record in self.reading:
             values = record.placed
@@ -360,21 +360,21 @@ class Split:
 
     def _rows(self) -> Iterator[Values]:
         document, sentences, out = None, 0, False
-        for values in self._placed():
+        for values in self._located_rows():
             if not self.documents or self.side == "all" or values.get("document", 0) is None:
-                out = self.side != "all" and held_out(values)
+                out = self.side != "all" and is_held_out(values)
             else:
                 mine = (values["file"], values.get("document"))
                 document, sentences = mine, sentences + 1 if mine == document else 0
                 if sentences % STRETCH == 0:
-                    out = held_out(values)
+                    out = is_held_out(values)
                 # Neighbours on the other side of the split are not seen: to its sentences, a stretch is a document.
                 values["document"] = f"{values.get('document')} from {sentences - sentences % STRETCH}"
             if self.side == "all" or out == (self.side == "valid"):
                 yield values
 
 
-def held_out(values: Values) -> bool:
+def is_held_out(values: Values) -> bool:
     """Is a row of train kept for validation? Of one long document it is the end, else a tenth of the rows by hash."""
     if "of" in values:
         return int(values["at"]) >= int(values["of"] * (1 - VALID))

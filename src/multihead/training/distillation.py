@@ -32,7 +32,7 @@ from multihead.io.hub import resolve
 from multihead.io.manifest import MANIFEST
 from multihead.pretrained import load
 from multihead.tasks import Task, Values, Window
-from multihead.training.events import lasting
+from multihead.training.events import format_duration
 
 FIELDS = {"belief": np.float32, "shape": np.int64}
 ELSEWHERE = {"file", "line", "shown"}  # of a row: where it stands, which changes nothing; what its windows hold
@@ -60,13 +60,15 @@ class Teacher:
         self.digest = sha256(resolve(where) / MANIFEST)
 
     @torch.inference_mode()
-    def believes(self, rows: Iterable[Values], precision: str, cache: Path) -> Iterator[NDArray[Any]]:
+    def soft_labels(self, rows: Iterable[Values], precision: str, cache: Path) -> Iterator[NDArray[Any]]:
         """Of each row the chance of each label [C], or of each word's [T, C]."""
         source = iter(self.task.prepare(rows))
         while piece := list(islice(source, AHEAD)):
             windows = [encode_row(self.task, values) for values in piece]
             key = self._key(piece, windows, precision)
-            for said in token_cache.open_or_build(cache, key, FIELDS, partial(self._asked, piece, windows, precision)):
+            for said in token_cache.open_or_build(
+                cache, key, FIELDS, partial(self._predict, piece, windows, precision)
+            ):
                 yield said["belief"].reshape(said["shape"])[..., self.order]
 
     def _key(self, piece: list[Values], windows: list[list[Window]], precision: str) -> str:
@@ -79,7 +81,7 @@ class Teacher:
                     digest.update(f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes())
         return digest.hexdigest()
 
-    def _asked(self, piece: list[Values], windows: list[list[Window]], precision: str) -> list[dict[str, Any]]:
+    def _predict(self, piece: list[Values], windows: list[list[Window]], precision: str) -> list[dict[str, Any]]:
         model = self.loaded.model.eval()
         said = iter(
             run_windows(model, self.task, [window for several in windows for window in several], precision=precision)
@@ -104,18 +106,18 @@ class TeacherEnsemble:
         total = sum(1 for _ in rows())
         own, *asked = tee(rows(), 1 + len(self.each))  # one pass: a reading counts what it reads
         believed = [
-            teacher.believes(more, self.precision, cache) for teacher, more in zip(self.each, asked, strict=True)
+            teacher.soft_labels(more, self.precision, cache) for teacher, more in zip(self.each, asked, strict=True)
         ]
-        for values, *said in told(zip(own, *believed, strict=True), total):
+        for values, *said in report_progress(zip(own, *believed, strict=True), total):
             yield {**values, "belief": sum(said[1:], said[0]) / len(said)}
 
-    def alone(self, rows: Callable[[], Iterable[Values]], cache: Path) -> Iterator[Values]:
+    def pseudo_label(self, rows: Callable[[], Iterable[Values]], cache: Path) -> Iterator[Values]:
         """Rows without labels: what is believed most stands for them."""
         for values in self(rows, cache):
             yield {**values, **self.student.hard_labels(values["belief"])}
 
 
-def told(answered: Iterable[tuple[Any, ...]], total: int) -> Iterator[tuple[Any, ...]]:
+def report_progress(answered: Iterable[tuple[Any, ...]], total: int) -> Iterator[tuple[Any, ...]]:
     """The same, telling now and then how far they are."""
     pace: deque[tuple[float, int]] = deque(maxlen=PACE)
     for number, one in enumerate(answered):
@@ -125,6 +127,6 @@ def told(answered: Iterable[tuple[Any, ...]], total: int) -> Iterator[tuple[Any,
         elif now - pace[-1][0] > token_cache.TELL:
             pace.append((now, number))
             first, before = pace[0]
-            left = lasting((now - first) / (number - before) * (total - number))
+            left = format_duration((now - first) / (number - before) * (total - number))
             log.info("the teacher has read %s of %s rows, %s left", f"{number:,}", f"{total:,}", left)
         yield one

@@ -45,7 +45,7 @@ class Note:
 Event = StepRecord | Resumed | Evaluated | Saved | Note
 
 
-def lasting(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """less than a minute, about 12 min, about 3 h 05 min"""
     minutes = round(seconds / 60)
     if not minutes:

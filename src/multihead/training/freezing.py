@@ -13,7 +13,7 @@ from multihead.training.lora import add_updates
 EMBEDDINGS = "embeddings"
 
 
-def limit(model: TaskModel, freeze: int | Sequence[str], rank: int, old: AbstractSet[int]) -> None:
+def freeze_parameters(model: TaskModel, freeze: int | Sequence[str], rank: int, old: AbstractSet[int]) -> None:
     """What may learn: the readout always; of the body, what `freeze` and low-rank updates leave.
 
     old: ids of the parameters that came with the body. What a task added to it (token types for letter case) knows
@@ -22,7 +22,7 @@ def limit(model: TaskModel, freeze: int | Sequence[str], rank: int, old: Abstrac
     if rank:
         model.body.requires_grad_(False)
         add_updates(model.body, rank, old)
-    for part in chosen(model, freeze):
+    for part in frozen_modules(model, freeze):
         part.requires_grad_(False)
     for name, parameter in model.body.named_parameters():
         if id(parameter) not in old and ".parametrizations." not in name:
@@ -31,14 +31,14 @@ def limit(model: TaskModel, freeze: int | Sequence[str], rank: int, old: Abstrac
         raise ValueError("train.freeze leaves nothing to learn: the readout is tied to the embeddings; freeze less")
 
 
-def chosen(model: TaskModel, freeze: int | Sequence[str]) -> list[nn.Module]:
+def frozen_modules(model: TaskModel, freeze: int | Sequence[str]) -> list[nn.Module]:
     """A number: the embeddings and so many lowest layers of each stack. Names: "embeddings", "encoder.0", …"""
     layers = {block.address: block for block in model.modules() if isinstance(block, TransformerBlock)}
     if isinstance(freeze, int):
-        deepest = 1 + max(number(address) for address in layers)
+        deepest = 1 + max(layer_number(address) for address in layers)
         if freeze > deepest:
             raise ValueError(f"train.freeze is {freeze}; this model has {deepest} layers")
-        low = [block for address, block in layers.items() if number(address) < freeze]
+        low = [block for address, block in layers.items() if layer_number(address) < freeze]
         return [*embeddings(model), *low] if freeze else []
     known = [EMBEDDINGS, *layers]
     if unknown := next((name for name in freeze if name not in known), None):
@@ -54,5 +54,5 @@ def embeddings(model: TaskModel) -> list[nn.Module]:
     return [*(side.stem for side in sides), *(p for p in positions if isinstance(p, nn.Module))]
 
 
-def number(address: str) -> int:
+def layer_number(address: str) -> int:
     return int(address.rpartition(".")[2])

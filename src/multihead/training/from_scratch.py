@@ -37,23 +37,36 @@ from multihead.text.tokenizer import Tokenizer
 LEARNT = 100_000_000  # characters that a tokenizer is learnt from, at most
 
 
-def scratch(run: RunConfig, kind: type[Task], train: Callable[[], Iterable[Values]], talks: bool = False) -> Pipeline:
+def create_model(
+    run: RunConfig, kind: type[Task], train: Callable[[], Iterable[Values]], talks: bool = False
+) -> Pipeline:
     """The model of a run file without `from`, with the vocabulary readout of a task that wants one; talks: with a chat
     template."""
     check_memory(run, kind)
     if kind.body == "encoder_decoder" and not run.tokenizer.shared:
-        reads, writes = _learnt(run, train, ("source", "text")), _learnt(run, train, ("target", "text"))
+        reads, writes = (
+            _train_tokenizer(run, train, ("source", "text")),
+            _train_tokenizer(run, train, ("target", "text")),
+        )
         reads.target = writes
     else:
-        reads = writes = add_role_tokens(_learnt(run, train, less=NEW)) if talks else _learnt(run, train)
+        reads = writes = (
+            add_role_tokens(_train_tokenizer(run, train, less=NEW)) if talks else _train_tokenizer(run, train)
+        )
     family, encoder, decoder = _shapes(run, kind, reads, writes)
-    config = numbers(writes)
+    config = special_token_ids(writes)
     if talks:
         add_default_template(writes, config["bos_token_id"], config["eos_token_id"])
     loaded = (
-        _own(encoder, decoder, run.tokenizer.shared, kind)
+        _native_model(encoder, decoder, run.tokenizer.shared, kind)
         if family is None
-        else create(*_named(family, kind), encoder=encoder, decoder=decoder, shared=run.tokenizer.shared, config=config)
+        else create(
+            *_family_architecture(family, kind),
+            encoder=encoder,
+            decoder=decoder,
+            shared=run.tokenizer.shared,
+            config=config,
+        )
     )
     loaded.tokenizer, loaded.target_tokenizer = reads, None if writes is reads else writes
     loaded.generation = {} if decoder is None else config
@@ -74,7 +87,7 @@ def check_memory(run: RunConfig, kind: type[Task]) -> None:
         )
 
 
-def numbers(tokenizer: Tokenizer) -> Json:
+def special_token_ids(tokenizer: Tokenizer) -> Json:
     """How a text begins and ends, as config.json and generation_config.json say it."""
     special = tokenizer.special
     first = special.get("bos", special.get("cls"))
@@ -98,7 +111,7 @@ def texts_of(values: Values, names: Iterable[str] | None = None) -> Iterator[str
             yield values[name] if isinstance(values[name], str) else " ".join(values[name])
 
 
-def _learnt(
+def _train_tokenizer(
     run: RunConfig, train: Callable[[], Iterable[Values]], names: tuple[str, ...] | None = None, less: int = 0
 ) -> Tokenizer:
     """Kept in the run's cache. names: the columns that it is learnt from; None: all texts. less: tokens that are to be
@@ -169,14 +182,14 @@ def _config(tokenizer: Tokenizer, given: dict[str, Any], more: dict[str, Any]) -
     return ModelConfig(vocab=len(tokenizer), pad=tokenizer.special.get("pad"), **given, **more)
 
 
-def _named(family: str, kind: type[Task]) -> tuple[str, str]:
+def _family_architecture(family: str, kind: type[Task]) -> tuple[str, str]:
     """The family and its name for the readout; a task that learns classes gets its readout later."""
     if kind.readout.over != "vocabulary":
         return family, "Model"
     return family, kind.readout.other if family in ("marian", "gpt2") else kind.readout.architecture
 
 
-def _own(encoder: ModelConfig | None, decoder: ModelConfig | None, shared: bool, kind: type[Task]) -> Pipeline:
+def _native_model(encoder: ModelConfig | None, decoder: ModelConfig | None, shared: bool, kind: type[Task]) -> Pipeline:
     body: Encoder | Decoder | EncoderDecoder
     if encoder is not None and decoder is not None:
         body = EncoderDecoder(encoder, decoder, shared)

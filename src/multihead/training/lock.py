@@ -13,7 +13,7 @@ from multihead.io.files import name_file_in_errors, open_own
 
 
 @contextmanager
-def only_writer(directory: Path) -> Iterator[None]:
+def lock_directory(directory: Path) -> Iterator[None]:
     """Hold the directory, or say who does."""
     file = directory / ".lock"
     with name_file_in_errors(directory):

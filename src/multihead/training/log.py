@@ -24,7 +24,7 @@ class JsonlLog:
         finally:
             os.close(handle)
 
-    def cut(self, step: int) -> str:
+    def truncate(self, step: int) -> str:
         """Leave out the lines behind the checkpoint, which the steps that are taken again write again, and lines that
         are damaged; return what is to be said of these, if there are any."""
         if not self.path.exists():

@@ -24,7 +24,7 @@ from multihead.machine.device import seed_device
 from multihead.machine.precision import matmul_backend
 from multihead.models import TaskModel
 from multihead.tasks import Task, Window
-from multihead.training.optimizer import gathered, rate
+from multihead.training.optimizer import lr_factor, scale_and_clip
 
 log = logging.getLogger(__name__)
 PATIENCE = 20  # steps in a row whose gradients are not finite, before the run is given up
@@ -167,16 +167,16 @@ def fit(
     order: StepSchedule | None = None,
 ) -> Iterator[StepRecord]:
     """Train on one task from step `start` to the end, yielding a record after each step."""
-    return learn([TaskStream(model, task, data)], optimizer, plan_, order or BatchOrder(data.sizes, plan_), start)
+    return train_steps([TaskStream(model, task, data)], optimizer, plan_, order or BatchOrder(data.sizes, plan_), start)
 
 
-def learn(
+def train_steps(
     parts: Sequence[TaskStream],
     optimizer: torch.optim.Optimizer,
     plan_: TrainSettings,
     order: StepSchedule,
     start: int = 0,
-    whose: Callable[[int], int] = lambda step: 0,
+    task_of_step: Callable[[int], int] = lambda step: 0,
 ) -> Iterator[StepRecord]:
     """As `fit`, for one task or several that share weights; whose: the number of the part that a step is of.
 
@@ -186,18 +186,18 @@ def learn(
     modules = [list(part.model.modules()) for part in parts]
     for step in range(start, order.steps):
         began = time.perf_counter()
-        number = whose(step)
+        number = task_of_step(step)
         part = parts[number]
         epoch, batches = order[step]
-        share = rate(step, order.steps, order.warmup, plan_.schedule, plan_.floor)
+        share = lr_factor(step, order.steps, order.warmup, plan_.schedule, plan_.floor)
         for group in optimizer.param_groups:
             group["lr"] = group.get("factor", 1.0) * group["base"] * share
         if not all(module.training for module in modules[number]):  # `train` itself takes a percent of a small step
             part.model.train()
         optimizer.zero_grad(set_to_none=True)
-        seed_device(part.task.device, mixed(plan_.seed, step))
-        loss, count, real, padded = accumulated(part.model, part.task, part.data, batches, plan_.precision)
-        norm, finite = gathered(optimizer, max(count, 1.0), plan_.clip)
+        seed_device(part.task.device, step_seed(plan_.seed, step))
+        loss, count, real, padded = accumulate_gradients(part.model, part.task, part.data, batches, plan_.precision)
+        norm, finite = scale_and_clip(optimizer, max(count, 1.0), plan_.clip)
         bad = 0 if finite else bad + 1
         if finite:
             optimizer.step()
@@ -213,7 +213,7 @@ def learn(
         )
 
 
-def accumulated(
+def accumulate_gradients(
     model: TaskModel, task: Task, data: Dataset, batches: Sequence[NDArray[np.int64]], precision: str = "fp32"
 ) -> tuple[float, float, int, int]:
     """Gradients of the summed loss over all micro-batches; the sum, the count, and tokens real and padded."""
@@ -230,6 +230,6 @@ def accumulated(
     return loss, count, real, padded
 
 
-def mixed(seed_: int, step: int) -> int:
+def step_seed(seed_: int, step: int) -> int:
     """A seed for one step: neighbours share nothing."""
     return int(np.random.SeedSequence([seed_, step]).generate_state(1, np.uint64)[0]) >> 1

@@ -17,12 +17,12 @@ def mean_score(scores: Sequence[Score]) -> Score:
     return Score(sum(values) / len(values), "share" if better == "higher" else "number", better)
 
 
-def known(value: float) -> float | None:
+def finite_or_none(value: float) -> float | None:
     """None for a score that is no number: of pairs that are all alike there is no correlation."""
     return None if math.isnan(value) else value
 
 
-def above(score: Score, best: float | None) -> bool:
+def is_better(score: Score, best: float | None) -> bool:
     """Is a score better than the best so far? Of a loss, the lower one is. Any number is better than none."""
     if best is None:
         return not math.isnan(score.value)
@@ -32,12 +32,12 @@ def above(score: Score, best: float | None) -> bool:
 def loss_of(scores: Mapping[str, Score]) -> float | None:
     """The validation loss; of several tasks, the sum of those that are known."""
     losses = [score.value for name, score in scores.items() if name.rpartition("/")[2] == "loss"]
-    return known(sum(losses)) if losses else None
+    return finite_or_none(sum(losses)) if losses else None
 
 
-def preferred(scores: Mapping[str, Score], main: str, best: Mapping[str, Any]) -> bool:
+def is_preferred(scores: Mapping[str, Score], main: str, best: Mapping[str, Any]) -> bool:
     """Is this evaluation to be kept instead of the best so far, {score, loss}, or {} if there is none?"""
-    if not best or known(scores[main].value) != best["score"]:
-        return not best or above(scores[main], best["score"])
+    if not best or finite_or_none(scores[main].value) != best["score"]:
+        return not best or is_better(scores[main], best["score"])
     loss, lowest = loss_of(scores), best.get("loss")
     return loss is None or lowest is None or loss <= lowest

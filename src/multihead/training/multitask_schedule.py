@@ -44,7 +44,7 @@ class MultitaskSchedule:
     def epoch_steps(self) -> int:
         return self.each
 
-    def whose(self, step: int) -> int:
+    def task_of_step(self, step: int) -> int:
         """The number of the task that step (from 0) is of."""
         epoch, inside = divmod(step, self.each)
         return int(self._epoch(epoch)[0][inside])
@@ -69,7 +69,7 @@ class MultitaskSchedule:
         return self.drawn[1:]
 
 
-def ordered(
+def make_schedule(
     data: Sequence[TrainingData], weights: Sequence[float], plan: TrainSettings, batch_tokens: int
 ) -> tuple[InfiniteSchedule, Callable[[int], int]]:
     """What every step is made of, and the number of the task whose it is."""
@@ -78,4 +78,4 @@ def ordered(
     # Batches of each task are as large as wanted, or as its own longest window.
     plans = [replace(plan, steps=1, batch_tokens=max(batch_tokens, int(windows.sizes.max()))) for windows in data]
     turns = MultitaskSchedule([windows.order(own) for windows, own in zip(data, plans, strict=True)], weights, plan)
-    return turns, turns.whose
+    return turns, turns.task_of_step

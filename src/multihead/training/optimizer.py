@@ -36,7 +36,7 @@ def adamw(
     )
 
 
-def rate(step: int, steps: int, warmup: int, schedule: str = "linear", floor: float = 0.0) -> float:
+def lr_factor(step: int, steps: int, warmup: int, schedule: str = "linear", floor: float = 0.0) -> float:
     """The share of the learning rate at a step (counted from 0); it falls to `floor`."""
     if step < warmup:
         return (step + 1) / (warmup + 1)
@@ -47,7 +47,7 @@ def rate(step: int, steps: int, warmup: int, schedule: str = "linear", floor: fl
     return floor + (1.0 - floor) * left
 
 
-def gathered(optimizer: torch.optim.Optimizer, count: float, clip: float) -> tuple[float, bool]:
+def scale_and_clip(optimizer: torch.optim.Optimizer, count: float, clip: float) -> tuple[float, bool]:
     """Let the next step divide summed gradients by their count and clip them; the norm, and whether it is finite.
 
     The division is handed to the fused optimiser, which reads every gradient anyway: a pass over all weights is saved.

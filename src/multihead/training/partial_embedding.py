@@ -37,12 +37,12 @@ class PartialEmbedding(nn.Embedding):
     def forward(self, tokens: Tensor) -> Tensor:
         return F.embedding(self.places[tokens], self.weight if self.training else self.every, self.padding_idx)
 
-    def whole(self) -> nn.Embedding:
+    def full_embedding(self) -> nn.Embedding:
         """The plain table again."""
         return nn.Embedding.from_pretrained(self.every[self.places], freeze=False, padding_idx=self.pad)
 
 
-def learn_rows(body: nn.Module, tokens: Iterable[NDArray[np.integer]], also: Iterable[int]) -> None:
+def shrink_embedding(body: nn.Module, tokens: Iterable[NDArray[np.integer]], also: Iterable[int]) -> None:
     """From now on only the rows of these tokens learn; also: tokens that batches hold beside those of the data."""
     if not isinstance(body, Encoder) or not isinstance(body.stem, TokenEmbedding):
         return
@@ -59,8 +59,8 @@ def learn_rows(body: nn.Module, tokens: Iterable[NDArray[np.integer]], also: Ite
         body.stem.embedding = PartialEmbedding(table, torch.from_numpy(used).to(table.weight.device))
 
 
-def whole_tables(body: nn.Module) -> None:
+def restore_embedding(body: nn.Module) -> None:
     """Every table with all its rows, as it was but for what was learnt."""
     for module in body.modules():
         if isinstance(module, TokenEmbedding) and isinstance(module.embedding, PartialEmbedding):
-            module.embedding = module.embedding.whole()
+            module.embedding = module.embedding.full_embedding()

@@ -11,7 +11,7 @@ from typing import Any
 from multihead.config import RunConfig, difference, pin_paths, read, write
 from multihead.data import token_cache
 from multihead.io.files import remove_tree
-from multihead.training.checkpoints import Checkpoint, opened, steps
+from multihead.training.checkpoints import Checkpoint, list_steps, open_checkpoint
 
 OWN = r"\.(run\.toml|log\.jsonl|metrics\.json|report[\w-]*\.html)\.\d+\.aside"
 CHECKPOINT = r"\.step-\d+(\.removed)?\.partial"
@@ -55,10 +55,10 @@ def open_best(
         return dict(best), None, faults
     if not (newest := directory / f"step-{best['step']}").exists():
         faults.append(f"{newest}: the best model so far is gone")
-    for step in reversed([step for step in steps(directory) if step <= best["step"]]):
+    for step in reversed([step for step in list_steps(directory) if step <= best["step"]]):
         path = directory / f"step-{step}"
         try:
-            kept = opened(path)
+            kept = open_checkpoint(path)
             origin.check(kept, path)
         except (ValueError, OSError) as error:
             faults.append(str(error))

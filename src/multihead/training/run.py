@@ -30,21 +30,27 @@ from multihead.models.finite import first_not_finite
 from multihead.pretrained import save, without_readout
 from multihead.tasks import Prediction, Scorer, Task, Values
 from multihead.training import checkpoints
-from multihead.training.acceleration import kept_precision, precision_of, stepping
-from multihead.training.dataset import TrainingData, examples_of
+from multihead.training.acceleration import compile_model, resolve_precision, saved_precision
+from multihead.training.dataset import TrainingData, build_dataset
 from multihead.training.events import Evaluated, Event, Note, Resumed, Saved
-from multihead.training.lock import only_writer
+from multihead.training.lock import lock_directory
 from multihead.training.log import JsonlLog
-from multihead.training.loop import TaskStream, TrainSettings, learn
+from multihead.training.loop import TaskStream, TrainSettings, train_steps
 from multihead.training.lora import merge_updates
-from multihead.training.model_selection import above, known, loss_of, mean_score, preferred
-from multihead.training.multitask_schedule import ordered
+from multihead.training.model_selection import finite_or_none, is_better, is_preferred, loss_of, mean_score
+from multihead.training.multitask_schedule import make_schedule
 from multihead.training.optimizer import adamw
-from multihead.training.partial_embedding import learn_rows, whole_tables
+from multihead.training.partial_embedding import restore_embedding, shrink_embedding
 from multihead.training.resume import Origin, open_best, sweep_litter
 from multihead.training.setup import TaskSetup, set_up
-from multihead.training.tensorboard import TensorBoardWriter, points
-from multihead.training.weight_averaging import averaged, blend, copied, mean, wearing
+from multihead.training.tensorboard import TensorBoardWriter, step_scalars
+from multihead.training.weight_averaging import (
+    average_checkpoints,
+    checkpoints_to_average,
+    copy_weights,
+    ema_update,
+    swapped_weights,
+)
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +65,7 @@ class TrainingRun:
         self.run, self.out = run, Path(run.out)
         self.notes: list[str] = []  # what is said before the first step
         self._claim(fresh)
-        began = None if fresh else kept_precision(self.out / "checkpoints")
+        began = None if fresh else saved_precision(self.out / "checkpoints")
         memory.disable_malloc_trim()
         self.room = int(HELD * memory.memory_limit())
         torch.set_num_threads(processors() if run.train.threads == "auto" else int(run.train.threads))
@@ -68,8 +74,8 @@ class TrainingRun:
         self.subjects, self.model = set_up(run)  # of several tasks, the model holds the readouts of all
         options = run.train
         device = self.subjects[0].task.device
-        precision, self.note = precision_of(began or options.precision, device)
-        data = [examples_of_subject(subject, self.out / "cache", precision) for subject in self.subjects]
+        precision, self.note = resolve_precision(began or options.precision, device)
+        data = [build_task_dataset(subject, self.out / "cache", precision) for subject in self.subjects]
         self.plan = TrainSettings(
             epochs=options.epochs or 1,
             steps=options.steps,
@@ -83,10 +89,10 @@ class TrainingRun:
             precision=precision,
         )
         self.parts = [
-            TaskStream(stepping(subject.loaded.model, options.compile), subject.task, windows, subject.name)
+            TaskStream(compile_model(subject.loaded.model, options.compile), subject.task, windows, subject.name)
             for subject, windows in zip(self.subjects, data, strict=True)
         ]
-        self.order, self.whose = ordered(data, [s.weight for s in self.subjects], self.plan, options.batch_tokens)
+        self.order, self.whose = make_schedule(data, [s.weight for s in self.subjects], self.plan, options.batch_tokens)
         self.origin = Origin(run, [key for windows in data for key in windows.keys])
         self.validated = [s for s in self.subjects if "valid" in s.sides and not s.auxiliary]
         self.best: dict[str, Any] = {}
@@ -98,7 +104,7 @@ class TrainingRun:
         self.scores: dict[str, Any] = {}  # of the best model, by side; of several tasks, by name and side
         self.stop = False  # set from outside: save at the next step, and leave
         # Only now, when nothing is wrong with it: a run file with a fault must not hold its directory, or empty it.
-        with only_writer(self.out):
+        with lock_directory(self.out):
             sweep_litter(self.out)
             if fresh:
                 self._clear()
@@ -109,7 +115,7 @@ class TrainingRun:
         with name_file_in_errors(self.out):
             self.out.mkdir(parents=True, exist_ok=True)
         written = self.out / "run.toml"
-        if not fresh and written.exists() and (changed := difference(self._written(written), self.run)):
+        if not fresh and written.exists() and (changed := difference(self._read_settings(written), self.run)):
             written_otherwise = all(one.startswith("decode.") for one in changed)
             raise ValueError(
                 f"{self.out} holds a run with other settings ({'; '.join(changed)}); "
@@ -117,12 +123,14 @@ class TrainingRun:
                 + ("; evaluate and predict take decode.* for a trained model" if written_otherwise else "")
             )
 
-    def _written(self, file: Path) -> RunConfig:
+    def _read_settings(self, file: Path) -> RunConfig:
         """The settings of the run that is here; of a damaged file, those that the newest checkpoint holds."""
         try:
             return read(file, [f"out={format_toml(str(self.out))}"])
         except ValueError as error:
-            kept = next((state["run"] for state in checkpoints.states(self.out / "checkpoints") if "run" in state), "")
+            kept = next(
+                (state["run"] for state in checkpoints.read_states(self.out / "checkpoints") if "run" in state), ""
+            )
             if not kept:
                 raise ValueError(f"{error}; mend it, choose another out, or start over with --fresh") from None
             self.notes.append(f"{error}; the checkpoint has the run's settings too: written again")
@@ -134,27 +142,27 @@ class TrainingRun:
             remove_tree(self.out / name)
 
     def __iter__(self) -> Iterator[Event]:
-        with only_writer(self.out), closing(self.curves):
+        with lock_directory(self.out), closing(self.curves):
             yield from self._events()
 
     def _events(self) -> Iterator[Event]:
         options = self.run.train
         if all(subject.task.readout.over != "vocabulary" for subject in self.subjects):  # which may hold the same table
             also = {token for s in self.subjects for token in (s.task.pad, *s.task.tokenizer.special.values())}
-            learn_rows(
+            shrink_embedding(
                 self.model.body, (array for part in self.parts for array in cast(TrainingData, part.data).tokens), also
             )
         optimizer = adamw(self.model, options.lr, options.weight_decay, options.layer_decay, options.beta2)
-        kept, wrong = checkpoints.latest(self.out / "checkpoints")
+        kept, wrong = checkpoints.latest_checkpoint(self.out / "checkpoints")
         start = 0
         if options.average == "ema":
-            self.average = copied(self.model)
+            self.average = copy_weights(self.model)
         yield from (Note(note) for note in (*self.notes, self.note) if note)
         if kept is not None:
             self.origin.check(kept, self.out / "checkpoints" / f"step-{kept.step}")
             start, self.best = kept.step, kept.state["best"]
             yield from (Note(fault) for fault in self._open_best()[1])
-            checkpoints.restore(self.model, kept.tensors["model"])
+            checkpoints.restore_weights(self.model, kept.tensors["model"])
             checkpoints.restore_optimizer(optimizer, kept.tensors["optimizer"])
             if self.average is not None:
                 self.average = {
@@ -164,28 +172,28 @@ class TrainingRun:
             yield Resumed(start, wrong)
         elif wrong:
             yield Resumed(0, wrong)
-        if damaged := self.log.cut(start):
+        if damaged := self.log.truncate(start):
             yield Note(damaged)
         each = options.eval_every or self._epoch()
         self.curves.begin(start)
-        steps = learn(self.parts, optimizer, self.plan, self.order, start, self.whose)
-        for step in () if self._enough() else steps:
+        steps = train_steps(self.parts, optimizer, self.plan, self.order, start, self.whose)
+        for step in () if self._is_out_of_patience() else steps:
             self.log.add({name: value for name, value in asdict(step).items() if name != "task" or value})
-            self.curves.add(step.step, points(step))
+            self.curves.add(step.step, step_scalars(step))
             if self.average is not None:
-                blend(self.average, self.model, min(options.ema_decay, (1 + step.step) / (10 + step.step)))
+                ema_update(self.average, self.model, min(options.ema_decay, (1 + step.step) / (10 + step.step)))
             if memory.resident_bytes() > self.room:
                 memory.release_freed_memory()
             yield step
             last = step.step == self.order.steps
-            if self.validated and (reached(step.step, each) or last):
+            if self.validated and (is_due(step.step, each) or last):
                 yield self._evaluate(step.step)
-            if step.step % options.save_every == 0 or last or self.stop or self._enough():
+            if step.step % options.save_every == 0 or last or self.stop or self._is_out_of_patience():
                 path = self._save(step.step, optimizer)
                 yield Saved(step.step, path)
             if self.stop:
                 return
-            if self._enough():
+            if self._is_out_of_patience():
                 break
         if options.average == "last":
             yield from self._mean()
@@ -205,42 +213,43 @@ class TrainingRun:
         )
         return kept, [f"{fault}; {instead}" for fault in faults]
 
-    def _enough(self) -> bool:
+    def _is_out_of_patience(self) -> bool:
         return 0 < self.run.train.patience <= self.best.get("stale", 0)
 
     def finish(
-        self, replicates: int = 1000, told: Mapping[str, Callable[[Values, Prediction, bool], None]] | None = None
+        self, replicates: int = 1000, on_row: Mapping[str, Callable[[Values, Prediction, bool], None]] | None = None
     ) -> dict[str, Scorer]:
         """The best weights, scored on validation and test data, and written as a model directory.
 
-        told: listeners, by side; of several tasks, by `TaskSetup.called`: sst2/test. The scorers have the same names.
+        on_row: listeners, by side; of several tasks, by `TaskSetup.qualified_name`: sst2/test. The scorers have the
+        same names.
         """
-        with only_writer(self.out):
-            return self._finish(replicates, told or {})
+        with lock_directory(self.out):
+            return self._finish(replicates, on_row or {})
 
     def _finish(
-        self, replicates: int, told: Mapping[str, Callable[[Values, Prediction, bool], None]]
+        self, replicates: int, on_row: Mapping[str, Callable[[Values, Prediction, bool], None]]
     ) -> dict[str, Scorer]:
-        if (weights := self._chosen()) is not None:
-            checkpoints.restore(self.model, weights)
+        if (weights := self._final_weights()) is not None:
+            checkpoints.restore_weights(self.model, weights)
         self._check_finite(self.best.get("step", self.order.steps))
         merge_updates(self.model)
-        whole_tables(self.model)
+        restore_embedding(self.model)
         self._write(self.out / "model")  # before anything that could go wrong
         scorers: dict[str, Scorer] = {}
         for subject in self.subjects:
             for side in ("valid", "test"):
                 if side in subject.sides:
-                    name, rows = subject.called(side), subject.sides[side]()
-                    scorers[name] = evaluate(subject.loaded.model, subject.task, rows, replicates, told.get(name))
-            found = {side: scorers[subject.called(side)].result() for side in subject.sides if side != "train"}
+                    name, rows = subject.qualified_name(side), subject.sides[side]()
+                    scorers[name] = evaluate(subject.loaded.model, subject.task, rows, replicates, on_row.get(name))
+            found = {side: scorers[subject.qualified_name(side)].result() for side in subject.sides if side != "train"}
             self.scores |= {subject.name: found} if subject.name and found else found
         of = {"mean_of": self.mean_of} if self.mean else {"step": self.best.get("step", self.order.steps)}
         several = {"tasks": to_json(self.scores)} if self.subjects[0].name else to_json(self.scores)
         write_json(self.out / "metrics.json", {**of, **several})
         return scorers
 
-    def _chosen(self) -> Mapping[str, Tensor] | None:
+    def _final_weights(self) -> Mapping[str, Tensor] | None:
         """The weights to end with; None: those that the model has."""
         if self.mean:
             return self.mean
@@ -263,7 +272,7 @@ class TrainingRun:
             save(without_readout(first), directory, tasks=kept)
 
     @property
-    def only(self) -> TaskSetup:
+    def only_task(self) -> TaskSetup:
         """The task of a run that has one."""
         if len(self.subjects) > 1:
             names = ", ".join(subject.name for subject in self.subjects)
@@ -272,15 +281,15 @@ class TrainingRun:
 
     @property
     def loaded(self) -> Pipeline:
-        return self.only.loaded
+        return self.only_task.loaded
 
     @property
     def task(self) -> Task:
-        return self.only.task
+        return self.only_task.task
 
     @property
     def examples(self) -> TrainingData:
-        return cast(TrainingData, self.parts[self.subjects.index(self.only)].data)
+        return cast(TrainingData, self.parts[self.subjects.index(self.only_task)].data)
 
     def _score(self) -> tuple[dict[str, Score], tuple[str, ...], str]:
         """What is scored while training (the rows, the ways and the numbers of the end, or the first rows of them), the
@@ -290,18 +299,18 @@ class TrainingRun:
         for subject in self.validated:
             rows = islice(subject.sides["valid"](), self.run.train.eval_rows or None)
             scorer = evaluate(subject.loaded.model, subject.task, rows, replicates=0)
-            scores |= {subject.called(name): score for name, score in scorer.result().items()}
-            mains.append(subject.called(scorer.main))
+            scores |= {subject.qualified_name(name): score for name, score in scorer.result().items()}
+            mains.append(subject.qualified_name(scorer.main))
         if len(mains) > 1:
             scores[MEAN] = mean_score([scores[main] for main in mains])
         return scores, tuple(mains), MEAN if len(mains) > 1 else mains[0]
 
     def _check_finite(self, step: int, **groups: Mapping[str, Tensor]) -> None:
         """Raise before weights that are no numbers are scored or saved; what was saved before stays."""
-        for what, tensors in ({"model": checkpoints.weights(self.model)} | groups).items():
+        for what, tensors in ({"model": checkpoints.model_tensors(self.model)} | groups).items():
             name = first_not_finite(tensors.items())
             if name is not None:
-                last = max(checkpoints.steps(self.out / "checkpoints"), default=0)
+                last = max(checkpoints.list_steps(self.out / "checkpoints"), default=0)
                 stays = f"the checkpoint of step {last} stays" if last else "there is no checkpoint before it"
                 raise ValueError(
                     f"{self.out}: at step {step} {name} ({what}) is not finite (NaN or infinite); nothing of it is "
@@ -310,18 +319,18 @@ class TrainingRun:
 
     def _evaluate(self, step: int) -> Evaluated:
         self._check_finite(step, average=self.average or {})
-        with wearing(self.model, self.average):
+        with swapped_weights(self.model, self.average):
             scores, mains, main = self._score()
-            best = preferred(scores, main, self.best)
-            gain = not self.best or above(scores[main], self.best["score"])
+            best = is_preferred(scores, main, self.best)
+            gain = not self.best or is_better(scores[main], self.best["score"])
             self.best["stale"] = 0 if gain else self.best["stale"] + 1  # evaluations since the score last rose
             if best:
-                self.best |= {"step": step, "score": known(scores[main].value), "loss": loss_of(scores)}
+                self.best |= {"step": step, "score": finite_or_none(scores[main].value), "loss": loss_of(scores)}
                 # Older ones stay until no checkpoint speaks of them.
-                tensors = {"model": checkpoints.weights(self.model)}
+                tensors = {"model": checkpoints.model_tensors(self.model)}
                 state = {"best": self.best, **self.origin.state}
                 checkpoints.save(self.out / "best", step, tensors, state, keep=sys.maxsize)
-        found = {name: known(score.value) for name, score in scores.items()}
+        found = {name: finite_or_none(score.value) for name, score in scores.items()}
         self.log.add({"step": step, "valid": found})
         self.curves.add(step, {f"valid/{name}": score.value for name, score in scores.items()})
         return Evaluated(step, scores, main, best, mains=mains)
@@ -332,23 +341,26 @@ class TrainingRun:
         It follows from the files alone, so a run that is taken up again after its last step finds the same.
         """
         options, directory = self.run.train, self.out / "checkpoints"
-        chosen = averaged(checkpoints.steps(directory), options.keep, options.save_every)
-        tensors, chosen, wrong = mean(directory, chosen, self.origin.check)
+        chosen = checkpoints_to_average(checkpoints.list_steps(directory), options.keep, options.save_every)
+        tensors, chosen, wrong = average_checkpoints(directory, chosen, self.origin.check)
         yield from (Note(f"left out of the mean: {fault}") for fault in wrong)
         if not self.validated:
             self.mean, self.mean_of = tensors, chosen
             return
-        with wearing(self.model, tensors):
+        with swapped_weights(self.model, tensors):
             scores, mains, main = self._score()
-        best = preferred(scores, main, self.best)
+        best = is_preferred(scores, main, self.best)
         if best:
             self.mean, self.mean_of = tensors, chosen
-        found = {name: known(score.value) for name, score in scores.items()}
+        found = {name: finite_or_none(score.value) for name, score in scores.items()}
         self.log.add({"step": chosen[-1], "mean_of": chosen, "mean": found})
         yield Evaluated(chosen[-1], scores, main, best, tuple(chosen), mains)
 
     def _save(self, step: int, optimizer: torch.optim.Optimizer) -> Path:
-        tensors = {"model": checkpoints.weights(self.model), "optimizer": checkpoints.optimizer_tensors(optimizer)}
+        tensors = {
+            "model": checkpoints.model_tensors(self.model),
+            "optimizer": checkpoints.optimizer_tensors(optimizer),
+        }
         if self.average is not None:
             tensors["average"] = self.average
         self._check_finite(step, **tensors)
@@ -362,27 +374,27 @@ class TrainingRun:
         options = self.run.train
         every = options.save_every if options.average == "last" else 1
         saved = checkpoints.save(self.out / "checkpoints", step, tensors, state, options.keep, every)
-        self._forget()
+        self._remove_stale()
         return saved
 
-    def _forget(self) -> None:
+    def _remove_stale(self) -> None:
         """Best models that neither this run nor a checkpoint speaks of any more."""
-        states = checkpoints.states(self.out / "checkpoints")
+        states = checkpoints.read_states(self.out / "checkpoints")
         spoken = {best.get("step") for best in (self.best, *(state["best"] for state in states))}
-        for step in checkpoints.steps(self.out / "best"):
+        for step in checkpoints.list_steps(self.out / "best"):
             if step not in spoken:
                 checkpoints.remove(self.out / "best" / f"step-{step}")
 
 
-def reached(step: int, each: float) -> bool:
+def is_due(step: int, each: float) -> bool:
     """Whether a multiple of `each` lies between the step before and this one."""
     return step // each > (step - 1) // each
 
 
-def examples_of_subject(subject: TaskSetup, cache: Path, precision: str) -> TrainingData:
+def build_task_dataset(subject: TaskSetup, cache: Path, precision: str) -> TrainingData:
     given = subject.run.data
     if subject.teachers is not None:
         subject.teachers.precision = precision
     files = [Path(file) for file in ([given.train] if isinstance(given.train, str) else given.train)]
     train, beside = subject.sides["train"], subject.beside
-    return examples_of(subject.task, train, cache, files, given.weights, subject.teachers, beside)
+    return build_dataset(subject.task, train, cache, files, given.weights, subject.teachers, beside)

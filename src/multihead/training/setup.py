@@ -26,8 +26,8 @@ from multihead.tasks.pair_scores import number
 from multihead.text.coverage import unknown_share
 from multihead.text.training import NoText
 from multihead.training.distillation import TeacherEnsemble
-from multihead.training.freezing import limit
-from multihead.training.from_scratch import scratch, texts_of, with_vocabulary
+from multihead.training.freezing import freeze_parameters
+from multihead.training.from_scratch import create_model, texts_of, with_vocabulary
 from multihead.training.task_data import TaskData, read_all
 
 UNSPELT = 0.05  # of the characters, for a warning; BERT's Chinese vocabulary has no curly quotes, which are 2 %
@@ -49,11 +49,11 @@ class TaskSetup(TaskData):
     wrote: str = field(default="", kw_only=True)  # the architecture of a model that wrote, and reads now
     teachers: TeacherEnsemble | None = field(default=None, kw_only=True)
 
-    def called(self, what: str) -> str:
+    def qualified_name(self, what: str) -> str:
         """What is one of several tasks', by its name: sst2/valid."""
         return f"{self.name}/{what}" if self.name else what
 
-    def unspelt(self) -> list[str]:
+    def unknown_token_warnings(self) -> list[str]:
         """Sides that the vocabulary cannot spell, by their first rows: all such words are one to the model."""
         reads = self.task.tokenizer
         columns = {"source": reads, "target": reads.target} if self.kind.gold == ("target",) else {"text": reads}
@@ -79,10 +79,10 @@ def set_up(run: RunConfig) -> tuple[list[TaskSetup], TaskModel]:
     every = read_all(run)
     kind = every[0].kind
     torch.manual_seed(run.train.seed)
-    texts = every[0].sides["train"] if len(every) == 1 else lambda: by_turns([one.sides["train"]() for one in every])
+    texts = every[0].sides["train"] if len(every) == 1 else lambda: interleave([one.sides["train"]() for one in every])
     talks = any(one.options.get("chat") for one in every)
     try:
-        given = scratch(run, kind, texts, talks) if run.from_ is None else load(run.from_)
+        given = create_model(run, kind, texts, talks) if run.from_ is None else load(run.from_)
     except NoText:
         told = "\n".join(f"{one.run.data.train}: no row is left to train on\n{one.readings['train']}" for one in every)
         raise ValueError(told) from None
@@ -90,21 +90,21 @@ def set_up(run: RunConfig) -> tuple[list[TaskSetup], TaskModel]:
     wrote = given.architecture if loaded is not given else ""
     subjects: list[TaskSetup] = []
     for one in every:
-        subjects.append(placed(one, loaded, [other.loaded.model for other in subjects], wrote))
-    refuse_unlike(subjects)
-    old = {id(parameter) for parameter in known(loaded.model.body, run)}
+        subjects.append(attach_task(one, loaded, [other.loaded.model for other in subjects], wrote))
+    check_comparable_scores(subjects)
+    old = {id(parameter) for parameter in pretrained_parameters(loaded.model.body, run)}
     for subject in subjects:
         subject.task.adapt(subject.loaded.model)
-    model = whole(subjects)
-    limit(model, run.train.freeze, run.train.lora, old)
+    model = joint_model(subjects)
+    freeze_parameters(model, run.train.freeze, run.train.lora, old)
     model.to(device)
     for subject in subjects:
         subject.task.device = device
-        refuse_unreadable(subject)
+        check_readable(subject)
     return subjects, model
 
 
-def refuse_unreadable(subject: TaskSetup) -> None:
+def check_readable(subject: TaskSetup) -> None:
     """Before training too: rows to score on that could not be scored. Where there are labels, all were looked at."""
     scored = "score" in subject.options
     if (subject.labels and not scored) or subject.task.readout.over == "vocabulary":
@@ -119,12 +119,12 @@ def refuse_unreadable(subject: TaskSetup) -> None:
                 raise ValueError(f"{values['file']}:{values['line']}: {error}") from None
 
 
-def placed(one: TaskData, loaded: Pipeline, others: Sequence[TaskModel], wrote: str) -> TaskSetup:
+def attach_task(one: TaskData, loaded: Pipeline, others: Sequence[TaskModel], wrote: str) -> TaskSetup:
     """The task, with its readout on the body; a readout that another task has taken is copied."""
     run = one.run
     if loaded.tokenizer is None:
         raise ValueError(f"{run.from_}: this model has no tokenizer; {run.task} reads text")
-    most = longest_of(loaded, one.kind, run)
+    most = longest_input(loaded, one.kind, run)
     size = min(run.window.size or most, most)
     options = one.options
     if one.kind.body != "encoder":
@@ -137,7 +137,7 @@ def placed(one: TaskData, loaded: Pipeline, others: Sequence[TaskModel], wrote: 
         add_default_template(loaded.tokenizer, options["start"], options["stop"][0])
     task = one.kind(loaded.tokenizer, one.labels, size, min(run.window.overlap, size // 2), **options)
     task.smoothing, task.rdrop = run.train.smoothing, run.train.agree
-    mine = fitted(replace(loaded), task)
+    mine = attach_readout(replace(loaded), task)
     if any(mine.model.readout is other.readout for other in others):
         tied = {id(parameter): parameter for parameter in mine.model.body.parameters()}
         mine.model = TaskModel(mine.model.body, deepcopy(mine.model.readout, tied))
@@ -148,7 +148,7 @@ def placed(one: TaskData, loaded: Pipeline, others: Sequence[TaskModel], wrote: 
     return TaskSetup(**mine_too, loaded=mine, task=task, wrote=wrote, teachers=teachers)
 
 
-def whole(subjects: Sequence[TaskSetup]) -> TaskModel:
+def joint_model(subjects: Sequence[TaskSetup]) -> TaskModel:
     """All that learns, as one model: of several tasks, the body and every readout, called task-NAME."""
     models = [subject.loaded.model for subject in subjects]
     if len(models) == 1:
@@ -157,7 +157,7 @@ def whole(subjects: Sequence[TaskSetup]) -> TaskModel:
     return TaskModel(models[0].body, torch.nn.ModuleDict(readouts))
 
 
-def by_turns(several: Sequence[Iterator[Values]]) -> Iterator[Values]:
+def interleave(several: Sequence[Iterator[Values]]) -> Iterator[Values]:
     """A row of each, and again: a tokenizer that reads only so much still sees all of them."""
     waiting = deque(several)
     while waiting:
@@ -167,7 +167,7 @@ def by_turns(several: Sequence[Iterator[Values]]) -> Iterator[Values]:
             waiting.append(rows)
 
 
-def refuse_unlike(subjects: Sequence[TaskSetup]) -> None:
+def check_comparable_scores(subjects: Sequence[TaskSetup]) -> None:
     """The best model is the one with the best mean; a loss, of which less is better, has no mean with other scores."""
     mains = {subject.name: subject.task.scorer(0).main for subject in subjects if not subject.auxiliary}
     if len({main == "loss" for main in mains.values()}) > 1:
@@ -176,14 +176,14 @@ def refuse_unlike(subjects: Sequence[TaskSetup]) -> None:
         raise ValueError(f"tasks are scored {told}: no mean says which model is best; set auxiliary = true for {lost}")
 
 
-def known(body: Encoder | Decoder | EncoderDecoder, run: RunConfig) -> Iterator[torch.nn.Parameter]:
+def pretrained_parameters(body: Encoder | Decoder | EncoderDecoder, run: RunConfig) -> Iterator[torch.nn.Parameter]:
     """Parameters that came with the body. Between two joined models, the cross-attention is new."""
     for name, parameter in body.named_parameters():
         if not isinstance(run.from_, dict) or ".cross" not in name:
             yield parameter
 
 
-def longest_of(loaded: Pipeline, kind: type[Task], run: RunConfig) -> int:
+def longest_input(loaded: Pipeline, kind: type[Task], run: RunConfig) -> int:
     """The longest input of a body that must be of the kind that the task wants."""
     body = loaded.model.body
     if not isinstance(body, BODIES[kind.body]):
@@ -191,7 +191,7 @@ def longest_of(loaded: Pipeline, kind: type[Task], run: RunConfig) -> int:
     return max_input_length(body)
 
 
-def fitted(loaded: Pipeline, task: Task) -> Pipeline:
+def attach_readout(loaded: Pipeline, task: Task) -> Pipeline:
     """The body with the task's readout on it: its family's, or our own."""
     names = task.labels if len(task.labels) == task.classes() else []
     family = FAMILIES.get(loaded.config.get("model_type", ""))

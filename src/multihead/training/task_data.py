@@ -35,18 +35,18 @@ class TaskData:
     weight: float = 1.0
     auxiliary: bool = False
 
-    def flattered(self) -> list[str]:
+    def overlap_warnings(self) -> list[str]:
         """Sides whose texts are pieces of train's, as far as a glance tells: their scores will flatter."""
         inputs = self.run.spec.text_columns
         seen = {
-            name: sample_ngrams(input_text(values, inputs) for values in takewhile(_whole, side()))
+            name: sample_ngrams(input_text(values, inputs) for values in takewhile(_is_whole_text, side()))
             for name, side in self.sides.items()
         }
         train = seen.pop("train")
         return [warning for name, side in seen.items() if (warning := side.warning(name, train))]
 
 
-def _whole(values: Values) -> bool:
+def _is_whole_text(values: Values) -> bool:
     """Is a row a text of its own? Of one long document, which may be larger than memory, the end is held out."""
     return "of" not in values
 
@@ -59,15 +59,15 @@ def read_all(run: RunConfig) -> list[TaskData]:
 
 
 def read_one(run: RunConfig, name: str = "", weight: float = 1.0, auxiliary: bool = False) -> TaskData:
-    refuse_useless(run)
+    check_option_conflicts(run)
     if not auxiliary:
-        refuse_unscored(run)
-    readings, sides = data_of(run, held_out=not auxiliary)
+        check_evaluation_data(run)
+    readings, sides = make_splits(run, held_out=not auxiliary)
     renamed = {role: name for role, name in run.data.columns.items() if name != role and not name.isdecimal()}
-    options = options_of(run, sides["train"]) | ({"columns": renamed} if renamed else {})
+    options = task_options(run, sides["train"]) | ({"columns": renamed} if renamed else {})
     options |= TASKS[run.task].options_of_files(run.section, formats_of(readings))
     if options.get("multi_label"):
-        refuse_cells(readings["train"])
+        check_label_cells(readings["train"])
     kind = TASKS[run.task].variant(options)
     labels = kind.collect_labels(Split(readings["train"])(), **options)  # of all rows: those held out have labels too
     if not labels and next(iter(sides["train"]()), None) is None:
@@ -82,15 +82,15 @@ def read_one(run: RunConfig, name: str = "", weight: float = 1.0, auxiliary: boo
         raise ValueError(f"match.positive is for two classes, and there are {len(labels)}; leave it out")
     weights = options.get("class_weights")
     if weights and (odd := next((label for label in weights if label not in labels), None)):
-        raise ValueError(f"classify.class_weights: {odd!r} is no label here; there are: {listed(labels)}")
+        raise ValueError(f"classify.class_weights: {odd!r} is no label here; there are: {format_labels(labels)}")
     for side in ("valid", "test"):
         if side in sides:
-            refuse_unusable(sides[side], kind, labels, options)
+            check_split_labels(sides[side], kind, labels, options)
         if side in readings:
             if not labels:  # else all rows have been read just now
                 count_rows(readings[side])
             raise_rejected(side, readings[side])
-    return TaskData(run, sides, readings, options, kind, labels, beside_of(run), name, weight, auxiliary)
+    return TaskData(run, sides, readings, options, kind, labels, unlabeled_split(run), name, weight, auxiliary)
 
 
 def count_rows(reading: DataReader) -> None:
@@ -99,7 +99,7 @@ def count_rows(reading: DataReader) -> None:
         pass
 
 
-def refuse_cells(train: DataReader) -> None:
+def check_label_cells(train: DataReader) -> None:
     """Several labels are a list, and a cell of a CSV file holds none: sport,politics would be a label of its own."""
     cells = next((file for file, format, _ in train.sources if format in ("csv", "tsv")), None)
     if cells is not None:
@@ -107,7 +107,7 @@ def refuse_cells(train: DataReader) -> None:
         raise ValueError(f"{cells}: classify.multi_label reads lists of labels, cells of tables are none; {wanted}")
 
 
-def refuse_unusable(side: Split, kind: type[Task], labels: Sequence[str], options: dict[str, Any]) -> None:
+def check_split_labels(side: Split, kind: type[Task], labels: Sequence[str], options: dict[str, Any]) -> None:
     """Before training, not after: data to score on that has no row, or a label that nothing could say."""
     known, rows = set(labels), 0
     for values in side():
@@ -115,7 +115,9 @@ def refuse_unusable(side: Split, kind: type[Task], labels: Sequence[str], option
         odd = next((label for label in kind.labels_of_row(values, **options) if label not in known), None)
         if odd is not None:
             place = f"{values['file']}:{values['line']}"
-            raise ValueError(f"{place}: the label {odd!r} is not in the training data, which has: {listed(labels)}")
+            raise ValueError(
+                f"{place}: the label {odd!r} is not in the training data, which has: {format_labels(labels)}"
+            )
         if not labels or side.side == "valid":  # held out of train, whose labels are known
             break  # one row is enough to see that there are some
     if not rows:
@@ -127,7 +129,7 @@ def refuse_unusable(side: Split, kind: type[Task], labels: Sequence[str], option
         )
 
 
-def listed(labels: Sequence[str]) -> str:
+def format_labels(labels: Sequence[str]) -> str:
     return ", ".join(labels[:20]) + (f" … ({len(labels):,} in all)" if len(labels) > 20 else "")
 
 
@@ -137,7 +139,7 @@ def formats_of(readings: Mapping[str, DataReader]) -> Iterator[tuple[str, str]]:
         yield from ((file, found["format"]) for file, found in reading.found.items())
 
 
-def refuse_useless(run: RunConfig) -> None:
+def check_option_conflicts(run: RunConfig) -> None:
     """Keys that would change nothing, or nothing good, beside others."""
     if run.train.lora and run.from_ is None:
         raise ValueError("train.lora changes a trained model a little; from scratch, everything has to learn: leave it")
@@ -156,7 +158,7 @@ def refuse_useless(run: RunConfig) -> None:
         raise ValueError(f"train.agree is for tagging, classes and translation, and this is {why}; leave one out")
 
 
-def refuse_unscored(run: RunConfig) -> None:
+def check_evaluation_data(run: RunConfig) -> None:
     """With nothing held out, there must be a test file, and nothing may wait for a validation score."""
     if run.data.hold_out:
         return
@@ -168,9 +170,9 @@ def refuse_unscored(run: RunConfig) -> None:
         raise ValueError("train.patience waits for a validation score, and data.hold_out = false; leave one out")
 
 
-def data_of(run: RunConfig, held_out: bool = True) -> tuple[dict[str, DataReader], dict[str, Split]]:
+def make_splits(run: RunConfig, held_out: bool = True) -> tuple[dict[str, DataReader], dict[str, Split]]:
     """The files of a run and their sides; without a validation file, a tenth of train is held out by hash."""
-    settings = settings_of(run)
+    settings = reader_settings(run)
     columns = run.data.columns
     names = {"train": run.data.train, "valid": run.data.valid, "test": run.data.test}
     of_side = {side: columns for side, files in names.items() if files}
@@ -192,12 +194,12 @@ def data_of(run: RunConfig, held_out: bool = True) -> tuple[dict[str, DataReader
     return readings, sides
 
 
-def beside_of(run: RunConfig) -> Split | None:
+def unlabeled_split(run: RunConfig) -> Split | None:
     """Further inputs, of which only the columns that are asked about are read."""
     if not run.data.unlabelled:
         return None
     asked = run.spec.text_columns
-    settings = settings_of(run) | {"format": None, "gold": False}  # the format may be another than train's
+    settings = reader_settings(run) | {"format": None, "gold": False}  # the format may be another than train's
     columns = {
         role: role if name != role and has_column(run.data.unlabelled, role, **settings) else name
         for role, name in run.data.columns.items()
@@ -206,14 +208,14 @@ def beside_of(run: RunConfig) -> Split | None:
     reading = read_records(run.data.unlabelled, columns=_columns(run, columns), task=run.task, **settings)
     reading.wanted = tuple(asked)
     if run.spec.tags_words:
-        reading.sources = [(file, format, partial(_in_words, rows)) for file, format, rows in reading.sources]
+        reading.sources = [(file, format, partial(_split_words, rows)) for file, format, rows in reading.sources]
     if next(iter(reading), None) is None:
         files = ", ".join(file for file, _, _ in reading.sources)
         raise ValueError(f"{files}: not one row can be used\n{reading}")
     return Split(reading)
 
 
-def _in_words(rows: Callable[[FileFacts], Iterator[Row]], found: FileFacts) -> Iterator[Row]:
+def _split_words(rows: Callable[[FileFacts], Iterator[Row]], found: FileFacts) -> Iterator[Row]:
     """Raw text as a tagger reads it; who wrote it did not say what stands together."""
     for row in rows(found):
         if isinstance(row, Record) and "tokens" not in row.values and isinstance(row.values.get("text"), str):
@@ -221,7 +223,7 @@ def _in_words(rows: Callable[[FileFacts], Iterator[Row]], found: FileFacts) -> I
         yield row
 
 
-def settings_of(run: RunConfig) -> dict[str, Any]:
+def reader_settings(run: RunConfig) -> dict[str, Any]:
     """How the files of a run are read."""
     return {"format": run.data.format, "encoding": run.data.encoding, **run.section.reader_options()}
 
@@ -231,7 +233,7 @@ def _columns(run: RunConfig, columns: dict[str, str]) -> dict[str, str] | None:
     return None if run.spec.self_describing and all(role == column for role, column in columns.items()) else columns
 
 
-def options_of(run: RunConfig, train: Split) -> dict[str, Any]:
+def task_options(run: RunConfig, train: Split) -> dict[str, Any]:
     """The task's own options, with what the data decides; and how it writes."""
     options = TASKS[run.task].resolve_options(run.section, train)
     return options | ({"decode": run.decode.model_dump(exclude_none=True)} if run.spec.generates_text else {})

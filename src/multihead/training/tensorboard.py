@@ -14,7 +14,7 @@ from multihead.io.files import make_directory, name_file_in_errors
 from multihead.training.loop import StepRecord
 
 
-def points(step: StepRecord) -> dict[str, float]:
+def step_scalars(step: StepRecord) -> dict[str, float]:
     pace = step.tokens / max(step.seconds, 1e-9)
     return {"loss": step.loss, "lr": step.lr, "norm": step.norm, "tokens per second": pace}
 

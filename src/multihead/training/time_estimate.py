@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from multihead.training.loop import accumulated
+from multihead.training.loop import accumulate_gradients
 from multihead.training.run import TrainingRun
 
 TRIED = 3  # the first try also warms up
@@ -25,7 +25,7 @@ def seconds_per_step(training: TrainingRun) -> float:
         best = float("inf")
         for _ in range(TRIED):
             began = time.perf_counter()
-            accumulated(part.model, part.task, part.data, batches, training.plan.precision)
+            accumulate_gradients(part.model, part.task, part.data, batches, training.plan.precision)
             best = min(best, time.perf_counter() - began)
         total += best * len(mine) / len(range(middle, min(middle + LOOKED, steps)))
     training.model.zero_grad(set_to_none=True)

@@ -9,20 +9,20 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from multihead.training.checkpoints import Checkpoint, opened, restore, weights
+from multihead.training.checkpoints import Checkpoint, model_tensors, open_checkpoint, restore_weights
 
 
-def copied(model: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.clone() for name, tensor in weights(model).items()}
+def copy_weights(model: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in model_tensors(model).items()}
 
 
-def blend(average: Mapping[str, Tensor], model: nn.Module, decay: float) -> None:
+def ema_update(average: Mapping[str, Tensor], model: nn.Module, decay: float) -> None:
     """average = decay · average + (1 - decay) · weights"""
-    now = weights(model)
+    now = model_tensors(model)
     torch._foreach_lerp_(list(average.values()), [now[name] for name in average], 1 - decay)
 
 
-def averaged(steps: Sequence[int], keep: int, every: int) -> list[int]:
+def checkpoints_to_average(steps: Sequence[int], keep: int, every: int) -> list[int]:
     """Which checkpoints make the mean: the last one, and before it those that were due.
 
     One that was written because someone stopped the run does not count: the run gives the same model without the stop.
@@ -31,7 +31,7 @@ def averaged(steps: Sequence[int], keep: int, every: int) -> list[int]:
     return [*due[len(due) - min(keep - 1, len(due)) :], steps[-1]]
 
 
-def mean(
+def average_checkpoints(
     directory: Path, steps: Sequence[int], check: Callable[[Checkpoint, Path], None] = lambda kept, path: None
 ) -> tuple[dict[str, Tensor], list[int], list[str]]:
     """The mean of checkpoints, opened one after the other; which were whole, and what is wrong with the others.
@@ -45,7 +45,7 @@ def mean(
     wrong: list[str] = []
     for step in steps:
         try:
-            checkpoint = opened(directory / f"step-{step}")
+            checkpoint = open_checkpoint(directory / f"step-{step}")
             check(checkpoint, directory / f"step-{step}")
         except (ValueError, OSError) as error:
             wrong.append(str(error))
@@ -57,14 +57,14 @@ def mean(
 
 
 @contextmanager
-def wearing(model: nn.Module, tensors: Mapping[str, Tensor] | None) -> Iterator[None]:
+def swapped_weights(model: nn.Module, tensors: Mapping[str, Tensor] | None) -> Iterator[None]:
     """The model with other weights for a while; None: its own."""
     if tensors is None:
         yield
         return
-    own = copied(model)
-    restore(model, tensors)
+    own = copy_weights(model)
+    restore_weights(model, tensors)
     try:
         yield
     finally:
-        restore(model, own)
+        restore_weights(model, own)
