@@ -22,7 +22,7 @@ from multihead.inspection.inputs import ModelInputs, run_body
 from multihead.models import LanguageModel, ModelConfig
 from multihead.models.families import native_config
 from multihead.pretrained import load
-from multihead.pruning.surgery import cut, cut_of
+from multihead.pruning.surgery import apply_plan, make_plan
 from multihead.report.attention_html import attention_page, packed
 from multihead.report.attention_terminal import draw_png, pooled, short, show_map
 from multihead.text.tokenizer import Tokenizer
@@ -77,7 +77,7 @@ def test_cross_and_causal(random_body: Any) -> None:
 
 def test_a_pruned_model_shows_the_numbers_that_are_left(random_body: Any, tmp_path: Path) -> None:
     loaded = random_body("encoder")
-    smaller, _ = cut(loaded.model, cut_of(loaded.model, ["encoder.0.self.1", "encoder.1.self.0"]))
+    smaller, _ = apply_plan(loaded.model, make_plan(loaded.model, ["encoder.0.self.1", "encoder.1.self.0"]))
     drawn = attention_maps(replace(loaded, model=smaller), "a b c")
     assert [one.address for one in drawn.views[0].maps] == [
         f"encoder.{layer}.self.{n}" for layer, left in ((0, (0, 2, 3)), (1, (1, 2, 3))) for n in left

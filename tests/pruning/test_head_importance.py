@@ -12,8 +12,16 @@ from multihead.inspection import ablate
 from multihead.metrics import ConfidenceInterval, Difference, Pearson, PerplexityMetric, RougeMetric
 from multihead.models import ClassifierReadout, Encoder, EncoderDecoder, ModelConfig, TaskModel
 from multihead.pruning import rank
-from multihead.pruning.evaluation import at_stake, evaluated, examples, loss_of, named_score, wary, work
-from multihead.pruning.gradient_importance import HeadGates, no_weights
+from multihead.pruning.evaluation import (
+    encode_rows,
+    evaluate_model,
+    make_batches,
+    max_possible_loss,
+    named_score,
+    score_loss,
+    widen_interval,
+)
+from multihead.pruning.gradient_importance import HeadGates, freeze_weights
 from multihead.pruning.partial_forward import PartialForward
 from multihead.tasks import TASKS
 from multihead.text.tokenizer import Tokenizer
@@ -52,12 +60,12 @@ def test_early_stopping_ends_by_the_interval(planted: Any) -> None:
 def test_a_loss_is_what_two_evaluations_give(planted: Any) -> None:
     loaded, task = planted.loaded, planted.loaded.make_task()
     found = rank(loaded, planted.rows, ["ablation"])
-    done = work(task, examples(task, planted.rows))
-    whole = evaluated(loaded.model, task, done)
+    done = make_batches(task, encode_rows(task, planted.rows))
+    whole = evaluate_model(loaded.model, task, done)
     for effect in found.effects:
         with ablate(loaded.model, [effect.address]):
-            without = evaluated(loaded.model, task, done)
-        want = loss_of(whole, without, found.metric)
+            without = evaluate_model(loaded.model, task, done)
+        want = score_loss(whole, without, found.metric)
         assert effect.loss is not None
         assert effect.loss.value == pytest.approx(want.value, abs=1e-9)
         assert effect.loss.interval.low == pytest.approx(want.interval.low, abs=1e-9)
@@ -88,7 +96,7 @@ def test_cost_of_6x12_heads(tokenizer: Tokenizer, batch_tokens: int) -> None:
     for block in loaded.model.body.stack.blocks:
         block.register_forward_hook(lambda module, inputs, output: blocks.append(output.shape[0] * output.shape[1]))
     task = loaded.make_task()
-    evaluated(loaded.model, task, work(task, examples(task, rows), batch_tokens))
+    evaluate_model(loaded.model, task, make_batches(task, encode_rows(task, rows), batch_tokens))
     one = sum(blocks)
     blocks.clear()
     exact = rank(loaded, rows, ["ablation"], batch_tokens=batch_tokens)
@@ -130,10 +138,10 @@ def test_taken_up_again_it_says_what_ablate_says(off: list[str], norm_first: boo
         return model(source, target)
 
     plain = call()
-    assert torch.equal(passes.whole(call), plain)
+    assert torch.equal(passes.run_whole(call), plain)
     with ablate(model, off):
         want = call()
-    got = passes.without(off, call)
+    got = passes.run_without(off, call)
     assert (got - want).abs().max() < 1e-5
     assert (got - plain).abs().max() > 1e-3
     assert torch.equal(call(), plain)
@@ -148,11 +156,11 @@ def test_a_task_that_runs_the_body_twice_is_run_as_a_whole() -> None:
     def call() -> torch.Tensor:
         return model(first).mean(1) - model(second).mean(1)
 
-    plain = passes.whole(call)
+    plain = passes.run_whole(call)
     one = passes.ran
     with torch.no_grad(), ablate(model, ["encoder.1.self.2"]):
         want = call()
-    got = passes.without(["encoder.1.self.2"], call)
+    got = passes.run_without(["encoder.1.self.2"], call)
     assert torch.equal(got, want)
     assert not torch.equal(got, plain)
     assert passes.ran == 2 * one == 2 * 3 * (2 * 7 + 2 * 5)
@@ -161,7 +169,7 @@ def test_a_task_that_runs_the_body_twice_is_run_as_a_whole() -> None:
 def test_gradient_is_that_of_the_gate(planted: Any) -> None:
     """Against a difference of two losses, one input at a time."""
     loaded, task = planted.loaded, planted.loaded.make_task()
-    rows = examples(task, planted.rows[:3])
+    rows = encode_rows(task, planted.rows[:3])
     gates = HeadGates(loaded.model, units=True)
     gates.measure(task, rows)
     name, _, head = planted.address.rpartition(".")
@@ -188,7 +196,7 @@ def test_gradient_is_that_of_the_gate(planted: Any) -> None:
 def test_weights_are_asked_again_afterwards() -> None:
     linear = torch.nn.Linear(2, 2)
     linear.bias.requires_grad_(False)
-    with no_weights(linear):
+    with freeze_weights(linear):
         assert not linear.weight.requires_grad
     assert linear.weight.requires_grad
     assert not linear.bias.requires_grad
@@ -196,10 +204,10 @@ def test_weights_are_asked_again_afterwards() -> None:
 
 def test_no_change_is_no_proof() -> None:
     same = Difference(0.0, ConfidenceInterval(0.0, 0.0), 1.0)
-    assert wary(same, 300, 1.0).interval == ConfidenceInterval(-0.01, 0.01)
-    assert wary(same, 300, 100.0).interval == ConfidenceInterval(-1.0, 1.0)
+    assert widen_interval(same, 300, 1.0).interval == ConfidenceInterval(-0.01, 0.01)
+    assert widen_interval(same, 300, 100.0).interval == ConfidenceInterval(-1.0, 1.0)
     wide = Difference(0.1, ConfidenceInterval(0.0, 0.2), 0.3)
-    assert wary(wide, 300, 1.0) is wide
+    assert widen_interval(wide, 300, 1.0) is wide
 
 
 def test_what_a_row_may_cost() -> None:
@@ -207,9 +215,9 @@ def test_what_a_row_may_cost() -> None:
     shares.add([1, 0, 2], [1, 1, 3])
     texts.add(["a b", "a c"], ["a b", "d d"])
     nats.add([3.0, 4.0], [1, 1])
-    assert at_stake(shares, "pearson") == 1.0
-    assert at_stake(texts, "rougeL") == pytest.approx(50.0)  # of 100, though it is counted in percent
-    assert at_stake(nats, "loss") == 3.5
+    assert max_possible_loss(shares, "pearson") == 1.0
+    assert max_possible_loss(texts, "rougeL") == pytest.approx(50.0)  # of 100, though it is counted in percent
+    assert max_possible_loss(nats, "loss") == 3.5
 
 
 def test_scores_by_the_end_of_their_name(tokenizer: Tokenizer) -> None:

@@ -20,11 +20,11 @@ from multihead.inspection import numbers
 from multihead.metrics import ConfidenceInterval, Difference, Score
 from multihead.models import ModelConfig
 from multihead.pretrained import create
-from multihead.pruning import PruningBudget, padded, prune, recovery, undo
-from multihead.pruning.activation_stats import moments
-from multihead.pruning.evaluation import EncodedBatches, EncodedRow, examples
-from multihead.pruning.prune import halves
-from multihead.pruning.search import PruningSearch, PruningStep, caution, chosen
+from multihead.pruning import PruningBudget, finetuning_run, pad_pruned_model, prune, undo
+from multihead.pruning.activation_stats import measure_moments
+from multihead.pruning.evaluation import EncodedBatches, EncodedRow, encode_rows
+from multihead.pruning.prune import split_halves
+from multihead.pruning.search import PruningSearch, PruningStep, safety_factor, select_step
 from multihead.pruning.surgery import PruningPlan
 from multihead.text.tokenizer import Tokenizer
 
@@ -42,7 +42,7 @@ def parent(planted: Any, tmp_path: Path) -> Path:
 
 def test_prune_and_undo(planted: Any, parent: Path, tmp_path: Path) -> None:
     out, seen = tmp_path / "small", []
-    done = prune(parent, planted.rows, out, PruningBudget.read(None, "50%"), told=seen.append)
+    done = prune(parent, planted.rows, out, PruningBudget.read(None, "50%"), on_step=seen.append)
     assert len(done.off) == 3
     assert planted.address not in done.off
     assert done.held == ""
@@ -56,9 +56,9 @@ def test_prune_and_undo(planted: Any, parent: Path, tmp_path: Path) -> None:
     assert 0 < done.bill.flops_saved < 1
     assert done.bill.latency > 0
     assert done.bill.scores[0].value == 1.0
-    assert done.bill.rows + len(halves(planted.rows)[0]) == len(planted.rows)
+    assert done.bill.rows + len(split_halves(planted.rows)[0]) == len(planted.rows)
     metric = done.bill.metric
-    scored = small.evaluate(halves(planted.rows)[1])[metric].value
+    scored = small.evaluate(split_halves(planted.rows)[1])[metric].value
     assert scored == pytest.approx(done.bill.scores[1].value)
     texts = [row.get("text") or " ".join(row["tokens"]) for row in planted.rows[:5]]
     assert len(small.predict(texts)) == 5
@@ -77,23 +77,23 @@ def test_a_budget_that_holds_and_one_that_cannot(planted: Any, parent: Path, tmp
     for number, row in enumerate(rows):  # the text decides which half it is in
         rows[number] = dict(row)
     judge = [dict(row) for row in rows]
-    done = prune(parent, rows, tmp_path / "a", PruningBudget.read("-1", None), check=judge)
+    done = prune(parent, rows, tmp_path / "a", PruningBudget.read("-1", None), heldout=judge)
     assert done.held == "held"
     assert done.off
     assert planted.address not in done.off
     assert done.bill.loss.value <= 0.01
     assert done.bill.rows == len(judge)
     with pytest.raises(ValueError, match=r"nothing can go within 0\.1 points for certain"):
-        prune(parent, planted.rows, tmp_path / "b", PruningBudget.read("-0.1", None), check=planted.rows)
+        prune(parent, planted.rows, tmp_path / "b", PruningBudget.read("-0.1", None), heldout=planted.rows)
     with pytest.raises(ValueError, match="no row to read"):
-        prune(parent, planted.rows, tmp_path / "b", PruningBudget.read("-0.1", None), check=[])
+        prune(parent, planted.rows, tmp_path / "b", PruningBudget.read("-0.1", None), heldout=[])
     assert not (tmp_path / "b").exists()
 
 
 @pytest.mark.parametrize("fold", [True, False])
 def test_a_half_is_scored_with_what_the_other_half_says(planted: Any, fold: bool) -> None:
     loaded, task = planted.loaded, planted.loaded.make_task()
-    rows = examples(task, planted.rows)
+    rows = encode_rows(task, planted.rows)
     search = PruningSearch(loaded.model, task, rows, "strict.f1", fold=fold)
     sides = [[row.index for row in done.rows] for done in search.sides]
     assert sorted(sides[0] + sides[1]) == list(range(len(rows)))
@@ -102,8 +102,8 @@ def test_a_half_is_scored_with_what_the_other_half_says(planted: Any, fold: bool
         assert search.moments is None
         assert search.others == [None, None]
         return
-    other = moments(loaded.model, task, [rows[i] for i in sides[1]])
-    both = moments(loaded.model, task, rows)
+    other = measure_moments(loaded.model, task, [rows[i] for i in sides[1]])
+    both = measure_moments(loaded.model, task, rows)
     assert search.moments is not None
     assert search.others[0] is not None
     for name, moment in both.items():
@@ -120,7 +120,7 @@ def test_the_choice_is_wary_of_other_rows() -> None:
         return PruningStep((), PruningPlan(units={"encoder.0": (int(100 * flops),)}), 1.0, flops, Score(0.9), loss)
 
     curve = [point(1, 0, 0.003), point(0.9, 0.001, 0.003), point(0.8, 0.001, 0.004), point(0.7, 0.0005, 0.001)]
-    assert [p.feared(2.0) for p in curve] == pytest.approx([0.3, 0.5, 0.7, 0.15])
+    assert [p.upper_bound(2.0) for p in curve] == pytest.approx([0.3, 0.5, 0.7, 0.15])
 
     class FlopsCurve:
         by_flops = True
@@ -129,11 +129,11 @@ def test_the_choice_is_wary_of_other_rows() -> None:
         def points(self, keep: float) -> Iterator[PruningStep]:
             return iter(curve)
 
-    best, seen = chosen(cast("PruningSearch", FlopsCurve()), PruningBudget(points=0.5), judging=100)
+    best, seen = select_step(cast("PruningSearch", FlopsCurve()), PruningBudget(points=0.5), judging=100)
     assert best.flops == 0.9
     assert len(seen) == len(curve)
-    assert chosen(cast("PruningSearch", FlopsCurve()), PruningBudget(points=0.5), judging=20)[0].flops == 1.0
-    assert chosen(cast("PruningSearch", FlopsCurve()), PruningBudget(keep=0.7), judging=100)[0].flops == 0.7
+    assert select_step(cast("PruningSearch", FlopsCurve()), PruningBudget(points=0.5), judging=20)[0].flops == 1.0
+    assert select_step(cast("PruningSearch", FlopsCurve()), PruningBudget(keep=0.7), judging=100)[0].flops == 0.7
 
 
 @pytest.mark.parametrize(("choosing", "judging"), [(500, 500), (2000, 500), (500, 3000)])
@@ -141,7 +141,7 @@ def test_wary_choices_hold_in_nine_of_ten_cases(choosing: int, judging: int) -> 
     """Of a loss that lies, as seen by the rows that choose, just within the budget."""
     draw = np.random.Generator(np.random.PCG64(0))
     mine, theirs = 1 / choosing**0.5, 1 / judging**0.5  # errors of the two estimates
-    seen = 0.3 - caution(choosing, judging) * 1.96 * mine  # the budget is 0.3
+    seen = 0.3 - safety_factor(choosing, judging) * 1.96 * mine  # the budget is 0.3
     true = seen + mine * draw.standard_normal(20000)
     held = true + theirs * draw.standard_normal(20000) + 1.96 * theirs <= 0.3
     assert held.mean() == pytest.approx(0.9, abs=0.01)
@@ -163,7 +163,7 @@ def test_a_broken_budget_writes_nothing(planted_previous: Any, tmp_path: Path) -
     last = [{"tokens": [*w, "a"], "tags": [*["O"] * (len(w) - 1), "B-X", "O"]} for w in words]
     first = [{"tokens": ["a", *w], "tags": ["O", "B-X", *["O"] * (len(w) - 1)]} for w in words]
     assert loaded.evaluate(last + first)["strict.f1"].value == 1.0
-    done = prune(tmp_path / "parent", last, tmp_path / "a", PruningBudget.read("f1 -1", None), check=first)
+    done = prune(tmp_path / "parent", last, tmp_path / "a", PruningBudget.read("f1 -1", None), heldout=first)
     assert "encoder.1.self.2" in done.off
     assert "encoder.1.self.0" not in done.off
     assert done.curve[-1].loss.value == 0.0  # on the rows that choose
@@ -190,7 +190,9 @@ def test_units_and_heads_of_a_family(tokenizer: Tokenizer, tmp_path: Path, colum
     rows = [{"tokens": list("abcdefgh"[i % 5 :]), "tags": ["B-X", "O"] * 4} for i in range(12)]
     rows = [{"tokens": row["tokens"], "tags": row["tags"][: len(row["tokens"])], "id": i} for i, row in enumerate(rows)]
     out = tmp_path / "small"
-    done = prune(tmp_path / "bert", rows, out, PruningBudget.read(None, "60%"), check=rows, ffn=True, columns=columns)
+    done = prune(
+        tmp_path / "bert", rows, out, PruningBudget.read(None, "60%"), heldout=rows, ffn=True, head_width=columns
+    )
     assert done.bill.after.flops / done.bill.before.flops == pytest.approx(0.6, abs=0.05)
     assert done.units > 0
     assert (done.columns > 0) == columns
@@ -203,7 +205,7 @@ def test_units_and_heads_of_a_family(tokenizer: Tokenizer, tmp_path: Path, colum
     tokens = torch.randint(5, len(tokenizer), (2, 9))
     with pytest.raises(ValueError, match="no place in transformers"):
         mh.save(small, tmp_path / "no", family=True)
-    whole = padded(small)
+    whole = pad_pruned_model(small)
     mh.save(whole, tmp_path / "padded", family=True)
     theirs = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "padded").eval()
     with torch.no_grad():
@@ -214,9 +216,9 @@ def test_units_and_heads_of_a_family(tokenizer: Tokenizer, tmp_path: Path, colum
     undo(out, tmp_path / "again")
     assert files(tmp_path / "again") == before
     # and once more, from what was pruned already
-    prune(out, rows, tmp_path / "smaller", PruningBudget.read(None, "70%"), check=rows, ffn=True)
+    prune(out, rows, tmp_path / "smaller", PruningBudget.read(None, "70%"), heldout=rows, ffn=True)
     less = mh.load(tmp_path / "smaller")
-    assert padded(less).architecture == "BertForTokenClassification"
+    assert pad_pruned_model(less).architecture == "BertForTokenClassification"
     undo(tmp_path / "smaller", tmp_path / "small again")
     assert files(tmp_path / "small again") == files(out)
 
@@ -245,7 +247,7 @@ def test_trained_it_cannot_be_undone(planted: Any, parent: Path, tmp_path: Path)
         f'valid = "{tmp_path}/train.jsonl"\n[window]\nsize = 16\noverlap = 0\n'
         "[train]\nsteps = 3\nlr = 1e-4\nthreads = 1\n"
     )
-    training = recovery(out, tmp_path / "run.toml")
+    training = finetuning_run(out, tmp_path / "run.toml")
     start = training.model.readout.scores.weight.detach().clone()
     assert torch.equal(start, mh.load(out).model.readout.scores.weight)
     for _ in training:
@@ -302,16 +304,16 @@ def test_too_little_cannot_stay(planted: Any, parent: Path, tmp_path: Path) -> N
 
 def test_halves_are_chosen_by_text() -> None:
     rows = [{"text": f"sentence {i}", "label": "x"} for i in range(200)] * 2
-    choosing, judging = halves(rows)
+    choosing, judging = split_halves(rows)
     assert 120 < len(choosing) < 280
     assert not {row["text"] for row in choosing} & {row["text"] for row in judging}
     with pytest.raises(ValueError, match="too few rows"):
-        halves(rows[:1])
+        split_halves(rows[:1])
 
 
 def test_the_validation_split_of_training_has_two_halves() -> None:
     rows = [{"text": f"text {i}"} for i in range(2000) if is_valid(f"text {i}")]
-    sides = halves(rows)
+    sides = split_halves(rows)
     assert min(len(side) for side in sides) > 0.4 * len(rows)
 
 
@@ -319,8 +321,8 @@ def test_moments_are_those_of_the_real_tokens(planted_previous: Any) -> None:
     """Beside a plain float64 mean of every row read alone, without padding."""
     loaded, rows = planted_previous.loaded, planted_previous.rows[:20]
     task, model = loaded.make_task(), loaded.model
-    ready = examples(task, rows)
-    found = moments(model, task, ready)
+    ready = encode_rows(task, rows)
+    found = measure_moments(model, task, ready)
     name, block = "encoder.1.self", model.body.stack.blocks[1]
     heads: list[torch.Tensor] = []
     units: list[torch.Tensor] = []
@@ -360,4 +362,4 @@ def test_the_whole_model_is_within_every_budget() -> None:
         def points(self, keep: float) -> Iterator[PruningStep]:
             return iter([point(1, 0, 0.15), point(0.5, -0.01, 0.0)])
 
-    assert chosen(cast("PruningSearch", HeadsCurve()), PruningBudget(points=0.1), judging=20)[0].heads == 0.5
+    assert select_step(cast("PruningSearch", HeadsCurve()), PruningBudget(points=0.1), judging=20)[0].heads == 0.5

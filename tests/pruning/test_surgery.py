@@ -21,7 +21,7 @@ from multihead.inspection import ablate, attentions, numbers, watch
 from multihead.models import EncoderDecoder, LanguageModel, ModelConfig, TaskModel, TransformerBlock
 from multihead.models.families import native_config
 from multihead.pruning.compensation import Moments
-from multihead.pruning.surgery import PruningPlan, configs, cut, cut_of, filled, plan_from
+from multihead.pruning.surgery import PruningPlan, apply_plan, configs, make_plan, plan_of_model, restore_parts
 
 SMALL = ModelConfig(vocab=37, dim=24, layers=2, heads=4, max_length=64, dropout=0.0, inner=20)
 KINDS = {
@@ -106,23 +106,23 @@ def test_pruned_is_ablated(data: st.DataObject, kind: str, columns: bool) -> Non
     source, target = torch.randint(0, 37, (2, 7)), torch.randint(0, 37, (2, 5))
     keep = torch.arange(7)[None] < torch.tensor([[7], [4]])
     call: Any = lambda m=model: m(source, target, keep)  # noqa: E731
-    plan = cut_of(model, off, units)
+    plan = make_plan(model, off, units)
     if columns:
         plan = narrowed(model, data, kind, plan)
     blank = silent(model, plan)
     want = without(blank, off, units, lambda: call(blank))
-    smaller, removed = cut(model, plan)
+    smaller, removed = apply_plan(model, plan)
     with torch.no_grad():
         got = call(smaller)
         assert (got - want).abs().max() < 1e-5
         # Zeros in the places of what was cut out change nothing; the slices themselves change everything back.
-        zeros = filled(smaller, configs(model), plan, None)
+        zeros = restore_parts(smaller, configs(model), plan, None)
         assert (call(zeros) - got).abs().max() < 1e-5
-    back = filled(smaller, configs(model), plan, removed)
+    back = restore_parts(smaller, configs(model), plan, removed)
     assert configs(back) == configs(model)
     for name, tensor in model.state_dict().items():
         assert torch.equal(back.state_dict()[name], tensor), name
-    assert plan_from(configs(model), smaller).heads == plan.heads
+    assert plan_of_model(configs(model), smaller).heads == plan.heads
     fewer = sum(p.numel() for p in model.parameters()) - sum(p.numel() for p in smaller.parameters())
     assert fewer == sum(slice_.numel() for slice_ in removed.values())
     assert (fewer > 0) == (plan != PruningPlan())
@@ -165,7 +165,7 @@ def test_what_goes_leaves_its_mean_behind(kind: str) -> None:
         attention.taps.remove(taps[name])
     for hook_ in hooks:
         hook_.remove()
-    smaller, _ = cut(model, cut_of(model, off, units), moments)
+    smaller, _ = apply_plan(model, make_plan(model, off, units), moments)
     with torch.no_grad():
         assert (smaller(source, target) - want).abs().max() < 1e-5
 
@@ -203,10 +203,10 @@ def test_what_is_left_takes_over(kind: str) -> None:
     hook.remove()
     rows = {"encoder.0.self": torch.cat(heads).double(), "encoder.0": torch.cat(units).double()}
     moments = {name: Moments(x.mean(0), torch.cov(x.T, correction=0)) for name, x in rows.items()}
-    plan = cut_of(model, ["encoder.0.self.2"], {"encoder.0": tuple(range(10))})
+    plan = make_plan(model, ["encoder.0.self.2"], {"encoder.0": tuple(range(10))})
     with torch.no_grad():
-        off = (cut(model, plan)[0](source, target) - want).abs().mean()
-        left = (cut(model, plan, moments)[0](source, target) - want).abs().mean()
+        off = (apply_plan(model, plan)[0](source, target) - want).abs().mean()
+        left = (apply_plan(model, plan, moments)[0](source, target) - want).abs().mean()
     assert left < 0.03 * off
 
 
@@ -230,15 +230,15 @@ def test_queries_ask_the_columns_that_are_left(kind: str) -> None:
     left = tuple(n for n in range(K) if n != 2)
     plan = PruningPlan(keys={"encoder.1.self": (left,) * attention.kv_heads})
     with torch.no_grad():
-        off = (cut(model, plan)[0](source, target) - want).abs().mean()
-        asked = (cut(model, plan, moments)[0](source, target) - want).abs().mean()
+        off = (apply_plan(model, plan)[0](source, target) - want).abs().mean()
+        asked = (apply_plan(model, plan, moments)[0](source, target) - want).abs().mean()
     assert asked < 0.05 * off
 
 
 def test_heads_keep_their_numbers(tmp_path: Path) -> None:
     model = made("plain")
     off = ["encoder.1.self.0", "encoder.1.self.2", "decoder.0.cross.1"]
-    smaller, _ = cut(model, cut_of(model, off))
+    smaller, _ = apply_plan(model, make_plan(model, off))
     source, target = torch.randint(0, 37, (1, 6)), torch.randint(0, 37, (1, 5))
     with torch.no_grad(), watch(smaller) as seen:
         smaller(source, target)
@@ -251,7 +251,7 @@ def test_heads_keep_their_numbers(tmp_path: Path) -> None:
     assert "encoder.1.self.2" not in seen.stats().addresses
     with pytest.raises(ValueError, match=r"'encoder.1.self.2': it was cut out"):
         seen[0].weights("encoder.1.self.2")
-    again, _ = cut(smaller, cut_of(smaller, ["encoder.1.self.1", "encoder.0.self.3"]))
+    again, _ = apply_plan(smaller, make_plan(smaller, ["encoder.1.self.1", "encoder.0.self.3"]))
     with torch.no_grad(), ablate(model, [*off, "encoder.1.self.1", "encoder.0.self.3"]):
         want = model(source, target)
     assert (again(source, target) - want).abs().max() < 1e-5
@@ -262,13 +262,13 @@ def test_heads_keep_their_numbers(tmp_path: Path) -> None:
 def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     model = made(kind)
     off = ["encoder.0.self.2", "encoder.0.self.3", "decoder.1.cross.0", "decoder.1.cross.1"]
-    plan = cut_of(model, off, {"encoder.1": (1, 4, 9), "decoder.0": tuple(range(16))})
+    plan = make_plan(model, off, {"encoder.1": (1, 4, 9), "decoder.0": tuple(range(16))})
     groups = len(numbers(model)["decoder.0.cross"]) // (2 if kind == "grouped" else 1)
     some = ((0, 2, 3),) * groups
     plan = replace(plan, values={"decoder.0.cross": some, "encoder.1.self": some})
     if kind not in ("rotary", "learned scale"):
         plan = replace(plan, keys={"decoder.1.self": some})
-    smaller, _ = cut(model, plan)
+    smaller, _ = apply_plan(model, plan)
     mh.save(Pipeline(smaller, native_config(smaller)), tmp_path / "m")
     again = mh.load(tmp_path / "m").model
     source, target = torch.randint(0, 37, (2, 6)), torch.randint(0, 37, (2, 5))
@@ -282,7 +282,7 @@ def test_a_mask_for_every_head_speaks_of_the_heads_by_their_numbers(kind: str) -
     """The table was taken whole where some heads were gone, and did not fit."""
     model = made(kind)
     off = ["encoder.0.self.1", "encoder.1.self.0", "encoder.1.self.3"]
-    smaller, _ = cut(model, cut_of(model, off))
+    smaller, _ = apply_plan(model, make_plan(model, off))
     tokens = torch.randint(0, 37, (2, 7))
     mask = Mask.keep(torch.rand(2, 4, 7, 7) < 0.6)
     want = without(model, off, {}, lambda: model.body.encoder(tokens, mask=mask))
@@ -295,7 +295,7 @@ def test_a_mask_for_every_head_speaks_of_the_heads_by_their_numbers(kind: str) -
 def test_it_trains_and_decodes_with_a_cache() -> None:
     torch.manual_seed(0)
     model = LanguageModel(replace(SMALL, positions="alibi"))
-    smaller, _ = cut(model, cut_of(model, ["decoder.0.self.1", "decoder.1.self.0", "decoder.1.self.3"]))
+    smaller, _ = apply_plan(model, make_plan(model, ["decoder.0.self.1", "decoder.1.self.0", "decoder.1.self.3"]))
     tokens = torch.randint(0, 37, (2, 9))
     optimizer = torch.optim.Adam(smaller.parameters(), 1e-2)
     losses = []
@@ -318,13 +318,13 @@ def test_it_trains_and_decodes_with_a_cache() -> None:
 def test_what_cannot_be_cut_is_refused() -> None:
     model = made("grouped")
     with pytest.raises(ValueError, match=r"encoder.0.self would have no head left"):
-        cut_of(model, [f"encoder.0.self.{n}" for n in range(4)])
+        make_plan(model, [f"encoder.0.self.{n}" for n in range(4)])
     with pytest.raises(ValueError, match="shares its keys with 1 more heads"):
-        cut_of(model, ["encoder.0.self.1"])
+        make_plan(model, ["encoder.0.self.1"])
     with pytest.raises(ValueError, match=r"no head 'encoder.7.self.1'"):
-        cut_of(model, ["encoder.7.self.1"])
+        make_plan(model, ["encoder.7.self.1"])
     with watch(model), pytest.raises(ValueError, match="being watched"):
-        cut(model, PruningPlan())
+        apply_plan(model, PruningPlan())
     with pytest.raises(ValueError, match="kept heads"):
         replace(SMALL, kept_heads=((0, 9), (1,)))
     with pytest.raises(ValueError, match="speaks of 1 layers, there are 2"):

@@ -20,8 +20,8 @@ from multihead.metrics import ConfidenceInterval
 from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, LMReadout, ModelConfig, TaskModel
 from multihead.models.families import native_config
 from multihead.pruning import PruningBudget, prune, rank
-from multihead.pruning.evaluation import evaluated, examples, work
-from multihead.pruning.prune import halves
+from multihead.pruning.evaluation import encode_rows, evaluate_model, make_batches
+from multihead.pruning.prune import split_halves
 from multihead.tasks.chat import add_default_template, add_role_tokens
 from multihead.text.tokenizer import Tokenizer
 
@@ -95,12 +95,12 @@ def test_a_language_model_is_ranked_by_how_well_it_foretells(repeating: Any) -> 
     assert found.cost["ablation"] == pytest.approx(9)  # every head is a whole evaluation
     task = loaded.make_task()
     order = np.random.Generator(np.random.PCG64(0)).permutation(len(rows))  # running text: the order matters a little
-    ready = examples(task, rows)
-    done = work(task, [ready[i] for i in order])
-    whole = evaluated(loaded.model, task, done).result()["loss"].value
+    ready = encode_rows(task, rows)
+    done = make_batches(task, [ready[i] for i in order])
+    whole = evaluate_model(loaded.model, task, done).result()["loss"].value
     for effect in found.effects:
         with ablate(loaded.model, [effect.address]):
-            lost = evaluated(loaded.model, task, done).result()["loss"].value - whole
+            lost = evaluate_model(loaded.model, task, done).result()["loss"].value - whole
         assert effect.loss is not None
         assert effect.loss.value == pytest.approx(lost, abs=1e-6)
     early = rank(loaded, rows, ["ablation"], early=True)
@@ -117,12 +117,12 @@ def test_a_long_document_is_read_in_windows_as_in_training(tokenizer: Tokenizer,
     loaded = Pipeline(model, native_config(model), tokenizer, task="generate", options=options)
     rows = [{"text": " ".join(random.Random(n).choices(LETTERS, k=50))} for n in range(3)]
     task = loaded.make_task()
-    (ready, *_) = examples(task, rows)
+    (ready, *_) = encode_rows(task, rows)
     judged = [said["tokens"] for _, said in task.score_rows(model, rows[:1]) or ()]
     assert [len(window["tokens"]) - 1 for window in ready.windows] == judged
     assert len(rank(loaded, rows, ["gradient"]).effects) == 2
     mh.save(loaded, tmp_path / "whole")
-    done = prune(tmp_path / "whole", rows, tmp_path / "small", PruningBudget.read(None, "50%"), check=rows)
+    done = prune(tmp_path / "whole", rows, tmp_path / "small", PruningBudget.read(None, "50%"), heldout=rows)
     assert done.bill.after.heads == 1
     rotary = TaskModel(Decoder(replace(config, positions="rotary")), LMReadout(config)).eval()
     found = stats(replace(loaded, model=rotary, config=native_config(rotary)), rows)
@@ -146,7 +146,7 @@ def test_conversations_are_read_as_in_training(tmp_path: Any) -> None:
     file = tmp_path / "chat.jsonl"
     file.write_text("".join(json.dumps({"messages": row["conversation"]}) + "\n" for row in rows))
     assert list(rows_of(loaded, file, None, None, gold=False)) == rows
-    choosing, judging = halves(rows)
+    choosing, judging = split_halves(rows)
     assert len(choosing) + len(judging) == len(rows)
     mh.save(loaded, tmp_path / "whole")
     assert prune(tmp_path / "whole", rows, tmp_path / "small", PruningBudget.read(None, "50%")).bill.after.heads == 1
@@ -160,7 +160,7 @@ def test_a_denoising_model_reads_plain_text(tokenizer: Tokenizer) -> None:
     loaded = Pipeline(model, native_config(model), tokenizer, task="denoise", options=options)
     rows = [{"text": "a b c d e f g h i j k l"}, {"text": "a"}]
     found = stats(loaded, rows)
-    assert found.inputs == sum(len(examples(loaded.make_task(), [row])[0].windows) for row in rows)
+    assert found.inputs == sum(len(encode_rows(loaded.make_task(), [row])[0].windows) for row in rows)
     assert {address.split(".")[2] for address in found.addresses} == {"self", "cross"}
 
 

@@ -22,7 +22,7 @@ from multihead.inference.engine import evaluate, predict_rows, run_windows
 from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
 from multihead.models.crf import CRFReadout, crf_nll
 from multihead.pretrained import create, save, with_readout
-from multihead.pruning.evaluation import examples, score, spoken, work
+from multihead.pruning.evaluation import encode_rows, make_batches, run_batches, score
 from multihead.tasks import Batch, Ner
 from multihead.tasks.ner import TagScorer
 from multihead.tasks.word_spans import add_context, join_sentences
@@ -285,13 +285,13 @@ def test_sentences_that_are_shown_together_are_read_once() -> None:
     found = [prediction for _, prediction in predict_rows(model, counted, documents)]
     assert sum(seen) == len(together)
     assert [f["tags"] for f in found] == [f["tags"] for f in lone]
-    done = work(task, examples(task, documents))
+    done = make_batches(task, encode_rows(task, documents))
     assert sum(len(batch["tokens"]) for _, batch in done.batches) == len(together)
     assert sum(int((batch["labels"] != -100).sum()) for _, batch in done.batches) == sum(
         int((task.encode(values)[0]["labels"] != -100).sum()) for values in rows
     )
     scorers = [task.scorer(0) for _ in range(2)]
-    score(task, done, spoken(done, lambda batch: task.read(model, batch)), scorers[0])
+    score(task, done, run_batches(done, lambda batch: task.read(model, batch)), scorers[0])
     for index, (values, prediction) in enumerate(zip(documents, found, strict=True)):
         scorers[1].add(values, prediction, index)
     assert scorers[0].result() == scorers[1].result()

@@ -46,14 +46,14 @@ def export(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):  # before the import: answered at once
         raise ValueError(f"{out}: not an empty directory; give a new one")
     from multihead.pretrained import load, save
-    from multihead.pruning import padded
+    from multihead.pruning import pad_pruned_model
 
     pruned = load(model, dtype=None, task=task)
     if to is ExportFormat.multihead:
         save(pruned, out)
         print(f"{out}: open it with multihead.load({str(out)!r})")
         return
-    loaded = padded(pruned)
+    loaded = pad_pruned_model(pruned)
     save(loaded, out, family=True)
     if loaded is not pruned:
         print(f"{model}: transformers knows no pruned heads: zeros stand in their places, the answers are the same")

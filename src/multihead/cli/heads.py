@@ -195,7 +195,7 @@ def rank(
             ("ablation", "gradient") if by == "both" else (by,),
             metric=metric,
             early=early,
-            told=told,
+            on_progress=told,
         )
     if json:
         print(jsons.dumps(to_json(found), allow_nan=False))
@@ -245,7 +245,7 @@ def prune(
     from multihead.pretrained import load
     from multihead.pruning import PruningBudget
     from multihead.pruning import prune as pruned
-    from multihead.pruning.prune import halves, judged, verdict
+    from multihead.pruning.prune import compare_models, split_halves, verdict
     from multihead.report.head_tables import print_bill, spread
     from multihead.report.pruning_curve import draw_curve
 
@@ -270,7 +270,9 @@ def prune(
 
         rows = list(rows_of(loaded, data, columns, limit, gold=True))
         judging = None if check is None else list(rows_of(loaded, check, columns, limit, gold=True))
-        done = pruned(model, rows, out, allowed, check=judging, ffn=ffn, columns=narrow, fold=fold, told=told)
+        done = pruned(
+            model, rows, out, allowed, heldout=judging, ffn=ffn, head_width=narrow, compensate=fold, on_step=told
+        )
     if json:
         steps = [
             {"heads": p.heads, "flops": p.flops, "score": to_json(p.score), "loss": to_json(p.loss)} for p in done.curve
@@ -286,7 +288,7 @@ def prune(
     console.print(f"written: {out}; undo with: multihead heads undo {out} --out FOLDER")
     if recover is not None:
         trained = recovered(out, recover, console)
-        bill = judged(model, trained, halves(rows)[1] if judging is None else judging, allowed.metric)
+        bill = compare_models(model, trained, split_halves(rows)[1] if judging is None else judging, allowed.metric)
         console.print("after training on:")
         print_bill(replace(done, bill=bill, held=verdict(bill, allowed)), console)
         console.print(f"written: {trained}; it was trained after pruning, so it cannot be undone")
@@ -347,11 +349,11 @@ def bar(console: Console, what: str) -> Any:
 
 def recovered(pruned: Path, run: Path, console: Console) -> Path:
     """Train on, say how good it then is, and where it is."""
-    from multihead.pruning import recovery
+    from multihead.pruning import finetuning_run
     from multihead.report import Progress
     from multihead.training.loop import StepRecord
 
-    training = recovery(pruned, run)
+    training = finetuning_run(pruned, run)
     with Progress(training.order.steps, console=console) as line:
         for event in training:
             if isinstance(event, StepRecord):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multihead.inference import Pipeline
-from multihead.pruning.evaluation import examples
+from multihead.pruning.evaluation import encode_rows
 from multihead.pruning.gradient_importance import HeadGates
 from multihead.tasks import Values
 
@@ -43,7 +43,7 @@ def measure_head_usage(tasks: Mapping[str, tuple[Pipeline, Iterable[Values]]]) -
     found: dict[str, dict[str, float]] = {}
     for name, (loaded, rows) in tasks.items():
         task, gates = loaded.make_task(), HeadGates(loaded.model)
-        gates.measure(task, examples(task, rows))
+        gates.measure(task, encode_rows(task, rows))
         found[name] = gates.heads()
     addresses = list(next(iter(found.values())))
     worth = {name: np.array([mine[address] for address in addresses]) for name, mine in found.items()}

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from multihead.pretrained import load
 from multihead.pruning.cost import CostReport
-from multihead.pruning.finetune import recovery
+from multihead.pruning.finetune import finetuning_run
 from multihead.pruning.head_importance import HeadEffect, HeadRanking, rank
 from multihead.pruning.prune import PruningResult, prune
 from multihead.pruning.restore import undo as _undo
 from multihead.pruning.search import PruningBudget, PruningStep
-from multihead.pruning.zero_padding import padded
+from multihead.pruning.zero_padding import pad_pruned_model
 
 
 def undo(directory: str | Path, out: str | Path) -> list[str]:
@@ -27,9 +27,9 @@ __all__ = [
     "PruningBudget",
     "PruningResult",
     "PruningStep",
-    "padded",
+    "finetuning_run",
+    "pad_pruned_model",
     "prune",
     "rank",
-    "recovery",
     "undo",
 ]

@@ -15,7 +15,7 @@ from multihead.attention.multihead import merge
 from multihead.inspection import attentions
 from multihead.models import TaskModel, TransformerBlock
 from multihead.pruning.compensation import KEYS, Moments
-from multihead.pruning.evaluation import EncodedRow, work
+from multihead.pruning.evaluation import EncodedRow, make_batches
 from multihead.tasks import Batch, Task
 
 WIDEST = 4096  # of a wider layer the mean alone is kept: its table would take more memory than the model
@@ -41,10 +41,10 @@ class ActivationStats:
             attention.taps.append(taps[name])
         hooks = [b.feed_forward.down.register_forward_pre_hook(self._hook(name)) for name, b in self.blocks.items()]
         if self.keys:
-            hooks += [a.k.register_forward_hook(self._asked(name)) for name, a in self.attentions.items()]
+            hooks += [a.k.register_forward_hook(self._key_hook(name)) for name, a in self.attentions.items()]
         self.model.eval()
         try:
-            for _, self.batch in work(task, rows).batches:
+            for _, self.batch in make_batches(task, rows).batches:
                 task.loss(self.model, self.batch)
         finally:
             for name, attention in self.attentions.items():
@@ -87,12 +87,12 @@ class ActivationStats:
 
         return take
 
-    def _asked(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+    def _key_hook(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
         def take(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
             self._add(name + KEYS, output)
 
         return take
 
 
-def moments(model: TaskModel, task: Task, rows: Sequence[EncodedRow], keys: bool = False) -> dict[str, Moments]:
+def measure_moments(model: TaskModel, task: Task, rows: Sequence[EncodedRow], keys: bool = False) -> dict[str, Moments]:
     return ActivationStats(model, keys).measure(task, rows)

@@ -18,7 +18,7 @@ from multihead.inspection import attentions, numbers
 from multihead.models import TaskModel, TransformerBlock
 from multihead.pruning.compensation import KEYS, RIDGE, Moments, MomentsByName, Numbers
 from multihead.pruning.gradient_importance import HeadGates
-from multihead.pruning.surgery import ColumnsByGroup, PruningPlan, configs, cut_of
+from multihead.pruning.surgery import ColumnsByGroup, PruningPlan, configs, make_plan
 
 ROUND = 16  # units: widths stay multiples of it, which the machine's kernels like
 ColumnNumbers = NDArray[np.int64]
@@ -74,13 +74,13 @@ class RemainingParts:
         return [f"{name}.{n}" for name, mine in self.every.items() for n in mine if n not in self.heads[name]]
 
     def plan(self) -> PruningPlan:
-        whole = cut_of(self.model, self.off())
+        whole = make_plan(self.model, self.off())
         units = {
             name: tuple(mine.tolist())
             for name, mine in self.units.items()
             if len(mine) < self.blocks[name].feed_forward.up.out_features
         }
-        return PruningPlan(whole.heads, units, self._narrowed(self.keys), self._narrowed(self.values))
+        return PruningPlan(whole.heads, units, self._narrowed_columns(self.keys), self._narrowed_columns(self.values))
 
     def means(self, moments: MomentsByName) -> dict[str, Tensor]:
         """What the parts that are left give on average."""
@@ -92,19 +92,19 @@ class RemainingParts:
                 found[name + KEYS] = moments[name + KEYS].mean.float()[torch.from_numpy(lines)]
         return found
 
-    def offers(self, gates: HeadGates, moments: MomentsByName | None) -> list[Candidate]:
+    def candidates(self, gates: HeadGates, moments: MomentsByName | None) -> list[Candidate]:
         """The least worth first. gates: measured on the model as it is left, as finely as parts may go."""
         found, known = [], moments or {}
         for name in self.heads:
-            worth = _worth(gates.rows(name), known.get(name), self._lines(name))
+            worth = _measure_importance(gates.rows(name), known.get(name), self._lines(name))
             found += self._heads(name, worth)
             if self.columns:
                 found += self._columns(self.values, name, worth, self.value_cost[name])
                 blocks = self._key_lines(name)
-                worth = _worth(gates.rows(name + KEYS), known.get(name + KEYS), *blocks)
+                worth = _measure_importance(gates.rows(name + KEYS), known.get(name + KEYS), *blocks)
                 found += self._columns(self.keys, name, worth, self.key_cost[name])
         for name, mine in self.units.items():
-            found += self._chunks(name, _worth(gates.rows(name), known.get(name), mine))
+            found += self._chunks(name, _measure_importance(gates.rows(name), known.get(name), mine))
         return sorted(found, key=lambda offer: offer.worth)
 
     def _lines(self, name: str) -> ColumnNumbers:
@@ -123,7 +123,7 @@ class RemainingParts:
     def _groups(self, name: str) -> list[int]:
         return sorted({n // self.sharing[name] for n in self.heads[name]})
 
-    def _narrowed(self, kind: Mapping[str, Mapping[int, ColumnNumbers]]) -> dict[str, ColumnsByGroup]:
+    def _narrowed_columns(self, kind: Mapping[str, Mapping[int, ColumnNumbers]]) -> dict[str, ColumnsByGroup]:
         found = {}
         for name, a in self.attentions.items():
             whole = a.key_dims[0] if kind is self.keys else a.value_dims[0]
@@ -237,7 +237,7 @@ def _root(part: Tensor, whole: Tensor) -> Tensor:
     return (part / whole.clamp(min=1e-12)).clamp(0, 1).sqrt()
 
 
-def _worth(gradients: Tensor, moment: Moments | None, *places: ColumnNumbers) -> Importance:
+def _measure_importance(gradients: Tensor, moment: Moments | None, *places: ColumnNumbers) -> Importance:
     """places: lines of the moment that are left; those of one array take over from each other."""
     if moment is None or moment.spread is None:
         return Importance(gradients, None)

@@ -39,21 +39,23 @@ MomentsByName = Mapping[str, Moments]
 KEYS = ".k"
 
 
-def take_over(projection: nn.Linear, gone: Tensor, mine: Tensor, moment: Moments) -> None:
+def compensate(projection: nn.Linear, gone: Tensor, mine: Tensor, moment: Moments) -> None:
     """The inputs at `mine` stand for what the columns that are gone would have added: as far as they foretell it, and
     its mean. A projection without a bias cannot hold a mean; there, products about zero are foretold."""
-    rest = rest_of(len(moment.mean), mine)
+    rest = other_columns(len(moment.mean), mine)
     mean, spread = moment.mean.double(), moment.spread
     added = torch.zeros(len(rest), len(mine), dtype=torch.double)  # [gone, left]
     if spread is not None:
-        added = _foretold(spread.double() + (0 if projection.bias is not None else torch.outer(mean, mean)), mine, rest)
+        added = _least_squares(
+            spread.double() + (0 if projection.bias is not None else torch.outer(mean, mean)), mine, rest
+        )
     columns = gone.double()
     _add(projection, "weight", columns @ added)
     if projection.bias is not None:
         _add(projection, "bias", columns @ (mean[rest] - added @ mean[mine]))
 
 
-def take_over_keys(
+def compensate_keys(
     old: MultiHeadAttention, new: MultiHeadAttention, stay: list[int], keys: tuple[Numbers, ...], moment: Moments
 ) -> None:
     """Queries ask the columns that are left for what those that are gone would have answered. What all keys have in
@@ -65,15 +67,15 @@ def take_over_keys(
     for at, place in enumerate(stay):
         group = place // size
         mine = torch.tensor(keys[groups.index(group)])
-        rest, block = rest_of(K, mine), slice(group * K, (group + 1) * K)
-        added = _foretold(moment.spread[block, block].double(), mine, rest)
+        rest, block = other_columns(K, mine), slice(group * K, (group + 1) * K)
+        added = _least_squares(moment.spread[block, block].double(), mine, rest)
         rows = slice(at * len(mine), (at + 1) * len(mine))
         for name, parameter in new.q.named_parameters():
             gone = old.q.get_parameter(name).data[place * K + rest]
             parameter.data[rows] += (added.T @ gone.double()).to(parameter.dtype)
 
 
-def _foretold(spread: Tensor, mine: Tensor, rest: Tensor) -> Tensor:
+def _least_squares(spread: Tensor, mine: Tensor, rest: Tensor) -> Tensor:
     """[gone, left]: by least squares, the columns at `rest` from those at `mine`."""
     inner = spread[mine][:, mine]
     inner.diagonal().add_(RIDGE * inner.diagonal().mean() + 1e-12)
@@ -82,15 +84,15 @@ def _foretold(spread: Tensor, mine: Tensor, rest: Tensor) -> Tensor:
 
 def _add(module: nn.Module, name: str, change: Tensor) -> None:
     data = module.get_parameter(name).data
-    put(module, name, (data.double() + change).to(data.dtype))
+    set_parameter(module, name, (data.double() + change).to(data.dtype))
 
 
-def rest_of(size: int, mine: Tensor) -> Tensor:
+def other_columns(size: int, mine: Tensor) -> Tensor:
     others = torch.ones(size, dtype=torch.bool)
     others[mine] = False
     return others.nonzero()[:, 0]
 
 
-def put(module: nn.Module, name: str, data: Tensor) -> None:
+def set_parameter(module: nn.Module, name: str, data: Tensor) -> None:
     path, _, leaf = name.rpartition(".")
     module.get_submodule(path)._parameters[leaf] = nn.Parameter(data.contiguous())

@@ -32,7 +32,7 @@ class EncodedRow:
     index: int
 
 
-def examples(task: Task, rows: Iterable[Values]) -> list[EncodedRow]:
+def encode_rows(task: Task, rows: Iterable[Values]) -> list[EncodedRow]:
     found = [EncodedRow(values, encode_windows(task, values), index) for index, values in enumerate(task.prepare(rows))]
     if not any(example.windows for example in found):
         raise ValueError("the data has no row to read")
@@ -51,7 +51,7 @@ class EncodedBatches:
         return sum(batch["tokens"].numel() for _, batch in self.batches)
 
 
-def work(task: Task, rows: Sequence[EncodedRow], batch_tokens: int = 4096) -> EncodedBatches:
+def make_batches(task: Task, rows: Sequence[EncodedRow], batch_tokens: int = 4096) -> EncodedBatches:
     windows, which = distinct_windows(window for row in rows for window in row.windows)
     sizes = np.array([len(window["tokens"]) for window in windows])
     order = plan_batches(sizes, max(batch_tokens, int(sizes.max())), 0, 0)
@@ -59,15 +59,15 @@ def work(task: Task, rows: Sequence[EncodedRow], batch_tokens: int = 4096) -> En
     return EncodedBatches(rows, batches, which)
 
 
-def score(task: Task, done: EncodedBatches, said: WindowOutputs, scorer: Scorer) -> None:
+def score(task: Task, done: EncodedBatches, outputs: WindowOutputs, scorer: Scorer) -> None:
     """What was said -> answers -> the scorer."""
     which = iter(done.which)
     for row in done.rows:
-        mine = [said[i] for i in islice(which, len(row.windows))]
+        mine = [outputs[i] for i in islice(which, len(row.windows))]
         scorer.add(row.values, task.postprocess(row.values, row.windows, mine), row.index)
 
 
-def spoken(done: EncodedBatches, read: Callable[[Batch], Sequence[NDArray[Any]]]) -> WindowOutputs:
+def run_batches(done: EncodedBatches, read: Callable[[Batch], Sequence[NDArray[Any]]]) -> WindowOutputs:
     """`read` of every batch."""
     return {i: one for numbers, batch in done.batches for i, one in zip(numbers, read(batch), strict=True)}
 
@@ -79,7 +79,7 @@ def metrics_of(scorer: Scorer) -> list[Metric]:
     return [part for part in parts if hasattr(part, "replicates") and hasattr(part, "bootstrap_sample")]
 
 
-def loss_of(whole: Scorer, changed: Scorer, name: str, level: float = 0.95) -> Difference:
+def score_loss(whole: Scorer, changed: Scorer, name: str, level: float = 0.95) -> Difference:
     """How much worse the changed model is by one score: paired, positive = worse."""
     better = whole.result()[name].better
     first, second = (changed, whole) if better == "higher" else (whole, changed)
@@ -87,7 +87,7 @@ def loss_of(whole: Scorer, changed: Scorer, name: str, level: float = 0.95) -> D
     found = compare_paired(one, other, level)[name]
     if found.value == 0 and one.result()[name].unit == "number":
         return found  # a loss moves with the slightest change of a model: one that stands still hides nothing
-    return wary(found, one.bootstrap_sample.samples, at_stake(with_score(whole, name), name))
+    return widen_interval(found, one.bootstrap_sample.samples, max_possible_loss(with_score(whole, name), name))
 
 
 def with_score(scorer: Scorer, name: str) -> Metric:
@@ -98,7 +98,7 @@ def with_score(scorer: Scorer, name: str) -> Metric:
     return metric
 
 
-def at_stake(metric: Metric, name: str) -> float:
+def max_possible_loss(metric: Metric, name: str) -> float:
     """What a score may lose if every row goes wrong: of written texts, and of a number (a loss), all that it is; of
     answers, as if all of them had been right."""
     score = metric.result()[name]
@@ -107,7 +107,7 @@ def at_stake(metric: Metric, name: str) -> float:
     return 100.0 if score.unit == "percent" else 1.0
 
 
-def wary(loss: Difference, samples: int, stake: float) -> Difference:
+def widen_interval(loss: Difference, samples: int, stake: float) -> Difference:
     """Where no row changed, nothing varies and the interval has no width; three in `samples` may still have been
     missed (the "rule of three", at 95 %), so it is given what they can cost."""
     low, high = loss.interval.low, loss.interval.high
@@ -130,19 +130,19 @@ def named_score(scorer: Scorer, name: str | None) -> str:
     return found[0]
 
 
-def evaluated(model: TaskModel, task: Task, done: EncodedBatches, replicates: int = REPLICATES) -> Scorer:
+def evaluate_model(model: TaskModel, task: Task, done: EncodedBatches, replicates: int = REPLICATES) -> Scorer:
     scorer = task.scorer(replicates)
-    judge(model, task, done, scorer)
+    add_predictions(model, task, done, scorer)
     return scorer
 
 
 @torch.inference_mode()
-def judge(model: TaskModel, task: Task, done: EncodedBatches, scorer: Scorer, first: int = 0) -> int:
+def add_predictions(model: TaskModel, task: Task, done: EncodedBatches, scorer: Scorer, first: int = 0) -> int:
     """Adds a model's answers to a score. first: number of the first one, for tasks that are judged by how well they
     foretell a text; returns the number after the last."""
     model.eval()
     if (judged := task.score_rows(model, (row.values for row in done.rows))) is None:
-        score(task, done, spoken(done, lambda batch: task.forward(model, batch)), scorer)
+        score(task, done, run_batches(done, lambda batch: task.forward(model, batch)), scorer)
         return first
     for values, prediction in judged:
         scorer.add(values, prediction, first)
@@ -150,11 +150,11 @@ def judge(model: TaskModel, task: Task, done: EncodedBatches, scorer: Scorer, fi
     return first
 
 
-def points(value: float, score: Score) -> float:
+def to_points(value: float, score: Score) -> float:
     """In points of 100, as people say them; a perplexity, or a loss in nats, as it is."""
     return value * (100 if score.unit in ("share", "correlation") else 1)
 
 
-def drawn(scorer: Scorer) -> int:
+def count_rows(scorer: Scorer) -> int:
     """How many rows were scored."""
     return max(metric.bootstrap_sample.samples for metric in metrics_of(scorer))

@@ -11,16 +11,16 @@ from multihead.pretrained import load
 from multihead.training import TrainingRun
 
 
-def recovery(directory: str | Path, run: str | Path | RunConfig, *changes: str) -> TrainingRun:
+def finetuning_run(directory: str | Path, run: str | Path | RunConfig, *changes: str) -> TrainingRun:
     """A training that begins where the pruned model in `directory` stands, readout included. Iterate it, then
     `finish()`: the model is in the run's own `out`, and what pruning wrote stays as it is."""
     told = run if isinstance(run, RunConfig) else read(run, [*changes, f"from={directory}"])
     training = TrainingRun(told)
-    continued(training, load(directory))
+    copy_readout(training, load(directory))
     return training
 
 
-def continued(training: TrainingRun, pruned: Pipeline) -> None:
+def copy_readout(training: TrainingRun, pruned: Pipeline) -> None:
     """Gives a new training the readout of a model for the same task: a run file's `from` brings the body alone."""
     if pruned.task != training.task.name or pruned.labels != training.loaded.labels:
         raise ValueError(

@@ -15,7 +15,7 @@ from multihead.attention import AttentionRecord
 from multihead.inspection import attentions, numbers
 from multihead.models import TaskModel, TransformerBlock
 from multihead.pruning.compensation import KEYS
-from multihead.pruning.evaluation import EncodedRow, work
+from multihead.pruning.evaluation import EncodedRow, make_batches
 from multihead.tasks import Task
 
 
@@ -42,8 +42,8 @@ class HeadGates:
 
     def measure(self, task: Task, rows: Sequence[EncodedRow], batch_tokens: int = 4096) -> None:
         self.model.eval()
-        with self._gated(), no_weights(self.model), torch.enable_grad():
-            for _, batch in work(task, rows, batch_tokens).batches:
+        with self._attach_gates(), freeze_weights(self.model), torch.enable_grad():
+            for _, batch in make_batches(task, rows, batch_tokens).batches:
                 self.gates = {}
                 total, _ = task.loss(self.model, batch)
                 names = list(self.gates)
@@ -67,7 +67,7 @@ class HeadGates:
         }
 
     @contextmanager
-    def _gated(self) -> Iterator[None]:
+    def _attach_gates(self) -> Iterator[None]:
         taps = {name: self._tap(name) for name in self.attentions}
         for name, attention in self.attentions.items():
             attention.taps.append(taps[name])
@@ -75,7 +75,7 @@ class HeadGates:
             block.feed_forward.down.register_forward_pre_hook(self._hook(name)) for name, block in self.blocks.items()
         ]
         if self.keys:
-            handles += [a.k.register_forward_hook(self._asked(name)) for name, a in self.attentions.items()]
+            handles += [a.k.register_forward_hook(self._key_hook(name)) for name, a in self.attentions.items()]
         try:
             yield
         finally:
@@ -95,14 +95,14 @@ class HeadGates:
 
     def _hook(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], tuple[Tensor, ...]]:
         def gate(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            return (self._weighed(name, inputs[0]),)
+            return (self._apply_gate(name, inputs[0]),)
 
         return gate
 
-    def _asked(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
-        return lambda module, inputs, output: self._weighed(name + KEYS, output)
+    def _key_hook(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
+        return lambda module, inputs, output: self._apply_gate(name + KEYS, output)
 
-    def _weighed(self, name: str, given: Tensor) -> Tensor:
+    def _apply_gate(self, name: str, given: Tensor) -> Tensor:
         """given: [B, T, F]"""
         self.gates[name] = torch.ones(given.shape[0], given.shape[2], requires_grad=True)
         mean = self.means.get(name, torch.zeros(1))
@@ -110,7 +110,7 @@ class HeadGates:
 
 
 @contextmanager
-def no_weights(model: nn.Module) -> Iterator[None]:
+def freeze_weights(model: nn.Module) -> Iterator[None]:
     """No gradient of the weights: only the gates are asked about."""
     wanted = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in wanted:

@@ -17,12 +17,12 @@ from multihead.pruning.evaluation import (
     REPLICATES,
     EncodedRow,
     WindowOutputs,
-    drawn,
-    examples,
-    loss_of,
+    count_rows,
+    encode_rows,
+    make_batches,
     named_score,
     score,
-    work,
+    score_loss,
 )
 from multihead.pruning.gradient_importance import HeadGates
 from multihead.pruning.partial_forward import PartialForward
@@ -71,9 +71,9 @@ def rank(
     metric: str | None = None,
     early: bool = False,
     batch_tokens: int = 4096,
-    told: ProgressCallback = None,
+    on_progress: ProgressCallback = None,
 ) -> HeadRanking:
-    """by: "ablation", "gradient" or both. told: hears the share done.
+    """by: "ablation", "gradient" or both. on_progress: hears the share done.
 
     early: stop measuring a head once its interval, wide enough for every look, lies on one side of 0 or so close about
     it that no more than ten rows of all can hang on the head.
@@ -81,7 +81,7 @@ def rank(
     if not by or not set(by) <= {"ablation", "gradient"}:
         raise ValueError(f"by={list(by)}: give ablation, gradient or both")
     task, model = loaded.make_task(), loaded.model.eval()
-    ready = examples(task, rows)
+    ready = encode_rows(task, rows)
     cost: dict[str, float] = {}
     gradients: dict[str, float] = {}
     if "gradient" in by:
@@ -92,7 +92,7 @@ def rank(
         effects = [HeadEffect(address, None, value, len(ready)) for address, value in gradients.items()]
         effects.sort(key=lambda effect: -(effect.gradient or 0.0))
         return HeadRanking(named_score(task.scorer(1), metric), None, effects, None, cost)
-    search = AblationStudy(model, task, ready, metric, batch_tokens, told)
+    search = AblationStudy(model, task, ready, metric, batch_tokens, on_progress)
     effects = search.early() if early else search.exact()
     cost["ablation"] = search.cost
     effects = [replace(effect, gradient=gradients.get(effect.address)) for effect in effects]
@@ -112,9 +112,9 @@ class AblationStudy:
         ready: list[EncodedRow],
         metric: str | None,
         batch_tokens: int,
-        told: ProgressCallback,
+        on_progress: ProgressCallback,
     ) -> None:
-        self.task, self.model, self.batch_tokens, self.told = task, model, batch_tokens, told
+        self.task, self.model, self.batch_tokens, self.on_progress = task, model, batch_tokens, on_progress
         # In this order, any stretch of rows is a fair sample of all of them.
         order = np.random.Generator(np.random.PCG64(0)).permutation(len(ready))
         self.rows = [ready[i] for i in order]
@@ -178,10 +178,10 @@ class AblationStudy:
     ) -> None:
         every: dict[str, Sequence[Scorer]] = {"": wholes, **{address: [scorers[address]] for address in heads}}
         if self.foretells:
-            self._foretold(every, rows, expected)
+            self._measure_likelihood(every, rows, expected)
             return
         for start in range(0, len(rows), BLOCK):
-            done = work(self.task, rows[start : start + BLOCK], self.batch_tokens)
+            done = make_batches(self.task, rows[start : start + BLOCK], self.batch_tokens)
             said: dict[str, WindowOutputs] = {address: {} for address in every}
             for numbers, batch in done.batches:
 
@@ -189,15 +189,17 @@ class AblationStudy:
                     return self.task.forward(self.model, batch)
 
                 for address in said:
-                    found = self.passes.without([address], read) if address else self.passes.whole(read)
+                    found = self.passes.run_without([address], read) if address else self.passes.run_whole(read)
                     said[address].update(zip(numbers, found, strict=True))
-                if self.told is not None:
-                    self.told(min(1.0, self.cost / expected))
+                if self.on_progress is not None:
+                    self.on_progress(min(1.0, self.cost / expected))
             for address, mine in every.items():
                 for scorer in mine:
                     score(self.task, done, said[address], scorer)
 
-    def _foretold(self, every: dict[str, Sequence[Scorer]], rows: Sequence[EncodedRow], expected: float) -> None:
+    def _measure_likelihood(
+        self, every: dict[str, Sequence[Scorer]], rows: Sequence[EncodedRow], expected: float
+    ) -> None:
         """A task that is judged by how well it foretells a text runs over all of it, whichever head is off."""
         values, count = [row.values for row in rows], 0
         for address, mine in every.items():
@@ -207,8 +209,8 @@ class AblationStudy:
                 for count, (given, prediction) in enumerate(said):
                     scorer.add(given, prediction, self.judged + count)
             self.passes.ran += len(self.passes.blocks) * area(rows, self.batch_tokens)
-            if self.told is not None:
-                self.told(min(1.0, self.cost / expected))
+            if self.on_progress is not None:
+                self.on_progress(min(1.0, self.cost / expected))
         self.judged += count + 1
 
     def _price(self, heads: Sequence[str]) -> float:
@@ -219,10 +221,10 @@ class AblationStudy:
         return sum(blocks - self.passes.first[head.rpartition(".")[0]] for head in heads) / blocks
 
     def _effect(self, address: str, whole: Scorer, without: Scorer, level: float) -> HeadEffect:
-        loss = loss_of(whole, without, self.metric, level)
+        loss = score_loss(whole, without, self.metric, level)
         low, high = loss.interval.low, loss.interval.high
         settled = low > 0 or high < 0 or (low >= -self.clear and high <= self.clear)
-        return HeadEffect(address, loss, None, drawn(whole), settled)
+        return HeadEffect(address, loss, None, count_rows(whole), settled)
 
 
 def area(rows: Sequence[EncodedRow], batch_tokens: int) -> int:

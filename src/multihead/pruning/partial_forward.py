@@ -35,7 +35,7 @@ class PartialForward:
         self.ran = 0  # blocks, over all passes, times the tokens that they read
 
     @torch.inference_mode()
-    def whole(self, call: Callable[[], Any]) -> Any:
+    def run_whole(self, call: Callable[[], Any]) -> Any:
         """The model as it is: what `call` gives."""
         self.given, self.mixed, self.calls = [], {}, 0
         handles = [self.model.body.register_forward_pre_hook(self._count)]
@@ -53,8 +53,8 @@ class PartialForward:
             self.ran += self._area()
 
     @torch.inference_mode()
-    def without(self, heads: Sequence[str], call: Callable[[], Any]) -> Any:
-        """What `call` gives when these heads are off. It must read the batch that `whole` read last.
+    def run_without(self, heads: Sequence[str], call: Callable[[], Any]) -> Any:
+        """What `call` gives when these heads are off. It must read the batch that `run_whole` read last.
 
         A task that runs the body more than once (two texts apart, text written token by token) is run as a whole.
         """
@@ -66,11 +66,11 @@ class PartialForward:
         for address in heads:
             name, place = locate(address, self.numbers)
             off.setdefault(name, []).append(place)
-        hidden = self._behind(off)
-        with replaced(self.model.body, lambda *inputs, **options: hidden):
+        hidden = self._resume(off)
+        with replace_forward(self.model.body, lambda *inputs, **options: hidden):
             return call()
 
-    def _behind(self, off: dict[str, list[int]]) -> Tensor:
+    def _resume(self, off: dict[str, list[int]]) -> Tensor:
         """The last hidden states, from the first block that changes on."""
         start = min(self.first[name] for name in off)
         split = len(self.stacks[0].blocks) if len(self.stacks) > 1 else len(self.blocks)
@@ -93,7 +93,7 @@ class PartialForward:
         if not off:
             return block(x, *rest)
         if not fresh:
-            with self._silent(off):
+            with self._silence_heads(off):
                 return block(x, *rest)
         # In the first block that changes, what the attention mixed is known. If both of a block's attentions change,
         # the cross-attention stands behind the other and looks again.
@@ -102,11 +102,11 @@ class PartialForward:
         mixed[:, off[first]] = 0
         out = attention.out(merge(mixed, attention.value_dims))
         others = {name: places for name, places in off.items() if name != first}
-        with replaced(attention, lambda *inputs, **options: out), self._silent(others):
+        with replace_forward(attention, lambda *inputs, **options: out), self._silence_heads(others):
             return block(x, *rest)
 
     @contextmanager
-    def _silent(self, off: dict[str, list[int]]) -> Iterator[None]:
+    def _silence_heads(self, off: dict[str, list[int]]) -> Iterator[None]:
         taps = {name: _silencer(places) for name, places in off.items()}
         for name, tap in taps.items():
             self.attentions[name].taps.insert(0, tap)
@@ -144,7 +144,7 @@ def _silencer(places: list[int]) -> Callable[[AttentionRecord], Tensor]:
 
 
 @contextmanager
-def replaced(module: nn.Module, forward: Callable[..., Tensor]) -> Iterator[None]:
+def replace_forward(module: nn.Module, forward: Callable[..., Tensor]) -> Iterator[None]:
     """A module that answers from memory."""
     module.forward = forward
     try:

@@ -17,10 +17,18 @@ from multihead.models import TaskModel
 from multihead.pretrained import load, save
 from multihead.pruning.compensation import MomentsByName
 from multihead.pruning.cost import CostReport, ratio, size_of
-from multihead.pruning.evaluation import EncodedRow, evaluated, examples, loss_of, named_score, points, work
-from multihead.pruning.restore import keep
-from multihead.pruning.search import PruningBudget, PruningSearch, PruningStep, chosen
-from multihead.pruning.surgery import PruningPlan, cut, widths_of
+from multihead.pruning.evaluation import (
+    EncodedRow,
+    encode_rows,
+    evaluate_model,
+    make_batches,
+    named_score,
+    score_loss,
+    to_points,
+)
+from multihead.pruning.restore import save_parent
+from multihead.pruning.search import PruningBudget, PruningSearch, PruningStep, select_step
+from multihead.pruning.surgery import PruningPlan, apply_plan, widths_of
 from multihead.tasks import Task, Values
 
 TIMED = 4  # batches, spread over the lengths, that the latency is measured on
@@ -43,7 +51,7 @@ class PruningResult:
         return f"<Pruned: {parts}, {self.held or 'no budget'}>"
 
 
-def halves(rows: Iterable[Values]) -> tuple[list[Values], list[Values]]:
+def split_halves(rows: Iterable[Values]) -> tuple[list[Values], list[Values]]:
     """Rows that choose and rows that judge, by a hash of their text: equal texts never stand on both sides."""
     sides: tuple[list[Values], list[Values]] = ([], [])
     for values in rows:
@@ -60,11 +68,11 @@ def prune(
     out: str | Path,
     budget: PruningBudget,
     *,
-    check: Iterable[Values] | None = None,
+    heldout: Iterable[Values] | None = None,
     ffn: bool = False,
-    columns: bool = False,
-    fold: bool = True,
-    told: Callable[[PruningStep], None] | None = None,
+    head_width: bool = False,
+    compensate: bool = True,
+    on_step: Callable[[PruningStep], None] | None = None,
 ) -> PruningResult:
     """Prune the model in a directory into a new one. Without rows to `check` on, half of the rows judge.
 
@@ -77,13 +85,13 @@ def prune(
         raise ValueError(f"{out}: not an empty directory; give a new one")
     loaded = load(where)
     task, model = loaded.make_task(), loaded.model
-    choosing, judging = halves(rows) if check is None else (list(rows), list(check))
-    ready, others = examples(task, choosing), examples(task, judging)
+    choosing, judging = split_halves(rows) if heldout is None else (list(rows), list(heldout))
+    ready, others = encode_rows(task, choosing), encode_rows(task, judging)
     metric = named_score(task.scorer(1), budget.metric)
-    search = PruningSearch(model, task, ready, metric, ffn=ffn, columns=columns, fold=fold)
-    point, curve = chosen(search, budget, len(others), told)
-    smaller, _ = cut(model, point.plan, search.moments)
-    bill = billed(model, smaller, task, others, metric)
+    search = PruningSearch(model, task, ready, metric, ffn=ffn, columns=head_width, fold=compensate)
+    point, curve = select_step(search, budget, len(others), on_step)
+    smaller, _ = apply_plan(model, point.plan, search.moments)
+    bill = measure_cost(model, smaller, task, others, metric)
     held = verdict(bill, budget)
     wide = {name: sum(widths_of(a)) for name, a in attentions(model).items()}
     narrow = {name: (a.heads, sum(widths_of(a))) for name, a in attentions(smaller).items()}
@@ -94,19 +102,23 @@ def prune(
     return done
 
 
-def judged(where: str | Path, smaller: str | Path, rows: Iterable[Values], metric: str | None = None) -> CostReport:
+def compare_models(
+    where: str | Path, smaller: str | Path, rows: Iterable[Values], metric: str | None = None
+) -> CostReport:
     """A model beside one that was made from it (pruned, and perhaps trained on), on rows that chose nothing."""
     whole, left = load(where), load(smaller)
     task = whole.make_task()
-    return billed(whole.model, left.model, task, examples(task, rows), named_score(task.scorer(1), metric))
+    return measure_cost(whole.model, left.model, task, encode_rows(task, rows), named_score(task.scorer(1), metric))
 
 
-def billed(model: TaskModel, smaller: TaskModel, task: Task, rows: Sequence[EncodedRow], metric: str) -> CostReport:
+def measure_cost(
+    model: TaskModel, smaller: TaskModel, task: Task, rows: Sequence[EncodedRow], metric: str
+) -> CostReport:
     """Both models on the same rows."""
-    done = work(task, rows)
+    done = make_batches(task, rows)
     length = float(np.mean([len(window["tokens"]) for row in rows for window in row.windows]))
-    before, after = (evaluated(one, task, done, replicates=1000) for one in (model, smaller))
-    some = work(task, rows[:: max(1, len(rows) // 64)])
+    before, after = (evaluate_model(one, task, done, replicates=1000) for one in (model, smaller))
+    some = make_batches(task, rows[:: max(1, len(rows) // 64)])
     some = replace(some, batches=some.batches[:: max(1, len(some.batches) // TIMED)])
 
     def read(one: TaskModel) -> None:
@@ -123,7 +135,7 @@ def billed(model: TaskModel, smaller: TaskModel, task: Task, rows: Sequence[Enco
         ratio(lambda: read(model), lambda: read(smaller)),
         metric,
         (before.result()[metric], after.result()[metric]),
-        loss_of(before, after, metric),
+        score_loss(before, after, metric),
         len(rows),
     )
 
@@ -131,18 +143,18 @@ def billed(model: TaskModel, smaller: TaskModel, task: Task, rows: Sequence[Enco
 def verdict(bill: CostReport, budget: PruningBudget) -> str:
     if budget.points is None:
         return ""
-    if points(bill.loss.interval.high, bill.scores[0]) <= budget.points:
+    if to_points(bill.loss.interval.high, bill.scores[0]) <= budget.points:
         return "held"
-    return "likely" if points(bill.loss.value, bill.scores[0]) <= budget.points else "broken"
+    return "likely" if to_points(bill.loss.value, bill.scores[0]) <= budget.points else "broken"
 
 
 def write(where: str | Path, plan: PruningPlan, out: Path, moments: MomentsByName | None) -> Pipeline:
     """The model without what the plan takes out, as a directory that knows its parent."""
     whole = load(where, dtype=None)  # as it is stored: undoing gives back the same bytes
-    model, removed = cut(whole.model, plan, moments)
+    model, removed = apply_plan(whole.model, plan, moments)
     smaller = replace(whole, model=model, unused_tensors={}, pruned={})
     out.mkdir(parents=True, exist_ok=True)
-    parent = keep(resolve(where), whole, smaller, plan, removed, out)
+    parent = save_parent(resolve(where), whole, smaller, plan, removed, out)
     every = numbers(whole.model)
     told = {
         "heads": [f"{name}.{n}" for name, stay in plan.heads.items() for n in every[name] if n not in stay],

@@ -20,7 +20,7 @@ from multihead.io.manifest import MANIFEST
 from multihead.io.weights import read_safetensors, write_tensors
 from multihead.models.config import FORMER_FIELDS, PRUNING_FIELDS
 from multihead.pretrained import export_layout
-from multihead.pruning.surgery import PruningPlan, configs, filled, plan_from
+from multihead.pruning.surgery import PruningPlan, configs, plan_of_model, restore_parts
 
 FOLDER = "parent"
 WEIGHTS, HEADER, SLICES = "model.safetensors", "header", "removed.safetensors"
@@ -34,7 +34,7 @@ DTYPES = {
 Json = dict[str, Any]
 
 
-def keep(
+def save_parent(
     parent: Path, whole: Pipeline, smaller: Pipeline, plan: PruningPlan, removed: dict[str, Tensor], out: Path
 ) -> Json:
     """Writes `out/parent`; returns what multihead.json says of the parent. `smaller` as it will be saved there."""
@@ -130,8 +130,8 @@ def _tensors(
     """The parent's tensors by its names, as far as the model uses them."""
     now = configs(smaller.model)
     whole = {stack: replace(now[stack], **before[stack]) for stack in now}
-    heads = plan_from(whole, smaller.model).heads
-    model = filled(smaller.model, whole, replace(plan, heads=heads), slices)
+    heads = plan_of_model(whole, smaller.model).heads
+    model = restore_parts(smaller.model, whole, replace(plan, heads=heads), slices)
     return export_layout(replace(smaller, model=model, config=config, unused_tensors={}, pruned={}))[1]
 
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from multihead.metrics import Difference, Score
 from multihead.models import TaskModel
-from multihead.pruning.activation_stats import moments
+from multihead.pruning.activation_stats import measure_moments
 from multihead.pruning.candidates import ROUND, RemainingParts
 from multihead.pruning.compensation import MomentsByName
 from multihead.pruning.cost import size_of
-from multihead.pruning.evaluation import REPLICATES, EncodedRow, judge, loss_of, points, work
+from multihead.pruning.evaluation import REPLICATES, EncodedRow, add_predictions, make_batches, score_loss, to_points
 from multihead.pruning.gradient_importance import HeadGates
-from multihead.pruning.surgery import PruningPlan, cut
+from multihead.pruning.surgery import PruningPlan, apply_plan
 from multihead.tasks import Scorer, Task
 
 ASKED = 512  # rows, evenly spread, that gradients are taken on
@@ -40,13 +40,13 @@ class PruningStep:
     score: Score
     loss: Difference  # positive: worse
 
-    def feared(self, times: float) -> float:
+    def upper_bound(self, times: float) -> float:
         """Points that other rows may lose; times: how many times as far as the end of the interval. Where no answer
         changed, the interval is all that may have been missed."""
         value, interval = self.loss.value, self.loss.interval
         if value == 0 and interval.low == -interval.high:
             times = 1.0
-        return points(value + times * (interval.high - value), self.score)
+        return to_points(value + times * (interval.high - value), self.score)
 
 
 class PruningSearch:
@@ -68,16 +68,16 @@ class PruningSearch:
         self.by_flops = ffn or columns  # what a share that is kept speaks of: the arithmetic, or heads
         self.asked = rows[:: max(1, len(rows) // ASKED)]
         sides = _sides(rows)
-        self.sides = [work(task, side) for side in sides]
+        self.sides = [make_batches(task, side) for side in sides]
         self.moments: MomentsByName | None = None
         self.others: list[MomentsByName | None] = [None] * len(sides)
         if fold:
-            said = [moments(model, task, side[:: max(1, len(rows) // SEEN)], columns) for side in sides]
+            said = [measure_moments(model, task, side[:: max(1, len(rows) // SEEN)], columns) for side in sides]
             self.moments = {name: reduce(add, (one[name] for one in said)) for name in said[0]}
             self.others = [*reversed(said)]
         self.length = float(np.mean([len(window["tokens"]) for row in rows for window in row.windows]))
         self.size = size_of(model, self.length)
-        self.whole = self._scored([model] * len(sides))
+        self.whole = self._score_models([model] * len(sides))
         self.parts = RemainingParts(model, self.length, ffn, columns)
 
     def points(self, keep: float = 0.0, step: float = STEP) -> Iterator[PruningStep]:
@@ -87,8 +87,10 @@ class PruningSearch:
         total = self.parts.cost()
         while (room := self._room(point, keep)) > 0 and self._remove(model, min(step * total, room)):
             plan = self.parts.plan()
-            model, _ = cut(self.model, plan, self.moments)
-            point = self._point(model, self._scored([cut(self.model, plan, other)[0] for other in self.others]))
+            model, _ = apply_plan(self.model, plan, self.moments)
+            point = self._point(
+                model, self._score_models([apply_plan(self.model, plan, other)[0] for other in self.others])
+            )
             yield point
 
     def _room(self, point: PruningStep, keep: float) -> float:
@@ -98,11 +100,11 @@ class PruningSearch:
         heads = round(point.heads * self.size.heads) - round(keep * self.size.heads)
         return heads * min(map(self.parts.head_cost, self.parts.heads))
 
-    def _scored(self, models: Sequence[TaskModel]) -> Scorer:
+    def _score_models(self, models: Sequence[TaskModel]) -> Scorer:
         """A model for each side of the rows."""
         scorer, number = self.task.scorer(REPLICATES), 0
         for model, done in zip(models, self.sides, strict=True):
-            number = judge(model, self.task, done, scorer, number)
+            number = add_predictions(model, self.task, done, scorer, number)
         return scorer
 
     def _point(self, model: TaskModel, scorer: Scorer) -> PruningStep:
@@ -113,7 +115,7 @@ class PruningSearch:
             now.heads / self.size.heads,
             now.flops / self.size.flops,
             scorer.result()[self.metric],
-            loss_of(self.whole, scorer, self.metric),
+            score_loss(self.whole, scorer, self.metric),
         )
 
     def _remove(self, model: TaskModel, cost: float) -> bool:
@@ -122,7 +124,7 @@ class PruningSearch:
         gates = HeadGates(model, fine=True, keys=self.parts.columns, units=self.parts.ffn, means=means)
         gates.measure(self.task, self.asked)
         taken = 0.0
-        for offer in self.parts.offers(gates, self.moments):
+        for offer in self.parts.candidates(gates, self.moments):
             if taken >= cost:
                 break
             taken += offer.cost if offer.take() else 0.0
@@ -167,7 +169,7 @@ class PruningBudget:
         return PruningBudget(keep=share)
 
 
-def caution(choosing: int, judging: int) -> float:
+def safety_factor(choosing: int, judging: int) -> float:
     """How far a loss must stay within a budget on so many rows, in half-widths of its interval, that so many others
     hold the budget by the whole of theirs in nine of ten cases: theirs is as wide as their number makes it, and its
     middle lies off by the noise of both."""
@@ -175,28 +177,28 @@ def caution(choosing: int, judging: int) -> float:
     return ratio**0.5 + 1.2816 / 1.96 * (1 + ratio) ** 0.5
 
 
-def chosen(
-    search: PruningSearch, budget: PruningBudget, judging: int, told: Callable[[PruningStep], None] | None = None
+def select_step(
+    search: PruningSearch, budget: PruningBudget, judging: int, on_step: Callable[[PruningStep], None] | None = None
 ) -> tuple[PruningStep, list[PruningStep]]:
     """The point of the curve that the budget allows, and the curve as far as it was followed. judging: how many other
     rows will judge it.
 
     The choice ends with the first step that those may find too dear; the curve goes on a little.
     """
-    times = caution(sum(len(side.rows) for side in search.sides), judging)
+    times = safety_factor(sum(len(side.rows) for side in search.sides), judging)
     curve: list[PruningStep] = []
     best: PruningStep | None = None
     dear = False
     for point in search.points(budget.keep or 0.0):
         curve.append(point)
-        if told is not None:
-            told(point)
+        if on_step is not None:
+            on_step(point)
         allowed = budget.points or 0.0
         # The whole model loses nothing, however few the rows.
-        dear = dear or (budget.keep is None and point.plan != PruningPlan() and point.feared(times) > allowed)
+        dear = dear or (budget.keep is None and point.plan != PruningPlan() and point.upper_bound(times) > allowed)
         if not dear:
             best = point
-        elif points(point.loss.value, point.score) > FAR * allowed:
+        elif to_points(point.loss.value, point.score) > FAR * allowed:
             break
     left = 0.0 if best is None else best.flops if search.by_flops else best.heads
     if budget.keep is not None and left > budget.keep + 0.05:
@@ -208,6 +210,6 @@ def chosen(
         first = curve[min(1, len(curve) - 1)]
         raise ValueError(
             f"nothing can go within {budget.points or 0:g} points for certain: the first step may lose "
-            f"{first.feared(times):.2f}, judged by the rows that choose; allow more, or give more rows"
+            f"{first.upper_bound(times):.2f}, judged by the rows that choose; allow more, or give more rows"
         )
     return best, curve

@@ -20,7 +20,15 @@ from multihead.attention import MultiHeadAttention
 from multihead.inspection import locate, numbers
 from multihead.models import Decoder, Encoder, EncoderDecoder, ModelConfig, TaskModel, TransformerBlock
 from multihead.models.block import make_attention
-from multihead.pruning.compensation import KEYS, MomentsByName, Numbers, put, rest_of, take_over, take_over_keys
+from multihead.pruning.compensation import (
+    KEYS,
+    MomentsByName,
+    Numbers,
+    compensate,
+    compensate_keys,
+    other_columns,
+    set_parameter,
+)
 
 ColumnsByGroup = tuple[Numbers, ...]  # columns, for every group of heads that share keys and stay
 
@@ -40,7 +48,7 @@ class PruningPlan:
         return any(attention in part for part in (self.heads, self.keys, self.values))
 
 
-def cut_of(model: TaskModel, off: Iterable[str], units: Mapping[str, Numbers] | None = None) -> PruningPlan:
+def make_plan(model: TaskModel, off: Iterable[str], units: Mapping[str, Numbers] | None = None) -> PruningPlan:
     """A cut that takes these heads, and all but these units, out; of heads that share keys, all or none."""
     left = {name: list(mine) for name, mine in numbers(model).items()}
     for address in off:
@@ -60,7 +68,7 @@ def cut_of(model: TaskModel, off: Iterable[str], units: Mapping[str, Numbers] | 
     return PruningPlan(heads, dict(units or {}))
 
 
-def cut(
+def apply_plan(
     model: TaskModel, plan: PruningPlan, moments: MomentsByName | None = None
 ) -> tuple[TaskModel, dict[str, Tensor]]:
     """The smaller model, and the slices that were taken out, by the names of the parameters they belong to.
@@ -86,9 +94,9 @@ def cut(
             removed |= _narrow(attention, new, lines, f"{block.address}.{place}")
             if moments is not None:
                 gone = removed[f"{block.address}.{place}.out.weight"]
-                take_over(new.out, gone, lines["out.weight"][1], moments[name])
+                compensate(new.out, gone, lines["out.weight"][1], moments[name])
                 if keys:
-                    take_over_keys(attention, new, stay, keys, moments[name + KEYS])
+                    compensate_keys(attention, new, stay, keys, moments[name + KEYS])
             setattr(block, place, new.train(attention.training))
             if name in plan.heads:
                 setattr(block, "kept_cross_heads" if place == "cross" else "kept_heads", kept)
@@ -97,12 +105,12 @@ def cut(
             removed |= _thin(block, stay)
             if moments is not None:
                 gone = removed[f"{block.address}.feed_forward.down.weight"]
-                take_over(block.feed_forward.down, gone, torch.tensor(stay), moments[block.address])
+                compensate(block.feed_forward.down, gone, torch.tensor(stay), moments[block.address])
     _describe(smaller)
     return smaller, removed
 
 
-def filled(
+def restore_parts(
     model: TaskModel, whole: Mapping[str, ModelConfig], plan: PruningPlan, removed: Mapping[str, Tensor] | None
 ) -> TaskModel:
     """A pruned model with its heads and units back in place: the slices that were removed, or (None) zeros, which give
@@ -134,7 +142,7 @@ def filled(
     return larger
 
 
-def plan_from(whole: Mapping[str, ModelConfig], model: TaskModel) -> PruningPlan:
+def plan_of_model(whole: Mapping[str, ModelConfig], model: TaskModel) -> PruningPlan:
     """The heads that stayed, as the pruned model itself says; its units must be known from elsewhere."""
     known = numbers(model)
     heads = {}
@@ -189,9 +197,9 @@ def _narrow(
         data = parameter.data
         if name in lines:
             axis, mine = lines[name]
-            removed[f"{where}.{name}"] = data.index_select(axis, rest_of(data.shape[axis], mine))
+            removed[f"{where}.{name}"] = data.index_select(axis, other_columns(data.shape[axis], mine))
             data = data.index_select(axis, mine)
-        put(new, name, data)
+        set_parameter(new, name, data)
     return removed
 
 
@@ -208,7 +216,7 @@ def _widen(
             axis, mine = lines[name]
             size = new.get_parameter(name).shape[axis]
             data = _spread(data, axis, size, mine, None if removed is None else removed[f"{where}.{name}"])
-        put(new, name, data)
+        set_parameter(new, name, data)
 
 
 def _thin(block: TransformerBlock, stay: list[int]) -> dict[str, Tensor]:
@@ -216,9 +224,9 @@ def _thin(block: TransformerBlock, stay: list[int]) -> dict[str, Tensor]:
     mine = torch.tensor(stay, dtype=torch.long)
     for name, parameter in list(layer.named_parameters()):
         if (axis := _axis(name)) is not None:
-            rest = rest_of(parameter.shape[axis], mine)
+            rest = other_columns(parameter.shape[axis], mine)
             removed[f"{block.address}.feed_forward.{name}"] = parameter.data.index_select(axis, rest)
-            put(layer, name, parameter.data.index_select(axis, mine))
+            set_parameter(layer, name, parameter.data.index_select(axis, mine))
     _sizes(layer)
     return removed
 
@@ -228,7 +236,7 @@ def _thicken(block: TransformerBlock, inner: int, stay: list[int], removed: Mapp
     for name, parameter in list(layer.named_parameters()):
         if (axis := _axis(name)) is not None:
             slices = None if removed is None else removed[f"{block.address}.feed_forward.{name}"]
-            put(layer, name, _spread(parameter.data, axis, inner, mine, slices))
+            set_parameter(layer, name, _spread(parameter.data, axis, inner, mine, slices))
     _sizes(layer)
 
 
@@ -242,7 +250,7 @@ def _spread(data: Tensor, axis: int, size: int, mine: Tensor, rest: Tensor | Non
     shape = list(data.shape)
     shape[axis] = size
     out = data.new_zeros(shape).index_copy(axis, mine, data)
-    return out if rest is None else out.index_copy(axis, rest_of(size, mine), rest.to(data.dtype))
+    return out if rest is None else out.index_copy(axis, other_columns(size, mine), rest.to(data.dtype))
 
 
 def _sizes(layer: nn.Module) -> None:

@@ -10,11 +10,11 @@ from multihead.inspection import attentions
 from multihead.models import TransformerBlock
 from multihead.models.families import FAMILIES, construct, label_fields, make_plan, readout_options
 from multihead.models.meta_init import MetaInit
-from multihead.pruning.surgery import PruningPlan, configs, filled, plan_from
+from multihead.pruning.surgery import PruningPlan, configs, plan_of_model, restore_parts
 from multihead.tasks import TASKS
 
 
-def padded(loaded: Pipeline) -> Pipeline:
+def pad_pruned_model(loaded: Pipeline) -> Pipeline:
     """As large as before pruning, for libraries that know no ragged models; other models are given back as they are."""
     family: dict[str, Any] = loaded.pruned.get("family", {})
     now = configs(loaded.model)
@@ -29,8 +29,8 @@ def padded(loaded: Pipeline) -> Pipeline:
     found = attentions(loaded.model).items()
     keys = {name: (tuple(range(a.key_dims[0])),) * a.kv_heads for name, a in found}
     values = {name: (tuple(range(a.value_dims[0])),) * a.kv_heads for name, a in found}
-    heads = plan_from(whole, loaded.model).heads
-    model = filled(loaded.model, whole, PruningPlan(heads, units, keys, values), None)
+    heads = plan_of_model(whole, loaded.model).heads
+    model = restore_parts(loaded.model, whole, PruningPlan(heads, units, keys, values), None)
     config = {**family, **label_fields(loaded.labels), "architectures": [_architecture(loaded, family)]}
     return replace(loaded, model=model.eval(), config=config, pruned={})
 

@@ -13,7 +13,7 @@ from multihead.inspection.head_profile import HeadProfile
 from multihead.inspection.head_usage import HeadUsage
 from multihead.metrics import Difference, Score
 from multihead.pruning import HeadRanking, PruningResult
-from multihead.pruning.evaluation import points
+from multihead.pruning.evaluation import to_points
 from multihead.report.data import called
 
 SHOWN = {  # column -> heading, in the order of importance: narrow terminals drop the last
@@ -94,8 +94,8 @@ def print_ranking(found: HeadRanking, console: Console) -> None:
         cells: list[Text | str] = [effect.address]
         if effect.loss is not None and found.whole is not None:
             sure = effect.loss.interval.low > 0
-            cells += [Text(f"{points(effect.loss.value, found.whole):+.2f}", "bold" if sure else "")]
-            low, high = (points(end, found.whole) for end in (effect.loss.interval.low, effect.loss.interval.high))
+            cells += [Text(f"{to_points(effect.loss.value, found.whole):+.2f}", "bold" if sure else "")]
+            low, high = (to_points(end, found.whole) for end in (effect.loss.interval.low, effect.loss.interval.high))
             cells += [Text(f"{low:+.2f} to {high:+.2f}", "dim"), f"{effect.rows:,}"]
         if effect.gradient is not None:
             cells.append(f"{effect.gradient:.4f}")
@@ -103,14 +103,16 @@ def print_ranking(found: HeadRanking, console: Console) -> None:
     console.print(table)
     if found.whole is not None:
         level = next((effect.loss.interval.level for effect in found.effects if effect.loss is not None), 0.95)
-        unit = "in points" if points(1.0, found.whole) == 100 or found.whole.unit == "percent" else "as it is counted"
+        unit = (
+            "in points" if to_points(1.0, found.whole) == 100 or found.whole.unit == "percent" else "as it is counted"
+        )
         console.print(
             f"whole model: {called(found.metric)} {found.whole:.4f}; what is lost of it {unit}, with the interval of "
             f"{100 * level:g} %; bold: more than chance"
         )
     if found.clear is not None and found.whole is not None:
         clear = sum(effect.settled for effect in found.effects)
-        near = points(found.clear, found.whole)
+        near = to_points(found.clear, found.whole)
         console.print(
             f"clear: {clear} of {len(found.effects)} heads, whose intervals lie on one side of 0 or within "
             f"{near:.2g} of it; measuring stopped there"
@@ -122,7 +124,7 @@ def print_ranking(found: HeadRanking, console: Console) -> None:
 
 
 def spread(loss: Difference, score: Score) -> str:
-    low, high = points(loss.interval.low, score), points(loss.interval.high, score)
+    low, high = to_points(loss.interval.low, score), to_points(loss.interval.high, score)
     return f"{low:+.2f} to {high:+.2f} ({100 * loss.interval.level:g} %)"
 
 
@@ -142,9 +144,9 @@ def print_bill(done: PruningResult, console: Console) -> None:
                   f"{bill.flops_saved:.1%}")  # fmt: skip
     table.add_row("time", "1", f"{bill.latency:.3f}", f"{1 - bill.latency:.1%}")
     table.add_row(called(bill.metric), f"{bill.scores[0].value:.4f}", f"{bill.scores[1].value:.4f}",
-                  f"{-points(bill.loss.value, bill.scores[0]):+.2f} points")  # fmt: skip
+                  f"{-to_points(bill.loss.value, bill.scores[0]):+.2f} points")  # fmt: skip
     console.print(table)
-    lost = points(bill.loss.value, bill.scores[0])
+    lost = to_points(bill.loss.value, bill.scores[0])
     console.print(
         f"lost: {lost:.2f} points, {spread(bill.loss, bill.scores[0])}, paired, "
         f"on {bill.rows:,} rows that chose nothing"

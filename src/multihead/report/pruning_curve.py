@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from multihead.metrics import Difference
 from multihead.pruning import PruningResult
-from multihead.pruning.evaluation import points
+from multihead.pruning.evaluation import to_points
 from multihead.report.data import called
 
 BLUE, ORANGE = "#0072b2", "#d55e00"  # of Okabe and Ito: told apart by everybody
@@ -25,8 +25,8 @@ def draw_curve(done: PruningResult, path: Path, budget: float | None = None) -> 
     curve, whole = done.curve, done.curve[0].score
     by_flops = bool(done.units or done.columns)
     kept = [100 * (point.flops if by_flops else point.heads) for point in curve]
-    lost = [-points(point.loss.value, whole) for point in curve]
-    low, high = zip(*([-points(x, whole) for x in limits(point.loss)] for point in curve), strict=True)
+    lost = [-to_points(point.loss.value, whole) for point in curve]
+    low, high = zip(*([-to_points(x, whole) for x in limits(point.loss)] for point in curve), strict=True)
     figure = Figure(figsize=(7.2, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     axis = figure.subplots()
@@ -37,7 +37,7 @@ def draw_curve(done: PruningResult, path: Path, budget: float | None = None) -> 
     axis.plot(kept, lost, color=BLUE, marker="o", markersize=4, label="rows that choose")
     bill = done.bill
     share = bill.after.flops / bill.before.flops if by_flops else bill.after.heads / bill.before.heads
-    value, worst, best = (-points(x, bill.scores[0]) for x in (bill.loss.value, *limits(bill.loss)))
+    value, worst, best = (-to_points(x, bill.scores[0]) for x in (bill.loss.value, *limits(bill.loss)))
     axis.errorbar([100 * share], [value], yerr=[[value - worst], [best - value]], color=ORANGE, marker="D", capsize=3,
                   linestyle="", label="the pruned model, on rows that chose nothing")  # fmt: skip
     axis.invert_xaxis()
