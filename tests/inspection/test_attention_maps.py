@@ -23,8 +23,8 @@ from multihead.models import LanguageModel, ModelConfig
 from multihead.models.families import native_config
 from multihead.pretrained import load
 from multihead.pruning.surgery import apply_plan, make_plan
-from multihead.report.attention_html import attention_page, packed
-from multihead.report.attention_terminal import draw_png, pooled, short, show_map
+from multihead.report.attention_html import pack_weights, render_attention
+from multihead.report.attention_terminal import draw_png, max_pool, show_map, truncate_word
 from multihead.text.tokenizer import Tokenizer
 
 
@@ -145,7 +145,7 @@ def test_few_at_a_time_give_the_same(long: Any, monkeypatch: pytest.MonkeyPatch)
 def test_16k_tokens(long: Any) -> None:
     drawn = attention_maps(long, words(16_000))
     assert len(drawn.views[0].queries) == 16_002
-    assert len(attention_page(drawn)) < 2_000_000
+    assert len(render_attention(drawn)) < 2_000_000
 
 
 def test_a_text_longer_than_the_model(random_body: Any) -> None:
@@ -205,12 +205,12 @@ def test_colours_of_the_map_are_the_weights(random_body: Any) -> None:
 
 
 def test_small_pieces() -> None:
-    assert pooled(np.eye(8, dtype=np.float32), 4, 4).tolist() == np.eye(4).tolist()
-    assert pooled(np.eye(2, dtype=np.float32), 4, 4)[0].tolist() == [1, 1, 0, 0]
-    assert short("今天天气很好", 7) == "今天天…"
-    assert short("walking", 7) == "walking"
+    assert max_pool(np.eye(8, dtype=np.float32), 4, 4).tolist() == np.eye(4).tolist()
+    assert max_pool(np.eye(2, dtype=np.float32), 4, 4)[0].tolist() == [1, 1, 0, 0]
+    assert truncate_word("今天天气很好", 7) == "今天天…"
+    assert truncate_word("walking", 7) == "walking"
     for bits, kind in ((8, np.uint8), (16, np.dtype("<u2"))):
-        again = np.frombuffer(base64.b64decode(packed(np.array([0.0, 0.25, 1.0]), bits)), kind)
+        again = np.frombuffer(base64.b64decode(pack_weights(np.array([0.0, 0.25, 1.0]), bits)), kind)
         np.testing.assert_allclose((again / (2**bits - 1)) ** 2, [0, 0.25, 1], atol=0.01)
 
 

@@ -17,7 +17,7 @@ from multihead.report import (
     ReportData,
     Span,
     TrainingCurve,
-    page,
+    render_report,
 )
 
 KINDS = ("LOC", "MISC", "ORG", "PER")
@@ -246,7 +246,7 @@ if __name__ == "__main__":
     folder.mkdir(parents=True, exist_ok=True)
     for make in (english, chinese, intents):
         path = folder / f"{make.__name__}.html"
-        path.write_text(page(make()), encoding="utf-8")
+        path.write_text(render_report(make()), encoding="utf-8")
         if (program := found()) is None:
             continue
         for mode in ("light", "dark"):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from multihead.inspection.attention_maps import AttentionMaps, ExactRows, HeadMap, StackMaps
-from multihead.report.attention_html import attention_page
+from multihead.report.attention_html import render_attention
 
 pytestmark = pytest.mark.slow
 PHONE = {"width": 390, "height": 800}
@@ -48,7 +48,7 @@ def long_picture() -> AttentionMaps:
 
 def opened(browser: Any, drawn: AttentionMaps, folder: Path, head: str | None = None) -> Any:
     path = folder / "heads.html"
-    path.write_text(attention_page(drawn, head), encoding="utf-8")
+    path.write_text(render_attention(drawn, head), encoding="utf-8")
     browser.open(path.as_uri())
     return browser
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from multihead import config as runs
-from multihead.report.build import LISTED, MistakeCollector, facts_of
+from multihead.report.build import LISTED, MistakeCollector, build_report
 from multihead.report.data import ReportData
 from multihead.training.run import TrainingRun
 
@@ -27,7 +27,7 @@ def reported(tmp_path: Path, task: str, rows: list[dict[str, Any]], **sections: 
     list(training)
     seen = MistakeCollector()
     scorers = training.finish(20, {"valid": seen})
-    return training, facts_of(training, training.only_task, scorers, {"valid": seen}, "", "")
+    return training, build_report(training, training.only_task, scorers, {"valid": seen}, "", "")
 
 
 def test_the_worst_guesses_of_a_number_are_the_farthest() -> None:
@@ -83,7 +83,7 @@ def test_the_kept_step_and_that_the_mean_of_several_is_none(tmp_path: Path) -> N
     training.mean = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
     seen = MistakeCollector()
     scorers = training.finish(20, {"valid": seen})
-    assert facts_of(training, training.only_task, scorers, {"valid": seen}, "", "").best_step is None
+    assert build_report(training, training.only_task, scorers, {"valid": seen}, "", "").best_step is None
 
 
 PAIRS = [{"text_a": f"{i} small", "text_b": f"{i} {'small' if i % 2 else 'huge'}"} for i in range(24)]

@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 
 from multihead.report import ConfusionMatrix, HeadTable, LengthHistogram, TrainingCurve
-from multihead.report.data import called
+from multihead.report.data import display_name
 
 
 def test_names_of_scores() -> None:
-    assert called("strict.f1") == "entity F1"
-    assert called("conlleval.macro_f1") == "conlleval macro F1"
-    assert called("recall@5") == "recall@5"
+    assert display_name("strict.f1") == "entity F1"
+    assert display_name("conlleval.macro_f1") == "conlleval macro F1"
+    assert display_name("recall@5") == "recall@5"
 
 
 def test_address() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from multihead.metrics import MetricRow, MetricTable
-from multihead.report import ConfusionMatrix, FileDigest, HeadTable, Mistake, Mistakes, ReportData, Span, page
-from multihead.report.html import VIEWS, bundle, embedded
+from multihead.report import ConfusionMatrix, FileDigest, HeadTable, Mistake, Mistakes, ReportData, Span, render_report
+from multihead.report.html import VIEWS, bundle, escape_json
 
 NASTY = (
     "</script><script>alert(1)</script><!-- <img src=x onerror=alert(1)> \"q\" 's' & \u2028 \u2029 \x00 \udcff 中文😀"
@@ -72,14 +72,14 @@ def nasty() -> ReportData:
 
 def test_page_is_well_formed(english: ReportData, chinese: ReportData, intents: ReportData) -> None:
     for facts in (english, chinese, intents, ReportData(title="empty", task="ner")):
-        walk = Walk(page(facts))
+        walk = Walk(render_report(facts))
         assert [tag for tag, _ in walk.tags].count("main") == 1
         assert walk.data()["title"] == facts.title
         assert ("title", facts.title) in walk.inside
 
 
 def test_nothing_is_fetched(english: ReportData) -> None:
-    text = page(english)
+    text = render_report(english)
     assert set(re.findall(r"\w+://[^\s\"'<)]+", text)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
     assert not re.search(r"@import|url\(|\bsrc\w*=", text.split("<script")[0])
     links = [attributes["href"] for tag, attributes in Walk(text).tags if "href" in attributes]
@@ -96,7 +96,7 @@ def test_views_parse_no_markup() -> None:
 
 
 def test_policy_allows_exactly_what_is_there(english: ReportData) -> None:
-    text = page(english)
+    text = render_report(english)
     policy = next(a["content"] or "" for _, a in Walk(text).tags if a.get("http-equiv") == "Content-Security-Policy")
     script = text[text.index('<script type="module">') + 22 : text.rindex("</script>")]
     style = text[text.index("<style>") + 7 : text.index("</style>")]
@@ -107,7 +107,7 @@ def test_policy_allows_exactly_what_is_there(english: ReportData) -> None:
 
 
 def test_text_of_the_user_stays_text() -> None:
-    text = page(nasty())
+    text = render_report(nasty())
     walk = Walk(text)
     assert [tag for tag, _ in walk.tags].count("script") == 2
     assert "img" not in [tag for tag, _ in walk.tags]
@@ -118,14 +118,14 @@ def test_text_of_the_user_stays_text() -> None:
 
 
 def test_embedded_is_the_same_data() -> None:
-    assert json.loads(embedded({"a": [NASTY, 1.5, None]})) == {"a": [NASTY, 1.5, None]}
-    assert "<" not in embedded([NASTY])
+    assert json.loads(escape_json({"a": [NASTY, 1.5, None]})) == {"a": [NASTY, 1.5, None]}
+    assert "<" not in escape_json([NASTY])
     with pytest.raises(ValueError, match="not JSON compliant"):
-        embedded(float("nan"))
+        escape_json(float("nan"))
 
 
 def test_chinese_survives(chinese: ReportData) -> None:
-    text = page(chinese)
+    text = render_report(chinese)
     assert "酒店与图书评论的情感分类" in text  # as letters, not as escapes
     assert "列名" in text
     assert "数据/测试.tsv:17" in text
@@ -133,9 +133,9 @@ def test_chinese_survives(chinese: ReportData) -> None:
 
 def test_size(english: ReportData, chinese: ReportData, intents: ReportData) -> None:
     for facts in (english, chinese, intents):
-        assert len(page(facts).encode()) < 300_000
+        assert len(render_report(facts).encode()) < 300_000
     long = tuple(Mistake("长" * 50_000, "a", "b") for _ in range(3000))
-    assert len(page(ReportData(title="", task="x", mistakes=Mistakes(long, 3000, 3000))).encode()) < 1_000_000
+    assert len(render_report(ReportData(title="", task="x", mistakes=Mistakes(long, 3000, 3000))).encode()) < 1_000_000
 
 
 def test_bundle_keeps_modules_apart(tmp_path: Path) -> None:

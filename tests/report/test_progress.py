@@ -5,7 +5,7 @@ import logging
 import pytest
 from rich.console import Console
 
-from multihead.report.progress import Progress, clock_time, reading
+from multihead.report.progress import Progress, clock_time, show_reading_status
 
 
 class FakeClock:
@@ -102,7 +102,7 @@ def test_clock_time() -> None:
 def test_reading_tells_how_far_it_is() -> None:
     console = Console(file=(out := io.StringIO()), width=80, _environ={})
     log = logging.getLogger("multihead.data.token_cache")
-    with reading(console, every=0.0):
+    with show_reading_status(console, every=0.0):
         log.info("filling the token cache: %s rows", "1,234")
     log.info("not shown")
     assert out.getvalue().strip() == "filling the token cache: 1,234 rows"

@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 from rich.console import Console
 
-from multihead.report.status import PATIENCE, watched
+from multihead.report.status import PATIENCE, track
 
 
 def shown(items: int, seconds: float, terminal: bool = True, share=None) -> str:
@@ -16,7 +16,7 @@ def shown(items: int, seconds: float, terminal: bool = True, share=None) -> str:
     seen = io.StringIO()
     console = Console(file=seen, force_terminal=terminal, width=100, color_system=None)
     ticks = count()
-    got = list(watched(range(items), "reading", console, share, clock=lambda: next(ticks) * seconds))
+    got = list(track(range(items), "reading", console, share, clock=lambda: next(ticks) * seconds))
     assert got == list(range(items))
     return seen.getvalue()
 
@@ -35,7 +35,7 @@ def test_long_work_is_counted() -> None:
 def test_what_is_printed_meanwhile_goes_where_it_should(capsys: pytest.CaptureFixture[str]) -> None:
     seen, ticks = io.StringIO(), count()
     console = Console(file=seen, force_terminal=True, width=100)
-    for item in watched(range(50), "reading", console, clock=lambda: next(ticks) * PATIENCE):
+    for item in track(range(50), "reading", console, clock=lambda: next(ticks) * PATIENCE):
         print("line", item)
     assert capsys.readouterr().out == "".join(f"line {item}\n" for item in range(50))
     assert "line" not in seen.getvalue()
@@ -46,7 +46,7 @@ def test_it_is_put_away_when_the_reader_leaves() -> None:
     seen = io.StringIO()
     ticks = count()
     console = Console(file=seen, force_terminal=True, width=100)
-    items = watched(range(100), "reading", console, clock=lambda: next(ticks) * PATIENCE)
+    items = track(range(100), "reading", console, clock=lambda: next(ticks) * PATIENCE)
     for item in items:
         if item == 5:
             break

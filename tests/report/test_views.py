@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 
 from multihead.metrics import MetricRow, MetricTable, Score
-from multihead.report import ConfusionMatrix, GeneratedSample, HeadTable, Mistake, Mistakes, ReportData, Span, page
+from multihead.report import (
+    ConfusionMatrix,
+    GeneratedSample,
+    HeadTable,
+    Mistake,
+    Mistakes,
+    ReportData,
+    Span,
+    render_report,
+)
 
 pytestmark = pytest.mark.slow
 PHONE = {"width": 390, "height": 800}
@@ -16,7 +25,7 @@ NASTY = "</script><b>bold</b><img src=x onerror=\"console.error('ran')\"> \u2028
 
 def opened(browser: Any, facts: ReportData, folder: Path) -> Any:
     path = folder / "report.html"
-    path.write_text(page(facts), encoding="utf-8")
+    path.write_text(render_report(facts), encoding="utf-8")
     browser.open(path.as_uri())
     return browser
 

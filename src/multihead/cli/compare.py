@@ -48,7 +48,7 @@ def compare(
 
     from multihead.inference.engine import scored_predictions
     from multihead.metrics import count_flips, to_json
-    from multihead.report.status import watched
+    from multihead.report.status import track
 
     console = Console(highlight=False, stderr=json)
     models = [opened(model, name).to(device, precision) for model in (first, second)]
@@ -76,10 +76,10 @@ def compare(
     what = f"comparing on {data.name}"
     if foretold:
         for scorer, foretelling in zip(scorers, said, strict=True):
-            for index, (values, how) in enumerate(watched(foretelling, what, console)):
+            for index, (values, how) in enumerate(track(foretelling, what, console)):
                 scorer.add(values, how, index)
     else:
-        for index, ((values, a), (_, b)) in enumerate(watched(zip(*said, strict=True), what, console)):
+        for index, ((values, a), (_, b)) in enumerate(track(zip(*said, strict=True), what, console)):
             pair = [scorer.add(values, one, index) for scorer, one in zip(scorers, (a, b), strict=True)]
             for right, side in zip(pair, rights, strict=True):
                 side.append(right)

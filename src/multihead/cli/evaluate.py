@@ -44,13 +44,13 @@ def evaluate(
     from multihead.metrics import to_json
     from multihead.pretrained import load
     from multihead.report.console import scores_grid, table_views
-    from multihead.report.status import watched
+    from multihead.report.status import track
 
     loaded = load(model, task=name).to(device, precision)
     task = loaded.make_task()
     console = Console(highlight=False, stderr=json)
     reading = reading_of(task, data, writing_as(task, columns or []))
-    rows = watched(scored(reading), f"scoring {data.name}", console)
+    rows = track(scored(reading), f"scoring {data.name}", console)
     scorer = engine.evaluate(loaded.model, task, rows, precision=loaded.precision)
     if json:
         tell_faults(reading)

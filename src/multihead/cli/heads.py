@@ -72,7 +72,7 @@ def show(
     from multihead.inspection.attention_maps import attention_maps
     from multihead.io.files import write_bytes
     from multihead.pretrained import load
-    from multihead.report.attention_html import attention_page
+    from multihead.report.attention_html import render_attention
     from multihead.report.attention_terminal import draw_png, show_map
 
     console = Console(highlight=False)
@@ -85,7 +85,7 @@ def show(
     if png is not None:
         draw_png(drawn, png, head)
     if html is not None:
-        write_bytes(html, attention_page(drawn, head).encode())
+        write_bytes(html, render_attention(drawn, head).encode())
     for path in (png, html):
         if path is not None:
             console.print(f"written: {path}")

@@ -66,7 +66,7 @@ def predict(
 
     from multihead.inference.engine import WRITTEN, predict_rows
     from multihead.pretrained import load
-    from multihead.report.status import watched
+    from multihead.report.status import track
     from multihead.tasks.generate import Generate
 
     if "=" in file and not Path(file).exists():  # no file: predict -i MODEL decode.beam=1
@@ -95,7 +95,7 @@ def predict(
         answers = predict_rows(
             loaded.model, task, tally.count(given), ahead=ahead, strict=False, idle=idle, precision=loaded.precision
         )
-        for count, (_, answer) in enumerate(watched(answers, "predicting", console, source.share), 1):
+        for count, (_, answer) in enumerate(track(answers, "predicting", console, source.share), 1):
             if "error" in answer:
                 refused, first = refused + 1, first or answer["error"]["message"]
             line = jsons.dumps(answer, ensure_ascii=False, allow_nan=False)

@@ -76,14 +76,14 @@ def run_training(run: RunConfig, *, fresh: bool = False, json: bool = False) -> 
     from rich.console import Console
 
     from multihead.io.files import write_bytes
-    from multihead.report.build import collector_of, facts_of, together
+    from multihead.report.build import build_report, collector_of, combine_reports
     from multihead.report.console import show
-    from multihead.report.html import page
-    from multihead.report.progress import reading
+    from multihead.report.html import render_report
+    from multihead.report.progress import show_reading_status
     from multihead.training.run import TrainingRun
 
     console = Console(stderr=json, highlight=False)
-    with reading(console):
+    with show_reading_status(console):
         training = TrainingRun(run, fresh=fresh)
     announce(training, console)
     stopped = steps(training, console)
@@ -101,12 +101,12 @@ def run_training(run: RunConfig, *, fresh: bool = False, json: bool = False) -> 
         scorers = training.finish(on_row=mistakes)
         scored = [subject for subject in training.subjects if {"valid", "test"} & subject.sides.keys()]
         line = shlex.join(sys.argv), machine_line()
-        every = {subject.name: facts_of(training, subject, scorers, mistakes, *line) for subject in scored}
+        every = {subject.name: build_report(training, subject, scorers, mistakes, *line) for subject in scored}
         if several := len(training.subjects) > 1:
             for name, facts in every.items():
-                write_bytes(training.out / f"report-{name}.html", page(facts).encode())
-        whole = together(training, every) if several else every[""]
-        write_bytes(training.out / "report.html", page(whole).encode())
+                write_bytes(training.out / f"report-{name}.html", render_report(facts).encode())
+        whole = combine_reports(training, every) if several else every[""]
+        write_bytes(training.out / "report.html", render_report(whole).encode())
     if json:
         print((training.out / "metrics.json").read_text(encoding="utf-8"))
     else:
@@ -160,7 +160,7 @@ def about(task: Task) -> str:
 def steps(training: TrainingRun, console: object) -> int:
     """All steps with a progress line; a signal saves and stops. Returns the signal, or 0."""
     from multihead.machine.memory import resident_bytes
-    from multihead.report.data import called
+    from multihead.report.data import display_name
     from multihead.report.progress import Progress
     from multihead.training.events import Evaluated, Note, Resumed, Saved
     from multihead.training.loop import StepRecord
@@ -196,7 +196,7 @@ def steps(training: TrainingRun, console: object) -> int:
                     mark = ", the best so far" if event.best else ""
                     line.say(f"{event.what}: validation {event.main} {event.scores[event.main].value:.4f}{mark}")
                     for name in event.mains if len(event.mains) > 1 else ():
-                        line.say(f"  {called(name)} {event.scores[name].value:.4f}")
+                        line.say(f"  {display_name(name)} {event.scores[name].value:.4f}")
                 elif isinstance(event, Note):
                     line.say(event.text)
                 elif isinstance(event, Saved):

@@ -13,7 +13,7 @@ from multihead.report.data import (
     Span,
     TrainingCurve,
 )
-from multihead.report.html import page
+from multihead.report.html import render_report
 from multihead.report.progress import Progress
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
     "ReportData",
     "Span",
     "TrainingCurve",
-    "page",
+    "render_report",
     "show",
     "summary",
 ]

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multihead.inspection.attention_maps import AttentionMaps, ExactRows, HeadMap, StackMaps
-from multihead.report.html import drawn
+from multihead.report.html import render
 
 MAIN = "attention.js"
 FINE = 2_000_000  # bytes of weights up to which 16 bits are embedded
 TITLE = 90  # letters
 
 
-def attention_page(picture: AttentionMaps, head: str | None = None) -> str:
+def render_attention(picture: AttentionMaps, head: str | None = None) -> str:
     """The whole file; write it as UTF-8. head: the one that is shown large at first."""
     weights = sum(one.weights.size for view in picture.views for one in view.maps)
     bits = 16 if 2 * weights <= FINE else 8
@@ -30,7 +30,7 @@ def attention_page(picture: AttentionMaps, head: str | None = None) -> str:
         "head": head,
         "views": [_view(view, bits) for view in picture.views],
     }
-    return drawn(MAIN, title, data)
+    return render(MAIN, title, data)
 
 
 def _view(view: StackMaps, bits: int) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def _map(one: HeadMap, bits: int) -> dict[str, Any]:
         "address": one.address,
         "name": one.name,
         "shape": list(one.weights.shape),
-        "weights": packed(one.weights, bits),
+        "weights": pack_weights(one.weights, bits),
         "rows": None if one.rows is None else _rows(one.rows, bits),
     }
 
@@ -60,11 +60,11 @@ def _rows(rows: ExactRows, bits: int) -> dict[str, Any]:
         "at": _base64(rows.at.astype("<u4")),
         "count": rows.keys.shape[1],
         "keys": _base64(rows.keys.astype("<u4")),
-        "weights": packed(rows.weights, bits),
+        "weights": pack_weights(rows.weights, bits),
     }
 
 
-def packed(weights: NDArray[np.floating], bits: int) -> str:
+def pack_weights(weights: NDArray[np.floating], bits: int) -> str:
     """0 to 1 -> √w in whole numbers, little-endian, base64"""
     whole = np.round(np.sqrt(np.clip(weights, 0, 1)) * (2**bits - 1))
     return _base64(whole.astype("<u2" if bits == 16 else "u1"))

@@ -56,7 +56,7 @@ def show_all(view: StackMaps, console: Console) -> None:
             some = maps[start : start + across]
             numbers = "".join(f"{one.address.split('.')[3]:<{wide + 1}}" for one in some)
             console.print(Text(f"{'' if start else layer:>3} {numbers}", "dim"), no_wrap=True, crop=True)
-            blocks = [small(one.weights, wide, max(2, wide // 2), console) for one in some]
+            blocks = [draw_thumbnail(one.weights, wide, max(2, wide // 2), console) for one in some]
             for line in range(len(blocks[0])):
                 row = Text("    ")
                 for block in blocks:
@@ -75,19 +75,22 @@ def show_one(view: StackMaps, one: HeadMap, console: Console) -> None:
             heading.append(f"{key % 10 ** (cell - 1):>{cell}}", "dim")
         console.print(heading, no_wrap=True)
         for query, word in enumerate(view.queries):
-            row = Text(f"{query:>3} ", "dim").append(f"{set_cell_size(short(word, label), label)} ", "not dim")
+            row = Text(f"{query:>3} ", "dim").append(f"{set_cell_size(truncate_word(word, label), label)} ", "not dim")
             for weight in one.weights[query]:
-                row.append(shade(float(weight)) * cell if plain(console) else " " * cell, ground(float(weight)))
+                row.append(
+                    shade(float(weight)) * cell if is_monochrome(console) else " " * cell,
+                    background_style(float(weight)),
+                )
             console.print(row, no_wrap=True)
     else:
         wide = min(console.width - 4, 96)
-        for line in small(one.weights, wide, max(4, wide // 4), console):
+        for line in draw_thumbnail(one.weights, wide, max(4, wide // 4), console):
             console.print(Text("  ").append_text(line), no_wrap=True)
-    for line in strongest(view, one, min(24, max(8, console.height - 12))):
+    for line in strongest_links(view, one, min(24, max(8, console.height - 12))):
         console.print(line, no_wrap=True, overflow="ellipsis")
 
 
-def strongest(view: StackMaps, one: HeadMap, most: int) -> list[Text]:
+def strongest_links(view: StackMaps, one: HeadMap, most: int) -> list[Text]:
     """Lines such as: Merkel -> Angela 52 %, visited 20 %"""
     lines = []
     if one.rows is not None:
@@ -104,7 +107,7 @@ def strongest(view: StackMaps, one: HeadMap, most: int) -> list[Text]:
     return lines
 
 
-def plain(console: Console) -> bool:
+def is_monochrome(console: Console) -> bool:
     return console.color_system is None
 
 
@@ -112,21 +115,21 @@ def shade(weight: float) -> str:
     return SHADES[min(len(SHADES) - 1, int(root(weight) * len(SHADES)))]
 
 
-def small(weights: NDArray[np.float32], wide: int, high: int, console: Console) -> list[Text]:
+def draw_thumbnail(weights: NDArray[np.float32], wide: int, high: int, console: Console) -> list[Text]:
     """A small picture of so many lines: two rows of points in each, by the upper half block; without colours, one."""
-    if plain(console):
-        return [Text("".join(map(shade, line))) for line in pooled(weights, high, wide)]
-    points = pooled(weights, 2 * high, wide)
+    if is_monochrome(console):
+        return [Text("".join(map(shade, line))) for line in max_pool(weights, high, wide)]
+    points = max_pool(weights, 2 * high, wide)
     lines = []
     for line in range(high):
         text = Text()
         for upper, lower in zip(points[2 * line], points[2 * line + 1], strict=True):
-            text.append("▀", Style(color=Color.from_rgb(*mixed(upper)), bgcolor=Color.from_rgb(*mixed(lower))))
+            text.append("▀", Style(color=Color.from_rgb(*mix_color(upper)), bgcolor=Color.from_rgb(*mix_color(lower))))
         lines.append(text)
     return lines
 
 
-def pooled(weights: NDArray[np.float32], high: int, wide: int) -> NDArray[np.float32]:
+def max_pool(weights: NDArray[np.float32], high: int, wide: int) -> NDArray[np.float32]:
     """The largest weight that falls on each point, so that a thin diagonal stays a line."""
     rows = np.linspace(0, weights.shape[0], high + 1)
     columns = np.linspace(0, weights.shape[1], wide + 1)
@@ -139,7 +142,7 @@ def pooled(weights: NDArray[np.float32], high: int, wide: int) -> NDArray[np.flo
     return out
 
 
-def mixed(weight: float) -> tuple[int, int, int]:
+def mix_color(weight: float) -> tuple[int, int, int]:
     red, green, blue = (round(a + (b - a) * root(weight)) for a, b in zip(PAPER, INK, strict=True))
     return red, green, blue
 
@@ -149,11 +152,11 @@ def root(weight: float) -> float:
     return float(np.sqrt(min(1.0, max(0.0, float(weight)))))
 
 
-def ground(weight: float) -> Style:
-    return Style(bgcolor=Color.from_rgb(*mixed(weight)))
+def background_style(weight: float) -> Style:
+    return Style(bgcolor=Color.from_rgb(*mix_color(weight)))
 
 
-def short(word: str, width: int) -> str:
+def truncate_word(word: str, width: int) -> str:
     """Cut to so many columns; a Chinese character takes two."""
     if cell_len(word) <= width:
         return word
@@ -217,15 +220,15 @@ def _grid(picture: AttentionMaps) -> Figure:
                 axis.set_title(str(number), fontsize=8)
         row[0].set_ylabel(f"{view.stack} {layer}\n{view.kind}", fontsize=8)
     title = picture.text if len(picture.text) <= 100 else f"{picture.text[:100]}…"
-    figure.suptitle(_plain(title), fontsize=10, fontfamily=fonts_for([title]))
+    figure.suptitle(_escape_text(title), fontsize=10, fontfamily=fonts_for([title]))
     return figure
 
 
 def _name(word: str) -> str:
-    return _plain(word if len(word) <= LABEL else word[: LABEL - 1] + "…")
+    return _escape_text(word if len(word) <= LABEL else word[: LABEL - 1] + "…")
 
 
-def _plain(text: str) -> str:
+def _escape_text(text: str) -> str:
     """matplotlib takes a dollar for mathematics, and signs that cannot be seen for boxes."""
     return "".join(sign if sign.isprintable() else "·" for sign in text).replace("$", r"\$")
 

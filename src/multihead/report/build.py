@@ -77,7 +77,7 @@ class MistakeCollector:
         if "score" in prediction and "label" not in prediction and "answer" not in prediction:
             prediction = {"score": round(self.labelled(prediction["score"]), 6)}
         mistake = mistake_of(values, prediction)
-        heapq.heappush(self.worst, (badness(values, prediction, mistake), -next(self.number), mistake))
+        heapq.heappush(self.worst, (severity(values, prediction, mistake), -next(self.number), mistake))
         if len(self.worst) > LISTED:
             heapq.heappop(self.worst)  # of equals, the later one
 
@@ -122,7 +122,7 @@ def mistake_of(values: Values, prediction: Prediction) -> Mistake:
     return Mistake(texts[0], gold_label, str(said_label), confidence=sure, place=place, beside=texts[1])
 
 
-def badness(values: Values, prediction: Prediction, mistake: Mistake) -> float:
+def severity(values: Values, prediction: Prediction, mistake: Mistake) -> float:
     """Mistakes are listed by it, the largest first; only those of one task are ever compared."""
     if mistake.confidence is not None:
         return mistake.confidence
@@ -146,7 +146,7 @@ def collector_of(subject: TaskSetup) -> MistakeCollector:
     )
 
 
-def facts_of(
+def build_report(
     training: TrainingRun,
     subject: TaskSetup,
     scorers: dict[str, Scorer],
@@ -164,7 +164,7 @@ def facts_of(
     }
     one = scorer.one if isinstance(scorer, ClassScorer) else None
     file = getattr(subject.run.data, side)
-    where = f"{side} data: {names(file)}" if file else f"what was held out of {names(subject.run.data.train)}"
+    where = f"{side} data: {file_names(file)}" if file else f"what was held out of {file_names(subject.run.data.train)}"
     return ReportData(
         title=subject_title(training, subject.name),
         task=task.name,
@@ -177,7 +177,7 @@ def facts_of(
         curves=curves_of(training.out / "log.jsonl", scorer.main, subject),
         best_step=None if training.mean else training.best.get("step"),  # the mean of several is no step's
         mistakes=seen.result() if task.readout.over != "vocabulary" else None,
-        samples=tuple(seen.written or continued(subject, side)),
+        samples=tuple(seen.written or generate_samples(subject, side)),
         calibration=tuple(one.bins()) if one is not None else (),
         lengths=lengths_of(training, subject),
         heads=heads_of(subject, side),
@@ -192,7 +192,7 @@ def subject_title(training: TrainingRun, name: str) -> str:
     return f"{Path(training.run.out).name}{f': {name}' if name else ''}"
 
 
-def together(training: TrainingRun, every: Mapping[str, ReportData]) -> ReportData:
+def combine_reports(training: TrainingRun, every: Mapping[str, ReportData]) -> ReportData:
     """One page over several tasks: all scores, curves and heads; what belongs to one task alone is on its own page."""
     scores = {f"{name}/{key}": score for name, f in every.items() for key, score in f.scores.items()}
     mains = [f"{name}/{next(iter(f.scores))}" for name, f in every.items()]
@@ -200,7 +200,7 @@ def together(training: TrainingRun, every: Mapping[str, ReportData]) -> ReportDa
     log = training.out / "log.jsonl"
     means = [(r["step"], r["valid"][MEAN]) for r in log_of(log) if MEAN in r.get("valid", {})]
     rates = next(curve for curve in first.curves if curve.panel == "learning rate")
-    curves = [of_several(c, name, f) for name, f in every.items() for c in f.curves if c.panel != rates.panel]
+    curves = [task_curve(c, name, f) for name, f in every.items() for c in f.curves if c.panel != rates.panel]
     for name in (subject.name for subject in training.subjects if subject.name not in every):  # auxiliary
         losses = ((r["step"], r["loss"]) for r in log_of(log) if r.get("task") == name)
         curves.append(curve_of(f"{name}: training loss", losses, "loss"))
@@ -224,7 +224,7 @@ def together(training: TrainingRun, every: Mapping[str, ReportData]) -> ReportDa
     )
 
 
-def of_several(curve: TrainingCurve, name: str, facts: ReportData) -> TrainingCurve:
+def task_curve(curve: TrainingCurve, name: str, facts: ReportData) -> TrainingCurve:
     """A curve of one task among those of others; scores are shares, as in the mean of them all."""
     if curve.panel == "validation" and next(iter(facts.scores.values())).unit == "percent":
         curve = replace(curve, name=f"{curve.name} ÷ 100", values=[value / 100 for value in curve.values])
@@ -240,7 +240,7 @@ def curve_of(name: str, points: Iterable[tuple[int, float | None]], panel: str) 
     return TrainingCurve(name, steps, values, panel)
 
 
-def names(files: Any) -> str:
+def file_names(files: Any) -> str:
     return ", ".join(Path(f).name for f in ([files] if isinstance(files, str) else files))
 
 
@@ -270,11 +270,11 @@ def log_of(log: Path) -> Iterator[dict[str, Any]]:
         yield from (record for line in lines if (record := read_record(line)) is not None)
 
 
-def continued(subject: TaskSetup, side: str) -> Iterable[GeneratedSample]:
+def generate_samples(subject: TaskSetup, side: str) -> Iterable[GeneratedSample]:
     """A language model goes on with some beginnings of texts."""
     if not isinstance(subject.task, Generate):
         return
-    asked = [_asked(values) for values in islice(subject.sides[side](), 5)]
+    asked = [_prompt_of(values) for values in islice(subject.sides[side](), 5)]
     asked = [one for one in asked if one[2]]
     given = (one[0] for one in asked)
     for (_, source, wanted, place), (_, said) in zip(
@@ -283,7 +283,7 @@ def continued(subject: TaskSetup, side: str) -> Iterable[GeneratedSample]:
         yield GeneratedSample(source, wanted, said["text"], None, place)
 
 
-def _asked(values: Values) -> tuple[Values, str, str, str]:
+def _prompt_of(values: Values) -> tuple[Values, str, str, str]:
     """The beginning of a text, or all of a conversation before its last answer; in words, what follows, and where."""
     place = f"{Path(values['file']).name}:{values['line']}"
     if "conversation" not in values:
@@ -329,10 +329,10 @@ def heads_of(subject: TaskSetup, side: str) -> tuple[HeadTable, ...]:
     if not isinstance(subject.loaded.model.body, Encoder) or subject.task.readout.over == "vocabulary":
         return ()
     found = stats(subject.loaded, islice(subject.sides[side](), LOOKED))
-    return facts_of_heads(found, f"{found.inputs} inputs")
+    return build_head_tables(found, f"{found.inputs} inputs")
 
 
-def facts_of_heads(found: HeadProfile, note: str) -> tuple[HeadTable, ...]:
+def build_head_tables(found: HeadProfile, note: str) -> tuple[HeadTable, ...]:
     """Matrices [layers, heads] of every stack and kind; nan where a head was cut out."""
     groups: dict[tuple[str, str], list[int]] = {}
     for place, address in enumerate(found.addresses):

@@ -9,7 +9,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from multihead.metrics import ConfidenceInterval, MetricRow, MetricTable, Score, to_json
-from multihead.report.data import ReportData, called
+from multihead.report.data import ReportData, display_name
 
 HEADINGS = {"tags": "By tag", "entities": "By entity", "classes": "By class", "labels": "By label"}
 ROOMY, TIGHT = 72, 46  # columns: below the first no intervals, below the second short headings
@@ -50,14 +50,14 @@ def scores_grid(scores: Mapping[str, Score], width: int = 80) -> RenderableType:
         style = "bold" if place == 0 else ""
         digits = 2 if score.unit == "percent" else 3
         grid.add_row(
-            Text(called(name), style),
+            Text(display_name(name), style),
             Text(f"{score.value:.{digits}f}", style),
             _interval(score.interval, digits, level=True),
         )
     signed: dict[str, list[str]] = {}
     for name, score in scores.items():
         if score.signature:
-            signed.setdefault(score.signature, []).append(called(name))
+            signed.setdefault(score.signature, []).append(display_name(name))
     return Group(grid, *(Text(f"{', '.join(names)}: {how}", "dim", overflow="fold") for how, names in signed.items()))
 
 
@@ -77,7 +77,7 @@ def table_views(tables: Iterable[MetricTable], width: int = 80) -> list[Renderab
 def table_view(table: MetricTable, width: int = 80) -> RenderableType:
     """Precision, recall, F1 and support by class, then micro, macro and weighted."""
     tight, roomy = width < TIGHT, width >= ROOMY
-    levels = [row.interval.level for row in (*table.rows, *table.averages) if row.interval and _known(row.interval)]
+    levels = [row.interval.level for row in (*table.rows, *table.averages) if row.interval and _is_known(row.interval)]
     apart = len({row.name[: max(width - SPREAD, 6) - 1] for row in table.rows}) == len(table.rows)
     spread = roomy and bool(levels) and apart  # names that could not be told apart need the room of intervals
     grid = Grid(
@@ -111,12 +111,12 @@ def _rule(table: MetricTable) -> str:
     return f"counted {table.note}"
 
 
-def _known(interval: ConfidenceInterval | None) -> bool:
+def _is_known(interval: ConfidenceInterval | None) -> bool:
     return interval is not None and interval.low == interval.low  # nan is not itself
 
 
 def _interval(interval: ConfidenceInterval | None, digits: int, level: bool = False) -> Text:
-    if interval is None or not _known(interval):
+    if interval is None or not _is_known(interval):
         return Text("")
     ends = f"{interval.low:.{digits}f} – {interval.high:.{digits}f}"
     return Text(f"{ends} ({100 * interval.level:.0f} %)" if level else ends)

@@ -38,11 +38,11 @@ NAMES = {
 }
 
 
-def called(name: str) -> str:
+def display_name(name: str) -> str:
     """strict.f1 -> entity F1; by_letter.f1 -> by letter F1; of several tasks names/strict.f1 -> names: entity F1"""
     task, _, name = name.rpartition("/")
     if task:
-        return f"{task}: {called(name)}"
+        return f"{task}: {display_name(name)}"
     words = name.replace(".", " ").replace("_", " ").split()
     return NAMES.get(name) or " ".join("F1" if word == "f1" else word for word in words)
 

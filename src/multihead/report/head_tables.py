@@ -14,7 +14,7 @@ from multihead.inspection.head_usage import HeadUsage
 from multihead.metrics import Difference, Score
 from multihead.pruning import HeadRanking, PruningResult
 from multihead.pruning.evaluation import to_points
-from multihead.report.data import called
+from multihead.report.data import display_name
 
 SHOWN = {  # column -> heading, in the order of importance: narrow terminals drop the last
     "entropy": "entr", "distance": "dist", "previous": "prev", "self": "self", "next": "next", "first": "first",
@@ -107,7 +107,8 @@ def print_ranking(found: HeadRanking, console: Console) -> None:
             "in points" if to_points(1.0, found.whole) == 100 or found.whole.unit == "percent" else "as it is counted"
         )
         console.print(
-            f"whole model: {called(found.metric)} {found.whole:.4f}; what is lost of it {unit}, with the interval of "
+            f"whole model: {display_name(found.metric)} {found.whole:.4f}; what is lost of it {unit}, with "
+            "the interval of "
             f"{100 * level:g} %; bold: more than chance"
         )
     if found.clear is not None and found.whole is not None:
@@ -143,7 +144,7 @@ def print_bill(done: PruningResult, console: Console) -> None:
     table.add_row("MFLOPs per token", f"{bill.before.flops / 1e6:.1f}", f"{bill.after.flops / 1e6:.1f}",
                   f"{bill.flops_saved:.1%}")  # fmt: skip
     table.add_row("time", "1", f"{bill.latency:.3f}", f"{1 - bill.latency:.1%}")
-    table.add_row(called(bill.metric), f"{bill.scores[0].value:.4f}", f"{bill.scores[1].value:.4f}",
+    table.add_row(display_name(bill.metric), f"{bill.scores[0].value:.4f}", f"{bill.scores[1].value:.4f}",
                   f"{-to_points(bill.loss.value, bill.scores[0]):+.2f} points")  # fmt: skip
     console.print(table)
     lost = to_points(bill.loss.value, bill.scores[0])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from multihead.report.data import ReportData
-from multihead.report.serialize import payload
+from multihead.report.serialize import serialize_report
 
 VIEWS = Path(__file__).parent / "views"
 MAIN = "report.js"
@@ -44,12 +44,12 @@ scripts for it{instead}.</p></noscript>
 """
 
 
-def page(facts: ReportData) -> str:
+def render_report(facts: ReportData) -> str:
     """The whole file; write it as UTF-8."""
-    return drawn(MAIN, facts.title, payload(facts), ", or read metrics.json beside it")
+    return render(MAIN, facts.title, serialize_report(facts), ", or read metrics.json beside it")
 
 
-def drawn(main: str, title: str, data: Any, instead: str = "") -> str:
+def render(main: str, title: str, data: Any, instead: str = "") -> str:
     """A page that one of the views draws from data. instead: what to do where scripts are forbidden."""
     style, script = (VIEWS / "style.css").read_text(encoding="utf-8"), bundle(main)
     policy = (
@@ -58,11 +58,11 @@ def drawn(main: str, title: str, data: Any, instead: str = "") -> str:
     )
     shown = html.escape("".join(letter if letter.isprintable() else " " for letter in title))
     return PAGE.format(
-        policy=policy, title=shown, style=style, data=embedded(data), script=script, instead=html.escape(instead)
+        policy=policy, title=shown, style=style, data=escape_json(data), script=script, instead=html.escape(instead)
     )
 
 
-def embedded(data: Any) -> str:
+def escape_json(data: Any) -> str:
     """JSON that may stand inside a script element: no tag, no entity, no line separator, no lone surrogate."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return LOOSE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

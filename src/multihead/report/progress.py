@@ -35,20 +35,20 @@ class Progress:
         self.total, self.step, self.every, self.clock = total, start, every, clock
         self.console = console or Console()
         self.live: Live | None = None
-        self.began = self.said = self.drawn = clock()
+        self.began = self.printed_at = self.drawn = clock()
         self.past: deque[tuple[float, int, int]] = deque([(self.began, start, 0)])  # time, step, tokens so far
         self.warm: tuple[float, int] | None = None  # time and number of the first step: slower than all others
         self.tokens = self.places = 0
         self.memory: int | None = None
         self.losses: dict[str, tuple[float, float]] = {}  # of each task, and what it is to be divided by
         self.note = ""
-        self.told = -1  # the step of the last plain line
+        self.printed_step = -1  # the step of the last plain line
 
     def __enter__(self) -> Self:
         if self.console.is_terminal and not self.console.is_dumb_terminal:
             self.live = Live(console=self.console, auto_refresh=False, transient=False)
             self.live.start()
-        self.began = self.said = self.drawn = self.clock()
+        self.began = self.printed_at = self.drawn = self.clock()
         self.past = deque([(self.began, self.step, 0)])
         return self
 
@@ -59,7 +59,7 @@ class Progress:
         if self.live is not None:
             self.live.update(self.line(), refresh=True)
             self.live.stop()
-        elif self.told != self.step:
+        elif self.printed_step != self.step:
             self._say()
 
     def update(
@@ -98,11 +98,11 @@ class Progress:
             if now - self.drawn >= FRAME or self.note:
                 self.drawn = now
                 self.live.update(self.line(), refresh=True)
-        elif now - self.said >= self.every:
+        elif now - self.printed_at >= self.every:
             self._say()
 
     def _say(self) -> None:
-        self.said, self.told = self.clock(), self.step
+        self.printed_at, self.printed_step = self.clock(), self.step
         share = f"{self.step / max(self.total, 1):4.0%}"
         fields = [f"step {self.step:,}/{self.total:,}", share, *(text for _, text in self.fields())]
         self.console.print(Text("  ".join(fields)), soft_wrap=True)
@@ -160,7 +160,7 @@ def clock_time(seconds: float) -> str:
 
 
 @contextmanager
-def reading(console: Console, what: str = "reading the data", every: float = EVERY) -> Iterator[None]:
+def show_reading_status(console: Console, what: str = "reading the data", every: float = EVERY) -> Iterator[None]:
     """A line that says how far the data was read, learnt from and put into the token cache; where nobody watches, a
     plain line every ten seconds."""
     said = time.monotonic()

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from multihead.metrics import Difference
 from multihead.pruning import PruningResult
 from multihead.pruning.evaluation import to_points
-from multihead.report.data import called
+from multihead.report.data import display_name
 
 BLUE, ORANGE = "#0072b2", "#d55e00"  # of Okabe and Ito: told apart by everybody
 
@@ -42,7 +42,7 @@ def draw_curve(done: PruningResult, path: Path, budget: float | None = None) -> 
                   linestyle="", label="the pruned model, on rows that chose nothing")  # fmt: skip
     axis.invert_xaxis()
     axis.set_xlabel(f"{'arithmetic' if by_flops else 'heads'} kept, %")
-    axis.set_ylabel(f"{called(bill.metric)}, points beside the whole model")
+    axis.set_ylabel(f"{display_name(bill.metric)}, points beside the whole model")
     axis.legend(frameon=False, loc="lower left")
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)

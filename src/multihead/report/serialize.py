@@ -17,7 +17,7 @@ from multihead.report.data import (
     ReportData,
     Span,
     TrainingCurve,
-    called,
+    display_name,
 )
 
 POINTS = 240  # of one curve; more become means with the range around them
@@ -31,7 +31,7 @@ PAIRS = 20  # of the most confused labels
 RUN_FILE = 100_000
 
 
-def payload(facts: ReportData) -> dict[str, Any]:
+def serialize_report(facts: ReportData) -> dict[str, Any]:
     """JSON values, in the form that views/ draw."""
     confusion, mistakes, lengths = facts.confusion, facts.mistakes, facts.lengths
     return {
@@ -42,15 +42,15 @@ def payload(facts: ReportData) -> dict[str, Any]:
         "scored_on": facts.scored_on,
         "scores": [_score(name, score) for name, score in facts.scores.items()],
         "tables": to_json(facts.tables),
-        "confusion": None if confusion is None else confused(confusion),
-        "curves": [thinned(curve) for curve in facts.curves],
+        "confusion": None if confusion is None else serialize_confusion(confusion),
+        "curves": [thin_curve(curve) for curve in facts.curves],
         "best_step": to_json(facts.best_step),
         "mistakes": None if mistakes is None else _mistakes(mistakes),
         "samples": [_sample(sample) for sample in facts.samples[:SAMPLES]],
         "calibration": to_json(facts.calibration),
         "lengths": None if lengths is None else _lengths(lengths),
         "heads": [_heads(heads) for heads in facts.heads],
-        "run_file": clipped(facts.run_file, RUN_FILE),
+        "run_file": clip_text(facts.run_file, RUN_FILE),
         "digests": to_json(facts.digests),
         "machine": facts.machine,
         "warnings": list(facts.warnings),
@@ -58,15 +58,15 @@ def payload(facts: ReportData) -> dict[str, Any]:
 
 
 def _score(name: str, score: Score) -> dict[str, Any]:
-    return {"name": called(name), "key": name, **to_json(score)}
+    return {"name": display_name(name), "key": name, **to_json(score)}
 
 
 def _lengths(lengths: LengthHistogram) -> dict[str, Any]:
-    return to_json(lengths) | {"edges": rounded(lengths.edges), "counts": to_json(np.asarray(lengths.counts))}
+    return to_json(lengths) | {"edges": round_values(lengths.edges), "counts": to_json(np.asarray(lengths.counts))}
 
 
 def _heads(heads: HeadTable) -> dict[str, Any]:
-    matrices = {name: [rounded(row) for row in np.asarray(matrix)] for name, matrix in heads.statistics.items()}
+    matrices = {name: [round_values(row) for row in np.asarray(matrix)] for name, matrix in heads.statistics.items()}
     named = {name: list(addresses) for name, addresses in heads.names.items()}
     return {
         "stack": heads.stack,
@@ -78,12 +78,12 @@ def _heads(heads: HeadTable) -> dict[str, Any]:
     }
 
 
-def rounded(values: Any, digits: int = 5) -> list[float | None]:
+def round_values(values: Any, digits: int = 5) -> list[float | None]:
     """To significant digits: a fifth of the bytes of a float, and no eye sees the difference."""
     return [None if value is None else float(f"{value:.{digits}g}") for value in to_json(list(values))]
 
 
-def thinned(curve: TrainingCurve) -> dict[str, Any]:
+def thin_curve(curve: TrainingCurve) -> dict[str, Any]:
     """The points themselves, or means of neighbours with the lowest and highest of each, so that no spike is
     lost. `lost` counts values that are not finite."""
     steps = np.asarray(curve.steps, dtype=np.float64)
@@ -91,7 +91,7 @@ def thinned(curve: TrainingCurve) -> dict[str, Any]:
     finite = np.isfinite(values)
     out: dict[str, Any] = {"name": curve.name, "panel": curve.panel, "lost": int((~finite).sum())}
     if len(values) <= POINTS:
-        return out | {"steps": rounded(steps, 9), "values": rounded(values)}
+        return out | {"steps": round_values(steps, 9), "values": round_values(values)}
     groups = np.array_split(np.arange(len(values)), POINTS)
     means, lows, highs = [], [], []
     for group in groups:
@@ -101,14 +101,14 @@ def thinned(curve: TrainingCurve) -> dict[str, Any]:
         highs.append(float(kept.max()) if len(kept) else np.nan)
     places = [float(steps[group].mean()) for group in groups]
     places[-1] = float(steps[-1])  # the axis ends where training ended
-    out |= {"steps": rounded(places, 9), "values": rounded(means)}
+    out |= {"steps": round_values(places, 9), "values": round_values(means)}
     spread, reach = np.subtract(highs, lows), np.ptp(values[finite]) if finite.any() else 0
     if np.nanmax(spread, initial=0) > STILL * reach:  # a smooth line, as of the learning rate, needs no range
-        out |= {"low": rounded(lows), "high": rounded(highs)}
+        out |= {"low": round_values(lows), "high": round_values(highs)}
     return out
 
 
-def confused(confusion: ConfusionMatrix) -> dict[str, Any]:
+def serialize_confusion(confusion: ConfusionMatrix) -> dict[str, Any]:
     """cells: [gold, predicted, count] of all that are not zero; pairs: the most confused, of all labels. Of very
     many labels those with the most errors are kept."""
     counts = np.asarray(confusion.counts, dtype=np.int64)
@@ -140,7 +140,7 @@ def _most_wrong(wrong: NDArray[np.int64]) -> list[int]:
 
 
 def _sample(sample: GeneratedSample) -> dict[str, Any]:
-    texts = {name: clipped(getattr(sample, name)) for name in ("source", "target", "written")}
+    texts = {name: clip_text(getattr(sample, name)) for name in ("source", "target", "written")}
     return {**texts, "score": to_json(sample.score), "place": sample.place}
 
 
@@ -153,12 +153,12 @@ def _mistakes(mistakes: Mistakes) -> dict[str, Any]:
 
 
 def _mistake(mistake: Mistake) -> dict[str, Any]:
-    text, gold, predicted = cut(mistake.text, mistake.gold_spans, mistake.predicted_spans)
+    text, gold, predicted = clip_spans(mistake.text, mistake.gold_spans, mistake.predicted_spans)
     out: dict[str, Any] = {
         "text": text,
-        "beside": clipped(mistake.beside),
-        "gold": clipped(mistake.gold),
-        "predicted": clipped(mistake.predicted),
+        "beside": clip_text(mistake.beside),
+        "gold": clip_text(mistake.gold),
+        "predicted": clip_text(mistake.predicted),
         "gold_spans": gold,
         "predicted_spans": predicted,
         "confidence": to_json(mistake.confidence),
@@ -167,7 +167,7 @@ def _mistake(mistake: Mistake) -> dict[str, Any]:
     return {name: value for name, value in out.items() if value or name in ("text", "confidence")}
 
 
-def clipped(text: str, letters: int = LETTERS) -> str:
+def clip_text(text: str, letters: int = LETTERS) -> str:
     """The beginning of a long text, and how long it is."""
     return text if len(text) <= letters else f"{text[:letters]} … ({len(text):,} characters)"
 
@@ -175,7 +175,7 @@ def clipped(text: str, letters: int = LETTERS) -> str:
 Places = list[list[Any]]  # [start, end, label] of each span
 
 
-def cut(text: str, gold: tuple[Span, ...], predicted: tuple[Span, ...]) -> tuple[str, Places, Places]:
+def clip_spans(text: str, gold: tuple[Span, ...], predicted: tuple[Span, ...]) -> tuple[str, Places, Places]:
     """A long text clipped around the first span that only one side has; spans outside are left out, those that
     cross the border are cut."""
     start, stop = 0, len(text)
@@ -186,11 +186,11 @@ def cut(text: str, gold: tuple[Span, ...], predicted: tuple[Span, ...]) -> tuple
     before, after = ("… " if start else ""), ("" if stop == len(text) else f" … ({len(text):,} characters)")
     shift = len(before) - start
 
-    def moved(spans: tuple[Span, ...]) -> Places:
+    def shift_spans(spans: tuple[Span, ...]) -> Places:
         inside = [span for span in spans if span.end > start and span.start < stop]
         return [[max(s.start, start) + shift, min(s.end, stop) + shift, s.label] for s in sorted(inside, key=_place)]
 
-    return before + text[start:stop] + after, moved(gold), moved(predicted)
+    return before + text[start:stop] + after, shift_spans(gold), shift_spans(predicted)
 
 
 def _place(span: Span) -> tuple[int, int, str]:

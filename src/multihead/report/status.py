@@ -15,7 +15,7 @@ FRAME = 0.1  # seconds between drawings
 T = TypeVar("T")
 
 
-def watched(
+def track(
     items: Iterable[T],
     what: str,
     console: Console,
