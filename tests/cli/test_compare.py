@@ -11,7 +11,7 @@ import torch
 
 import multihead as mh
 from multihead.cli.compare import compare
-from multihead.cli.data_arguments import reading_of, scored
+from multihead.cli.data_arguments import open_reader, rows_to_score
 from multihead.inference import Pipeline
 from multihead.inference.engine import evaluate
 from multihead.models import Decoder, Encoder, LMReadout, ModelConfig, TaskModel
@@ -49,7 +49,7 @@ def test_bi_encoders_with_and_without_labels(tmp_path: Path, capsys: pytest.Capt
     for model in (labelled, alone):
         loaded = mh.load(model)
         task = loaded.make_task()
-        values[model] = evaluate(loaded.model, task, scored(reading_of(task, data, []))).result()["mrr"].value
+        values[model] = evaluate(loaded.model, task, rows_to_score(open_reader(task, data, []))).result()["mrr"].value
         assert loaded.evaluate(rows)["mrr"].value == values[model]
     blind = mh.load(alone).evaluate({"text_a": a, "text_b": b} for a, b, _ in PAIRS)["mrr"].value
     assert blind != values[alone]

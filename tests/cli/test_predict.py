@@ -16,8 +16,8 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from multihead.cli.data_arguments import writing_as
-from multihead.cli.predict import InputLines, PipeReader, inputs, of_rows, table
+from multihead.cli.data_arguments import override_generation
+from multihead.cli.predict import InputLines, PipeReader, holds_rows, iterate_inputs, read_table
 from multihead.data.readers.notation import TagNotation
 from multihead.inference import Pipeline
 from multihead.inference.engine import AHEAD
@@ -413,9 +413,9 @@ def rows(model: Path, file: Path, **named: str) -> list[str]:
     task = load(str(model)).make_task()
     source = InputLines(str(file))
     found = (
-        table(file, task, named, {})
-        if source.table or of_rows(file, task, {})
-        else inputs(source, task, dict(named), {})
+        read_table(file, task, named, {})
+        if source.table or holds_rows(file, task, {})
+        else iterate_inputs(source, task, dict(named), {})
     )
     return [row["error"]["message"] if "error" in row else row["text"] for row in found]
 
@@ -455,5 +455,5 @@ def test_what_a_hub_model_says_of_writing_can_be_changed():
     """Whatever stands in its generation_config.json, where it is sound there."""
     settings = {"beam": 3, "length_penalty": -0.7, "early": "full", "forbidden": (5,)}
     task = Translate(Tokenizer.train(["a fine film"], "bpe", 270), [], 32, 0, decode=dict(settings))
-    assert writing_as(task, ["decode.nbest=2", "text=source"]) == ["text=source"]
+    assert override_generation(task, ["decode.nbest=2", "text=source"]) == ["text=source"]
     assert task.settings == {**settings, "nbest": 2}

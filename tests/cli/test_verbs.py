@@ -14,7 +14,7 @@ import pytest
 import typer
 
 import multihead as mh
-from multihead.cli.data_arguments import reading_of
+from multihead.cli.data_arguments import open_reader
 from multihead.cli.train import run_of
 
 
@@ -130,14 +130,14 @@ def test_mixed_tags_are_scored_in_the_scheme_that_is_said(tmp_path: Path, multih
     assert done.returncode == 0, done.stderr
     task = mh.load(tmp_path / "o/model").make_task()
     with pytest.raises(ValueError, match=r"or say ner\.scheme = "):
-        list(reading_of(task, tmp_path / "mixed.conll", []))
+        list(open_reader(task, tmp_path / "mixed.conll", []))
     for file in ("mixed.conll", "mixed.jsonl"):
         for said in ("scheme=IOB1", "ner.scheme=IOB1"):
-            first = next(iter(reading_of(task, tmp_path / file, [said])))
+            first = next(iter(open_reader(task, tmp_path / file, [said])))
             assert first.values["tags"] == ["B-PER", "O", "B-LOC"]
     for wrong, told in (("scheme=iob", "no scheme 'iob'; there are: IOB1, BIO"), ("shceme=BIO", "encoding, scheme")):
         with pytest.raises(typer.BadParameter, match=told):
-            reading_of(task, tmp_path / "mixed.conll", [wrong])
+            open_reader(task, tmp_path / "mixed.conll", [wrong])
     done = multihead("evaluate", "o/model", "mixed.conll", "scheme=IOB1", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "strict.f1" in json.loads(done.stdout)

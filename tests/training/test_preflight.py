@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from multihead.cli.check import set_up_or_refused
+from multihead.cli.check import try_setup
 from multihead.cli.train import announce
 from multihead.config import read
 from multihead.data.readers.read import read_records
@@ -404,11 +404,11 @@ def test_a_vocabulary_that_cannot_spell_the_data_is_told(runs, tmp_path: Path) -
     announce(training, Console(file=screen, width=1000))
     told = re.findall(r"(\w+): (\d+)% of the text is not in the vocabulary .* with a \[tokenizer\]", screen.getvalue())
     assert told == [("train", "33")]  # neither what is held out of it, nor the test, which it can spell
-    found = set_up_or_refused(training.run)[""]
+    found = try_setup(training.run)[""]
     assert [(one.level, one.code) for one in found] == [("warn", "unknown words")]
-    assert set_up_or_refused(read(runs.text("en", start=start))) == {"": []}
+    assert try_setup(read(runs.text("en", start=start))) == {"": []}
     small = read(runs.text("new"), [f"data.train={data}", "tokenizer.kind=char", "tokenizer.vocab=20"])
-    assert "a larger tokenizer.vocab" in set_up_or_refused(small)[""][0].message
+    assert "a larger tokenizer.vocab" in try_setup(small)[""][0].message
 
 
 @pytest.mark.parametrize(("other", "codes"), [(["b"], ["one label"]), (["a", "b"], []), ([], [])])
@@ -417,7 +417,7 @@ def test_several_labels_that_are_always_one_are_told(tmp_path: Path, other: list
     data = tmp_path / "rows.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     run_file = read(made(tmp_path, "task = 'classify'", f"train = '{data}'\n[classify]\nmulti_label = true"))
-    assert [finding.code for finding in set_up_or_refused(run_file)[""]] == codes
+    assert [finding.code for finding in try_setup(run_file)[""]] == codes
 
 
 def test_training_stops_at_rejected_rows_as_check_does(tmp_path: Path) -> None:
@@ -457,9 +457,9 @@ def test_tokens_that_are_no_raw_text_are_counted(tmp_path: Path) -> None:
     data = tmp_path / "train.conll"
     data.write_text("".join(said.format(tagged["same" if i % 4 else "other"]) for i in range(40)))
     text = made(tmp_path, 'task = "ner"', f'train = "{data}"\nvalid = "{data}"')
-    (finding, _) = [finding for finding in set_up_or_refused(read(text))[""] if finding.code == "raw text"]
+    (finding, _) = [finding for finding in try_setup(read(text))[""] if finding.code == "raw text"]
     assert finding.level == "warn"
     assert finding.message.startswith("train: 10 of 40 inputs (25.0%) are joined to another text than the raw text")
     assert finding.examples[0] == f"{data}:2: He saw (old) Rome."
     data.write_text("".join(said.format(tagged["same"]) for _ in range(40)))
-    assert not [finding for finding in set_up_or_refused(read(text))[""] if finding.code == "raw text"]
+    assert not [finding for finding in try_setup(read(text))[""] if finding.code == "raw text"]

@@ -58,7 +58,7 @@ def check(
         for name, chosen in every.items():
             readings[name], _ = make_splits(chosen)
             sides = (readings[name].get(side) for side in ("train", "valid", "test"))
-            found[name] = missing(chosen)
+            found[name] = missing_models(chosen)
             held_out = chosen.data.hold_out and name not in auxiliary
             if (beside := unlabeled_split(chosen)) is not None:
                 readings[name]["unlabelled"] = beside.reading
@@ -69,9 +69,9 @@ def check(
                 scores=chosen.section.numeric_labels,
                 unlabelled=readings[name].get("unlabelled"),
             )
-    if not stops(found):
+    if not has_errors(found):
         with console.status("setting up, as training would"):
-            for name, more in set_up_or_refused(whole).items():
+            for name, more in try_setup(whole).items():
                 found[name] += more
     for name, findings in {} if json else found.items():
         for side, reading in readings[name].items():
@@ -86,14 +86,14 @@ def check(
     if json:
         told = [asdict(one) | ({"task": name} if name else {}) for name, several in found.items() for one in several]
         print(jsons.dumps(told, allow_nan=False))
-    raise typer.Exit(1 if stops(found) else 0)
+    raise typer.Exit(1 if has_errors(found) else 0)
 
 
-def stops(found: Mapping[str, list[DataIssue]]) -> bool:
+def has_errors(found: Mapping[str, list[DataIssue]]) -> bool:
     return any(finding.level == "stop" for findings in found.values() for finding in findings)
 
 
-def set_up_or_refused(run: RunConfig) -> dict[str, list[DataIssue]]:
+def try_setup(run: RunConfig) -> dict[str, list[DataIssue]]:
     """By task: what training itself would refuse before its first step, or would not read as it is."""
     from multihead.data.validation import DataIssue
     from multihead.io.hub import PREFIX
@@ -164,7 +164,7 @@ def otherwise_in_raw_text(name: str, task: Ner, rows: Callable[[], Iterable[Valu
     return [DataIssue("warn" if share > LONG else "note", "raw text", what + fix, examples=tuple(differing[:SHOWN]))]
 
 
-def missing(run: RunConfig) -> list[DataIssue]:
+def missing_models(run: RunConfig) -> list[DataIssue]:
     """Models to start from that are not there; those on the hub are not asked for."""
     from multihead.data.validation import DataIssue
     from multihead.io.hub import PREFIX

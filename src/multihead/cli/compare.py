@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from multihead.cli.app import DEVICE, PRECISION, verb
-from multihead.cli.data_arguments import reading_of, scored, tell_faults
+from multihead.cli.data_arguments import open_reader, print_faults, rows_to_score
 
 if TYPE_CHECKING:
     from multihead.inference import Pipeline
@@ -51,7 +51,7 @@ def compare(
     from multihead.report.status import track
 
     console = Console(highlight=False, stderr=json)
-    models = [opened(model, name).to(device, precision) for model in (first, second)]
+    models = [open_task(model, name).to(device, precision) for model in (first, second)]
     tasks = [model.make_task() for model in models]
     if tasks[0].name != tasks[1].name:
         raise ValueError(f"{first} was trained for {tasks[0].name}, {second} for {tasks[1].name}; give two of one task")
@@ -67,9 +67,9 @@ def compare(
             f"share no score; train both with the same [{teller.name}] section, or score each by itself: multihead "
             "evaluate MODEL FILE"
         )
-    readings = [reading_of(teller, data, columns or []) for _ in models]
+    readings = [open_reader(teller, data, columns or []) for _ in models]
     every = zip(models, tasks, readings, strict=True)
-    said = [scored_predictions(m.model, task, scored(reading), m.precision) for m, task, reading in every]
+    said = [scored_predictions(m.model, task, rows_to_score(reading), m.precision) for m, task, reading in every]
     foretold = tasks[0].score_rows(models[0].model, ()) is not None  # a text: there is no answer that could flip
     rights: list[list[bool]] = [[], []]
     flipped: list[dict[str, Any]] = []
@@ -87,10 +87,10 @@ def compare(
                 better = "second" if pair[1] else "first"
                 shown = {name: values[name] for name in teller.columns() if name in values}
                 place = {"line": values["line"], "better": better}
-                flipped.append({**place, **shown, "first": brief(a), "second": brief(b)})
-    tell_faults(readings[0])
+                flipped.append({**place, **shown, "first": shorten_prediction(a), "second": shorten_prediction(b)})
+    print_faults(readings[0])
     count = None if foretold else count_flips([True] * len(rights[0]), *rights)
-    main = comparable(tasks, scorers) if foretold else scorers[0].main
+    main = check_comparable(tasks, scorers) if foretold else scorers[0].main
     scores = [scorer.result()[main] for scorer in scorers]
     running = foretold and readings[0].sources[0][1] != "chat"  # then a sample is a window, not a row
     apart = (foretold and not same_tokens(tasks)) or (running and tasks[0].size != tasks[1].size)
@@ -128,7 +128,7 @@ def same_tokens(tasks: Sequence[Task]) -> bool:
     return first == second
 
 
-def comparable(tasks: Sequence[Task], scorers: Sequence[Scorer]) -> str:
+def check_comparable(tasks: Sequence[Task], scorers: Sequence[Scorer]) -> str:
     """The score that decides, of texts that are foretold: a loss per token means nothing where tokens differ."""
     if same_tokens(tasks):
         return scorers[0].main
@@ -149,7 +149,7 @@ def difference_of(first: Scorer, second: Scorer, name: str) -> Difference | None
     return compare_paired(one, other)[name] if one.bootstrap_sample == other.bootstrap_sample else None
 
 
-def brief(prediction: Prediction) -> Prediction:
+def shorten_prediction(prediction: Prediction) -> Prediction:
     """Without the scores of every label."""
     return {name: value for name, value in prediction.items() if name != "scores"}
 
@@ -158,7 +158,7 @@ def verdict(p_value: float) -> str:
     return "more than chance" if p_value < 0.05 else "may be chance"
 
 
-def opened(model: str, name: str | None) -> Pipeline:
+def open_task(model: str, name: str | None) -> Pipeline:
     """The named task of a model with several; a model with one task needs no name."""
     from multihead.pretrained import load
 

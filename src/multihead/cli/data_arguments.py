@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 SETTINGS = ("format", "encoding")
 
 
-def named_of(columns: list[str], settings: Sequence[str] = SETTINGS) -> tuple[dict[str, str], dict[str, str]]:
+def parse_columns(columns: list[str], settings: Sequence[str] = SETTINGS) -> tuple[dict[str, str], dict[str, str]]:
     """Of `label=category`, `format=tsv` …: what columns are called, and how the file is read."""
     named = dict(column.split("=", 1) for column in columns if "=" in column)
     return named, {name: named.pop(name) for name in settings if name in named}
 
 
-def writing_as(task: Task, given: list[str]) -> list[str]:
+def override_generation(task: Task, given: list[str]) -> list[str]:
     """`decode.beam=1` … changes how the model writes, in this command alone; what else is given is given back."""
     from multihead.config import read
     from multihead.config.decode_sections import DecodeSection
@@ -57,7 +57,7 @@ def writing_as(task: Task, given: list[str]) -> list[str]:
     return [one for one in given if one not in mine]
 
 
-def reading_of(task: Task, data: Path, columns: list[str]) -> DataReader:
+def open_reader(task: Task, data: Path, columns: list[str]) -> DataReader:
     """The rows of files by the task's columns; SQuAD and CoNLL files know theirs."""
     from multihead.data.readers.read import has_column, read_records
     from multihead.data.readers.tag_schemes import SCHEMES
@@ -65,7 +65,7 @@ def reading_of(task: Task, data: Path, columns: list[str]) -> DataReader:
     files = [data, *(Path(column) for column in columns if "=" not in column)]
     known = (*SETTINGS, "scheme") if task.spec.tags_words else SETTINGS
     # What a mixed file is told to say is the run file's key, ner.scheme.
-    named, settings = named_of([column.removeprefix("ner.") for column in columns], known)
+    named, settings = parse_columns([column.removeprefix("ner.") for column in columns], known)
     if wrong := next((file for file in files[1:] if not file.exists()), None):
         raise typer.BadParameter(f"{str(wrong)!r} is no file, nor of the form label=category")
     if odd := next((name for name in named if name not in (*task.columns(), *task.judges)), None):
@@ -73,12 +73,12 @@ def reading_of(task: Task, data: Path, columns: list[str]) -> DataReader:
     if settings.get("scheme", SCHEMES[0]) not in SCHEMES:
         raise typer.BadParameter(f"there is no scheme {settings['scheme']!r}; there are: {', '.join(SCHEMES)}")
     judges = [role for role in task.judges if role in named or has_column(files, role, **settings)]
-    roles = roles_of(task, files, (*task.columns(), *judges), named, settings)
+    roles = find_columns(task, files, (*task.columns(), *judges), named, settings)
     usual = task.spec.self_describing and all(role == name for role, name in roles.items())
     return read_records(files, columns=None if usual else roles, task=task.name, **settings)
 
 
-def scored(reading: DataReader) -> Iterator[Values]:
+def rows_to_score(reading: DataReader) -> Iterator[Values]:
     """The rows with their places; where none can be used, an error with what was read."""
     for record in reading:
         yield record.placed
@@ -87,13 +87,13 @@ def scored(reading: DataReader) -> Iterator[Values]:
         raise ValueError(f"{files}: there is no row to score on\n{reading}")
 
 
-def tell_faults(reading: DataReader) -> None:
+def print_faults(reading: DataReader) -> None:
     """On stderr, as stdout may be read by a program: the rows that were not used, or only tolerated, and why."""
     if reading.rejected or reading.repaired:
         print(reading, file=sys.stderr)
 
 
-def roles_of(
+def find_columns(
     task: Task, files: list[Path], wanted: Sequence[str], named: dict[str, str], settings: dict[str, str]
 ) -> dict[str, str]:
     """What the wanted columns are called in files: as is said, as in the training data if they are there, as usual."""
@@ -114,12 +114,12 @@ def rows_of(loaded: Pipeline, data: Path, columns: list[str] | None, limit: int 
     from multihead.tasks import SPECS
 
     if gold or any("=" not in column for column in columns or []):  # a source and its target, as two files
-        reading = reading_of(loaded.make_task(), data, columns or [])
+        reading = open_reader(loaded.make_task(), data, columns or [])
     else:
-        named, settings = named_of(columns or [])
+        named, settings = parse_columns(columns or [])
         if loaded.options.get("columns"):
             task = loaded.make_task()
-            named = roles_of(task, [data], task.inputs, named, settings)
+            named = find_columns(task, [data], task.inputs, named, settings)
         # As for training: plain text is one document, JSON may hold conversations.
         kind = loaded.task if loaded.task and SPECS[loaded.task].documents else ""
         reading = read_records(data, columns=named or None, task=kind, **settings)

@@ -83,7 +83,7 @@ def kernels() -> dict[str, str]:
             self.fused |= "flash_attention" in str(func)
             return func(*args, **(kwargs or {}))
 
-    def taken(
+    def observe_kernel(
         attention: nn.Module, mask: Mask | None = None, position: PositionEncoding | None = None, T: int = 128
     ) -> str:
         with KernelProbe() as seen:  # type: ignore[no-untyped-call]
@@ -92,15 +92,15 @@ def kernels() -> dict[str, str]:
 
     plain = MultiHeadAttention(16, 4)
     return {
-        "plain": taken(plain),
-        "causal": taken(plain, Mask.causal()),
-        "padded": taken(plain, Mask.lengths([128, 50])),
-        "packed": taken(plain, Mask.segments(torch.arange(128).div(50).long().expand(2, -1))),
-        "texts of 32 tokens": taken(plain, T=32),
-        "grouped heads": taken(MultiHeadAttention(16, 4, kv_heads=2)),
-        "value width ≠ key width": taken(MultiHeadAttention(16, 4, key_dim=4, value_dim=6)),
-        "attention dropout": taken(MultiHeadAttention(16, 4, dropout=0.1)),
-        "learned bias, training": taken(plain, position=RelativeBias(4)),
+        "plain": observe_kernel(plain),
+        "causal": observe_kernel(plain, Mask.causal()),
+        "padded": observe_kernel(plain, Mask.lengths([128, 50])),
+        "packed": observe_kernel(plain, Mask.segments(torch.arange(128).div(50).long().expand(2, -1))),
+        "texts of 32 tokens": observe_kernel(plain, T=32),
+        "grouped heads": observe_kernel(MultiHeadAttention(16, 4, kv_heads=2)),
+        "value width ≠ key width": observe_kernel(MultiHeadAttention(16, 4, key_dim=4, value_dim=6)),
+        "attention dropout": observe_kernel(MultiHeadAttention(16, 4, dropout=0.1)),
+        "learned bias, training": observe_kernel(plain, position=RelativeBias(4)),
     }
 
 

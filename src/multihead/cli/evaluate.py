@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from multihead.cli.app import DEVICE, PRECISION, verb
-from multihead.cli.data_arguments import reading_of, scored, tell_faults, writing_as
+from multihead.cli.data_arguments import open_reader, override_generation, print_faults, rows_to_score
 
 app = verb()
 
@@ -49,11 +49,11 @@ def evaluate(
     loaded = load(model, task=name).to(device, precision)
     task = loaded.make_task()
     console = Console(highlight=False, stderr=json)
-    reading = reading_of(task, data, writing_as(task, columns or []))
-    rows = track(scored(reading), f"scoring {data.name}", console)
+    reading = open_reader(task, data, override_generation(task, columns or []))
+    rows = track(rows_to_score(reading), f"scoring {data.name}", console)
     scorer = engine.evaluate(loaded.model, task, rows, precision=loaded.precision)
     if json:
-        tell_faults(reading)
+        print_faults(reading)
         print(jsons.dumps(to_json(scorer.result()), allow_nan=False))
         return
     console.print(str(reading), markup=False)  # a file may be called [old].csv

@@ -188,7 +188,7 @@ def rank(
     console = Console(highlight=False, stderr=json)
     loaded = load(model, task=task)
     loaded.make_task()
-    with bar(console, "measuring heads") as told:
+    with progress_bar(console, "measuring heads") as told:
         found = ranked(
             loaded,
             rows_of(loaded, data, columns, limit, gold=True),
@@ -262,7 +262,7 @@ def prune(
     loaded.make_task()
     with console.status("choosing what goes"):
 
-        def told(point: PruningStep) -> None:
+        def print_step(point: PruningStep) -> None:
             console.print(
                 f"{point.heads:4.0%} of the heads, {point.flops:4.0%} of the arithmetic: "
                 f"{point.score.value:.4f}, lost {spread(point.loss, point.score)}"
@@ -271,7 +271,7 @@ def prune(
         rows = list(rows_of(loaded, data, columns, limit, gold=True))
         judging = None if check is None else list(rows_of(loaded, check, columns, limit, gold=True))
         done = pruned(
-            model, rows, out, allowed, heldout=judging, ffn=ffn, head_width=narrow, compensate=fold, on_step=told
+            model, rows, out, allowed, heldout=judging, ffn=ffn, head_width=narrow, compensate=fold, on_step=print_step
         )
     if json:
         steps = [
@@ -287,7 +287,7 @@ def prune(
         raise typer.Exit(1)
     console.print(f"written: {out}; undo with: multihead heads undo {out} --out FOLDER")
     if recover is not None:
-        trained = recovered(out, recover, console)
+        trained = finetune_pruned(out, recover, console)
         bill = compare_models(model, trained, split_halves(rows)[1] if judging is None else judging, allowed.metric)
         console.print("after training on:")
         print_bill(replace(done, bill=bill, held=verdict(bill, allowed)), console)
@@ -332,22 +332,22 @@ def span(rows: str | None) -> range:
     return range(int(first), int(last) if last else int(first) + 1)
 
 
-def bar(console: Console, what: str) -> Any:
-    """`with bar(…) as told: told(0.3)`"""
+def progress_bar(console: Console, what: str) -> Any:
+    """`with progress_bar(…) as on_progress: on_progress(0.3)`"""
     from contextlib import contextmanager
 
     from rich.progress import Progress
 
     @contextmanager
-    def shown() -> Any:
+    def open_bar() -> Any:
         with Progress(console=console, transient=True) as progress:
             line = progress.add_task(what, total=1.0)
             yield lambda share: progress.update(line, completed=share)
 
-    return shown()
+    return open_bar()
 
 
-def recovered(pruned: Path, run: Path, console: Console) -> Path:
+def finetune_pruned(pruned: Path, run: Path, console: Console) -> Path:
     """Train on, say how good it then is, and where it is."""
     from multihead.pruning import finetuning_run
     from multihead.report import Progress

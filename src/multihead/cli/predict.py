@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from multihead.cli.app import DEVICE, PRECISION, verb
-from multihead.cli.data_arguments import SETTINGS, named_of, roles_of, writing_as
+from multihead.cli.data_arguments import SETTINGS, find_columns, override_generation, parse_columns
 from multihead.io.pipes import GzipStream, is_pipe, is_stdin, to_regular_file
 
 if TYPE_CHECKING:
@@ -73,15 +73,15 @@ def predict(
         file, columns = "-", [file, *(columns or [])]
     loaded = load(model, task=name).to(device, precision)
     task = loaded.make_task()
-    columns = writing_as(task, columns or [])
+    columns = override_generation(task, columns or [])
     if interactive and isinstance(task, Generate):
-        talk(loaded.model, task)
+        run_chat(loaded.model, task)
         return
     named, settings = columns_of(task, columns)
     # Lines of a pipe are answered as they come; what has to be looked at as a whole is read to its end first.
     whole = "format" in settings or (task.spec.tags_words and file != "-")
     source = InputLines(file, interactive, settings.get("encoding", "utf-8"), whole)
-    rows = source.table or "format" in settings or (source.size > 0 and of_rows(Path(file), task, settings))
+    rows = source.table or "format" in settings or (source.size > 0 and holds_rows(Path(file), task, settings))
     ahead = 1 if interactive or (file == "-" and sys.stdin.isatty()) else None
     # A bar between the lines of an answer would be in the way.
     console = Console(stderr=True, force_terminal=False if sys.stdout.isatty() else None)
@@ -91,7 +91,7 @@ def predict(
     try:
         if source.size:
             survey_tags(Path(file), task, settings)
-        given = table(Path(file), task, named, settings) if rows else inputs(source, task, named, settings)
+        given = read_table(Path(file), task, named, settings) if rows else iterate_inputs(source, task, named, settings)
         answers = predict_rows(
             loaded.model, task, tally.count(given), ahead=ahead, strict=False, idle=idle, precision=loaded.precision
         )
@@ -128,10 +128,10 @@ class InputCounter:
             yield values
 
 
-def talk(model: TaskModel, task: Generate) -> None:
+def run_chat(model: TaskModel, task: Generate) -> None:
     """A conversation, or beginnings to go on with; what is written shows as it comes. /new forgets what was said."""
     messages: list[dict[str, str]] = []
-    for turn, line in enumerate(prompted()):
+    for turn, line in enumerate(read_prompts()):
         said = line.decode(errors="replace").strip("\r\n")
         if said.strip() == "/new":
             messages = []
@@ -143,14 +143,14 @@ def talk(model: TaskModel, task: Generate) -> None:
             elif sys.stdout.isatty():
                 print(said, end="")
             parts = []
-            for part in written(model, task, values, turn):
+            for part in generate_text(model, task, values, turn):
                 parts.append(part)
                 print(part, end="", flush=True)
             print(flush=True)
             messages.append({"role": "assistant", "content": "".join(parts).strip()})
 
 
-def written(model: TaskModel, task: Generate, values: Values, turn: int) -> Iterator[str]:
+def generate_text(model: TaskModel, task: Generate, values: Values, turn: int) -> Iterator[str]:
     """In pieces as they come; of a search among several texts, the best one at its end."""
     from multihead.inference.engine import predict_rows
 
@@ -180,7 +180,7 @@ class InputLines:
             # Its lines are read where they are looked at: a pipe that is opened again has lost its first ones.
             self.pipe = PipeReader(0 if is_stdin(file) else os.open(file, os.O_RDONLY), file, encoding)
         elif file != "-" or whole:
-            self.size = self._checked(Path(file), encoding)
+            self.size = self._check_size(Path(file), encoding)
             if not file.endswith(".gz") and not self.table:  # how much is left of packed data nobody knows
                 self.share = lambda: self.read / max(self.size, 1)
 
@@ -190,7 +190,7 @@ class InputLines:
         return not sys.stdin.isatty() if self.file == "-" else is_pipe(Path(self.file))
 
     @staticmethod
-    def _checked(path: Path, encoding: str) -> int:
+    def _check_size(path: Path, encoding: str) -> int:
         """The size in bytes of what is no binary data; an empty file has no inputs, and that is no fault."""
         from multihead.data.readers.lines import read_head
 
@@ -204,7 +204,7 @@ class InputLines:
         from multihead.data.readers.lines import BROKEN_GZIP, LONGEST_LINE, open_bytes
 
         if self.interactive:
-            yield from (line for line in prompted() if line.strip())
+            yield from (line for line in read_prompts() if line.strip())
             return
         stream: BinaryIO | PipeReader
         held = self.pipe or (sys.stdin.buffer if self.file == "-" and not self.size else None)
@@ -284,7 +284,7 @@ class PipeReader:
             check_head(Path(self.file), head, self.encoding)
 
 
-def prompted() -> Iterator[bytes]:
+def read_prompts() -> Iterator[bytes]:
     while True:
         try:
             yield input("> ").encode("utf-8", "surrogateescape")
@@ -294,7 +294,7 @@ def prompted() -> Iterator[bytes]:
 
 def columns_of(task: Task, columns: list[str]) -> tuple[dict[str, str], dict[str, str]]:
     """text=review -> {text: review}, for the columns that a prediction needs; and how the file is read."""
-    named, settings = named_of(columns)
+    named, settings = parse_columns(columns)
     known = ("text", "tokens") if task.spec.tags_words else task.inputs
     odd = next((column for column in columns if column.partition("=")[0] not in (*known, *SETTINGS)), None)
     if odd is not None:
@@ -303,7 +303,7 @@ def columns_of(task: Task, columns: list[str]) -> tuple[dict[str, str], dict[str
     return named, settings
 
 
-def of_rows(path: Path, task: Task, settings: dict[str, str]) -> bool:
+def holds_rows(path: Path, task: Task, settings: dict[str, str]) -> bool:
     """Does a file hold something else than an input a line: words with an empty line after each sentence, as taggers
     are given, or one JSON text?"""
     from multihead.data.readers.detect import detect
@@ -327,25 +327,25 @@ def roles_in(path: Path, task: Task, named: dict[str, str], settings: dict[str, 
         return None
     if task.spec.tags_words and not named:
         with suppress(ValueError):  # there is no such column
-            roles = roles_of(task, [path], ("tokens",), {}, settings)
+            roles = find_columns(task, [path], ("tokens",), {}, settings)
             first = next(iter(read_records(path, columns=roles, **settings)), None)
             if first is not None and isinstance(first.values["tokens"], list):
                 return roles
     wanted = (tuple(named) or ("text",)) if task.spec.tags_words else task.inputs
-    roles = roles_of(task, [path], wanted, named, settings)
+    roles = find_columns(task, [path], wanted, named, settings)
     if named or task.spec.tags_words:
         return roles
     try:
         next(iter(read_records(path, columns=roles, **settings)), None)
     except ValueError:
         with suppress(ValueError):
-            whole = roles_of(task, [path], task.columns(), {}, settings)
+            whole = find_columns(task, [path], task.columns(), {}, settings)
             next(iter(read_records(path, columns=whole, **settings)), None)
             return whole
     return roles
 
 
-def table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str]) -> Iterator[Values]:
+def read_table(path: Path, task: Task, named: dict[str, str], settings: dict[str, str]) -> Iterator[Values]:
     """Rows of a table by its columns; one that cannot be used is answered in its place."""
     from multihead.data.readers.csv import HEADER
     from multihead.data.readers.read import read_records
@@ -387,7 +387,7 @@ def survey_tags(path: Path, task: Task, settings: dict[str, str]) -> None:
             task.survey(record.values for record in reading)
 
 
-def inputs(source: InputLines, task: Task, named: dict[str, str], settings: dict[str, str]) -> Iterator[Values]:
+def iterate_inputs(source: InputLines, task: Task, named: dict[str, str], settings: dict[str, str]) -> Iterator[Values]:
     """A line that is a JSON object is taken as one, and any line of a .jsonl file is JSON; any other is the text.
     Answer n is that of line n: an empty one is answered with an error too."""
     from multihead.data.readers.columns import missing_column_error
@@ -408,7 +408,7 @@ def inputs(source: InputLines, task: Task, named: dict[str, str], settings: dict
             yield RejectedInput("too_long", f"{where}: more than {LONGEST_LINE >> 20} MiB in one line; is this text?")
             continue
         try:
-            row = given(bare.decode(encoding), source.json)
+            row = parse_input(bare.decode(encoding), source.json)
             said = task.map_columns(row)
             for role, column in named.items() if isinstance(row, dict) else ():
                 if column not in row:
@@ -433,7 +433,7 @@ class InvalidLine(ValueError):
     """A line that is not the JSON it should be."""
 
 
-def given(text: str, json: bool) -> Any:
+def parse_input(text: str, json: bool) -> Any:
     from multihead.data.readers.json import parse
 
     if not json and not OBJECT.match(text):
