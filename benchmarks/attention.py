@@ -43,7 +43,7 @@ class AttentionReport:
 def run(lengths: list[int], rounds: int, out: Path | None, json: bool) -> int:
     """Measure, print, save; 0 when all bars hold, 1 when one does not."""
     torch.set_num_threads(min(torch.get_num_threads(), threads.processors()))
-    contestants = [contestant for contestant in attention_baselines.CONTESTANTS if contestant.here]
+    contestants = [contestant for contestant in attention_baselines.CONTESTANTS if contestant.is_installed]
     lengths = sorted(set(lengths))
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -81,16 +81,16 @@ def measure(
             "lengths": list(lengths),
             "rounds": rounds,
         },
-        sorted({c.package for c in attention_baselines.CONTESTANTS if not c.here}),
+        sorted({c.package for c in attention_baselines.CONTESTANTS if not c.is_installed}),
     )
     report.speeds += speeds(contestants, lengths, rounds, tick)
-    report.looks += inspection_overhead.looks(lengths, rounds, tick)
+    report.looks += inspection_overhead.measure_overheads(lengths, rounds, tick)
     report.memories += memories(contestants, lengths, tick)
-    report.bars += [*bars.of_speeds(report.speeds), *bars.of_looks(report.looks)]
+    report.bars += [*bars.speed_thresholds(report.speeds), *bars.overhead_thresholds(report.looks)]
     if bars.STATS_MEMORY_AT in lengths:
         tick("memory, statistics")
-        stats = peak_memory.peak("stats", bars.STATS_MEMORY_AT)
-        report.bars.append(bars.of_memory(stats, peak_memory.peak("explicit", bars.EXPLICIT_AT)))
+        stats = peak_memory.peak_in_child("stats", bars.STATS_MEMORY_AT)
+        report.bars.append(bars.memory_thresholds(stats, peak_memory.peak_in_child("explicit", bars.EXPLICIT_AT)))
     return report
 
 

@@ -38,7 +38,7 @@ class Baseline:
     needs: str = ""  # the module of an optional package
 
     @property
-    def here(self) -> bool:
+    def is_installed(self) -> bool:
         return not self.needs or find_spec(self.needs) is not None
 
     @property

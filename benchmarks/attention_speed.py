@@ -9,7 +9,7 @@ import torch
 
 from benchmarks import attention_baselines, peak_memory
 from benchmarks.attention_baselines import AGAIN, OURS, Baseline, BuiltBaseline, Mode
-from benchmarks.timing import Ratio, race, ratio
+from benchmarks.timing import Ratio, ratio, time_rounds
 
 LARGEST = 4 * 2**30  # bytes: a peer that would build larger tables sits out
 SLOWEST = 20.0  # seconds: a peer with tables that would take longer sits out
@@ -71,7 +71,7 @@ def speeds(contestants: Sequence[Baseline], lengths: Sequence[int], rounds: int,
             tick(f"{mode}, {length} tokens")
             skipped = {c.name: why for c in contestants if (why := too_much(c, mode, length, last.get(c.name)))}
             jobs = {name: attention_baselines.job(built[name], mode, length) for name in built if name not in skipped}
-            times = race(jobs, rounds, same=(OURS, AGAIN))
+            times = time_rounds(jobs, rounds, same=(OURS, AGAIN))
             last |= {name: (min(seconds), attention_baselines.cells(length)) for name, seconds in times.items()}
             yield SpeedResult(
                 mode,
@@ -108,5 +108,5 @@ def memories(contestants: Sequence[Baseline], lengths: Sequence[int], tick: Tick
             for contestant in contestants:
                 tick(f"memory, {mode}, {length} tokens")
                 if contestant.name not in (AGAIN, *skipped):
-                    found[contestant.name] = peak_memory.peak(contestant.name, length, mode)
+                    found[contestant.name] = peak_memory.peak_in_child(contestant.name, length, mode)
             yield MemoryResult(mode, length, found, skipped)

@@ -154,7 +154,7 @@ def peaks(task: str, text: Path, out: Path) -> dict[str, int]:
     return found
 
 
-def trained(task: str, text: Path, out: Path) -> dict[str, int]:
+def train_watched(task: str, text: Path, out: Path) -> dict[str, int]:
     """Train for some steps, watching this process's memory."""
     out.mkdir(parents=True)
     valid = out / "valid.txt"
@@ -165,7 +165,7 @@ def trained(task: str, text: Path, out: Path) -> dict[str, int]:
     def watch() -> None:
         nonlocal most
         while not done.wait(EVERY):
-            most = max(most, _own())
+            most = max(most, _own_memory())
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -176,7 +176,7 @@ def trained(task: str, text: Path, out: Path) -> dict[str, int]:
     return {"peak": memory.peak_bytes(), "own": most}
 
 
-def _own() -> int:
+def _own_memory() -> int:
     """Memory of this process that is no file's; all of it where that cannot be told apart."""
     try:
         return int(Path("/proc/self/status").read_text().partition("RssAnon:")[2].split()[0]) * 1024
@@ -198,4 +198,4 @@ def show(report: CorpusReport, console: Console) -> None:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(jsons.dumps(trained(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))) + "\n")
+    sys.stdout.write(jsons.dumps(train_watched(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))) + "\n")

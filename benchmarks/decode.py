@@ -22,8 +22,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from benchmarks.attention_baselines import AGAIN, OURS
-from benchmarks.timing import Ratio, race, ratio
-from benchmarks.translation_baselines import CT2, CT2_INT8, THEIRS, Write, weights, writers
+from benchmarks.timing import Ratio, ratio, time_rounds
+from benchmarks.translation_baselines import CT2, CT2_INT8, THEIRS, Write, make_writers, weights
 from multihead.machine import cpu, memory, threads
 
 BAR = 3.0  # times as fast as transformers
@@ -91,7 +91,7 @@ def measure(model: Path | None, data: Path | None, rounds: int, tick: Tick) -> D
     missing = [] if "ctranslate2" in packages else ["ctranslate2"]
     with weights(model) as directory:
         tick("opening the peers")
-        contestants, sources = writers(directory, data)
+        contestants, sources = make_writers(directory, data)
         if not sources:
             raise ValueError(f"{data}: there is no line to read")
         what = f"{model or 'random weights, 4 + 4 layers of width 128'}; {len(sources)} sources"
@@ -110,7 +110,7 @@ def line(contestants: dict[str, Write], sources: list[list[int]], beam: int, bat
     if wrong > TIES * len(sources):
         raise ValueError(f"beam {beam}, batch {batch}: {wrong} of {len(sources)} texts are not those of transformers")
     jobs = {name: _job(write, cut, beam) for name, write in contestants.items()}
-    times = race({**jobs, AGAIN: jobs[OURS]}, rounds, same=(OURS, AGAIN))
+    times = time_rounds({**jobs, AGAIN: jobs[OURS]}, rounds, same=(OURS, AGAIN))
     return DecodeResult(
         beam,
         batch,

@@ -54,18 +54,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = [one for one in wanted if one[1] in given.systems.split(",")]
     for number, (name, system, seed) in enumerate(wanted, 1):
         called = given.name if system == OURS else PLAIN
-        if (name, called, seed) in finished(log):
+        if (name, called, seed) in finished_runs(log):
             continue
         record = run_one(given.data, given.model, name, system, seed, given.keys) | {"system": called}
         with log.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(record) + "\n")
         told = f"{name}, {called}, seed {seed}: {record['score']:.4f} in {record['seconds']:.0f} s"
         print(f"[{number}/{len(wanted)}] {told}", flush=True)
-    Console(width=140).print(table(finished(log), names, given.name))
+    Console(width=140).print(table(finished_runs(log), names, given.name))
     return 0
 
 
-def finished(log: Path) -> dict[tuple[str, str, int], Record]:
+def finished_runs(log: Path) -> dict[tuple[str, str, int], Record]:
     lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
     records = map(json.loads, lines)
     return {(record["set"], record["system"], record["seed"]): record for record in records}

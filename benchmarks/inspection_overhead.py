@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import attention_baselines
-from benchmarks.timing import Ratio, race, ratio
+from benchmarks.timing import Ratio, ratio, time_rounds
 from multihead.attention import AttentionBias, MultiHeadAttention, attend, attend_reference
 from multihead.inspection import Recording, watch
 
@@ -35,11 +35,11 @@ def count(lengths: Sequence[int]) -> int:
     return sum((length <= LONG) + (length >= LONG) for length in lengths) + 1
 
 
-def looks(lengths: Sequence[int], rounds: int, tick: Callable[[str], None]) -> Iterator[OverheadResult]:
+def measure_overheads(lengths: Sequence[int], rounds: int, tick: Callable[[str], None]) -> Iterator[OverheadResult]:
     for length in sorted(lengths):
         if length <= LONG:
             tick(f"watching, {length} tokens")
-            yield watching(length, rounds)
+            yield time_watching(length, rounds)
         if length >= LONG:
             tick(f"statistics, {length} tokens")
             yield statistics(length, rounds)
@@ -49,15 +49,15 @@ def looks(lengths: Sequence[int], rounds: int, tick: Callable[[str], None]) -> I
 
 
 @torch.no_grad()
-def watching(length: int, rounds: int) -> OverheadResult:
+def time_watching(length: int, rounds: int) -> OverheadResult:
     """A call under `watch` over a plain call."""
-    module, x = _prepared(length)
+    module, x = _make_inputs(length)
 
     def on() -> None:
         with watch(module):
             module(x)
 
-    times = race(
+    times = time_rounds(
         {"off": lambda: module(x), "off again": lambda: module(x), "on": on},
         rounds,
         same=("off again", "off"),
@@ -69,17 +69,19 @@ def watching(length: int, rounds: int) -> OverheadResult:
 @torch.no_grad()
 def statistics(length: int, rounds: int) -> OverheadResult:
     """A fused call with the statistics of all its heads over the fused call alone; no projections."""
-    seen = _seen(length)
+    seen = _record(length)
     record = next(iter(seen.passes.values()))[0]
 
-    def plain() -> None:
+    def run_plain() -> None:
         attend(record.q, record.k, record.v, record.bias, scale=record.scale)
 
-    def asked() -> None:
-        plain()
+    def run_with_stats() -> None:
+        run_plain()
         seen.stats()
 
-    times = race({"plain": plain, "plain again": plain, "asked": asked}, rounds, same=("plain again", "plain"))
+    times = time_rounds(
+        {"plain": run_plain, "plain again": run_plain, "asked": run_with_stats}, rounds, same=("plain again", "plain")
+    )
     noise = ratio(times["plain again"], times["plain"])
     return OverheadResult("stats", length, len(times["asked"]), ratio(times["asked"], times["plain"]), noise)
 
@@ -87,20 +89,20 @@ def statistics(length: int, rounds: int) -> OverheadResult:
 @torch.no_grad()
 def one_row(length: int, rounds: int) -> OverheadResult:
     """Milliseconds for the weights of one row of one head."""
-    seen = _seen(length)
-    times = race({"row": lambda: seen[0].weights((0, HEAD), rows=[length // 2])}, rounds)["row"]
+    seen = _record(length)
+    times = time_rounds({"row": lambda: seen[0].weights((0, HEAD), rows=[length // 2])}, rounds)["row"]
     return OverheadResult("row", length, len(times), ratio(times, [1e-3] * len(times)))
 
 
-def _prepared(length: int) -> tuple[MultiHeadAttention, Tensor]:
+def _make_inputs(length: int) -> tuple[MultiHeadAttention, Tensor]:
     draw = torch.Generator().manual_seed(length)
     return attention_baselines.reference().eval(), torch.randn(
         attention_baselines.batch(length), length, attention_baselines.DIM, generator=draw
     )
 
 
-def _seen(length: int) -> Recording:
-    module, x = _prepared(length)
+def _record(length: int) -> Recording:
+    module, x = _make_inputs(length)
     with torch.no_grad(), watch(module) as seen:
         module(x)
     return seen
@@ -108,7 +110,7 @@ def _seen(length: int) -> Recording:
 
 def _stats_job(length: int) -> Callable[[], object]:
     """Everything: projections, the call, what `watch` keeps, statistics."""
-    return lambda: _seen(length).stats()
+    return lambda: _record(length).stats()
 
 
 def _explicit_job(length: int) -> Callable[[], object]:

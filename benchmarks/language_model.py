@@ -20,7 +20,7 @@ import torch
 
 from benchmarks import nanogpt_baseline as nanogpt
 from benchmarks.attention_baselines import OURS
-from benchmarks.training import Benchmark, RoundResult, computing
+from benchmarks.training import Benchmark, RoundResult, our_precision
 from multihead import config as runs
 from multihead.models import Decoder, LanguageModel, ModelConfig, TaskModel
 from multihead.recipes import recipe
@@ -35,7 +35,7 @@ BATCHES = 40  # in a round: short ones, whose neighbours in time see the same ma
 THEIRS, FUSED = "nanoGPT's loop", "the same, fused AdamW"
 
 
-def race(data: Path, half: bool = False) -> Benchmark:
+def make_benchmark(data: Path, half: bool = False) -> Benchmark:
     """data: a text, of whose characters the last tenth is held out. half: all in bf16."""
     folder = TemporaryDirectory()  # it goes when nanoGPT's loops, which read from it, are gone
     (setup,), _ = set_up(settings(data, folder.name))
@@ -52,7 +52,7 @@ def race(data: Path, half: bool = False) -> Benchmark:
         f"{data.name}, {len(tokens):,} characters; batches of {nanogpt.BATCH} windows of {nanogpt.BLOCK} tokens; "
         f"{BATCHES} batches a round; nanoGPT's published settings for a CPU, its loop written anew",
         {
-            OURS: ours(model, setup.task, corpus, BATCHES, half),
+            OURS: our_loop(model, setup.task, corpus, BATCHES, half),
             THEIRS: nanogpt.loop(nanogpt.NanoGPT(vocab), folder, BATCHES, half),
             FUSED: nanogpt.loop(nanogpt.NanoGPT(vocab), folder, BATCHES, half, fused=True),
         },
@@ -75,11 +75,11 @@ def shape(vocab: int) -> ModelConfig:
     )  # fmt: skip
 
 
-def ours(model: TaskModel, task: Task, corpus: BlockDataset, steps: int, half: bool) -> Callable[[], RoundResult]:
+def our_loop(model: TaskModel, task: Task, corpus: BlockDataset, steps: int, half: bool) -> Callable[[], RoundResult]:
     """Our loop, going on through the corpus from round to round. Counted are tokens that are foretold."""
     optimizer = adamw(model, nanogpt.RATE, nanogpt.DECAY, beta2=nanogpt.BETAS[1])
     rounds, each = itertools.count(), nanogpt.BATCH * nanogpt.BLOCK
-    whole = TrainSettings(batch_tokens=each, schedule="constant", warmup=nanogpt.WARMUP, precision=computing(half))
+    whole = TrainSettings(batch_tokens=each, schedule="constant", warmup=nanogpt.WARMUP, precision=our_precision(half))
 
     def run() -> RoundResult:
         first = next(rounds) * steps
@@ -91,7 +91,7 @@ def ours(model: TaskModel, task: Task, corpus: BlockDataset, steps: int, half: b
     return run
 
 
-def poured(model: TaskModel, theirs: nanogpt.NanoGPT) -> None:
+def copy_weights(model: TaskModel, theirs: nanogpt.NanoGPT) -> None:
     """Our weights into theirs: both then give the same loss."""
     body, layers = cast(Decoder, model.body), cast(Any, theirs.layers)
     assert body.stem.positions is not None

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.training import RoundResult, halved
+from benchmarks.training import RoundResult, half_precision
 
 TOKENS = "train.bin"
 LAYERS, HEADS, WIDTH, BLOCK, BATCH = 4, 4, 128, 64, 12
@@ -108,7 +108,7 @@ def loop(
         for _ in range(steps):
             for group in optimizer.param_groups:
                 group["lr"] = rate(done)
-            with halved(half):
+            with half_precision(half):
                 loss = model(x, y)
             x, y = batch()
             loss.backward()

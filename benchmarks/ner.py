@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.attention_baselines import OURS
 from benchmarks.training import Benchmark
-from benchmarks.training_loops import Batch, InMemoryWindows, ours, trainer, tuned
+from benchmarks.training_loops import Batch, InMemoryWindows, our_loop, trainer_loop, tuned_loop
 from multihead.data.readers.read import read_records
 from multihead.models import Encoder
 from multihead.pretrained import load, with_readout
@@ -25,7 +25,7 @@ ADAMW = {"lr": 1e-4, "weight_decay": 0.01}
 TRAINER, TUNED = "transformers Trainer", "tuned loop, transformers"
 
 
-def race(model: Path, data: Path, half: bool = False) -> Benchmark:
+def make_benchmark(model: Path, data: Path, half: bool = False) -> Benchmark:
     """Fine-tuning a BERT on tagged words. half: all in bf16."""
     loaded = load(model)
     body = loaded.model.body
@@ -45,9 +45,9 @@ def race(model: Path, data: Path, half: bool = False) -> Benchmark:
         "ner",
         f"{data.name}, {len(windows):,} sentences; {ROWS} a batch, ours {budget} tokens; {BATCHES} batches a round",
         {
-            OURS: ours(tagger, task, windows, budget, BATCHES, ADAMW, half),
-            TRAINER: trainer(_theirs(model, len(labels)), padded, windows, ROWS, BATCHES, ADAMW, half),
-            TUNED: tuned(_theirs(model, len(labels)), _loss, padded, windows, ROWS, BATCHES, ADAMW, half),
+            OURS: our_loop(tagger, task, windows, budget, BATCHES, ADAMW, half),
+            TRAINER: trainer_loop(_theirs(model, len(labels)), pad_batch, windows, ROWS, BATCHES, ADAMW, half),
+            TUNED: tuned_loop(_theirs(model, len(labels)), _loss, pad_batch, windows, ROWS, BATCHES, ADAMW, half),
         },
         {TRAINER: (1.8, 1.8), TUNED: (1.15, 1.3)},
         lambda tokens: 6.0 * tokens * weights,  # attention's own products left out: under 2 % at these lengths
@@ -68,7 +68,7 @@ def _loss(theirs: Any, batch: Batch) -> torch.Tensor:
     return found
 
 
-def padded(windows: Sequence[Window]) -> tuple[Batch, int, int]:
+def pad_batch(windows: Sequence[Window]) -> tuple[Batch, int, int]:
     width = max(len(window["tokens"]) for window in windows)
     shape = (len(windows), width)
     ids, labels = np.zeros(shape, dtype=np.int64), np.full(shape, IGNORE, dtype=np.int64)

@@ -1,6 +1,6 @@
 """Peak memory of one job, in a process of its own: resident memory at its highest, less what was held before.
 
-Started by `peak` as a program: `python -m benchmarks.peak_memory JOB LENGTH MODE`, where JOB is a contestant
+Started by `peak_in_child` as a program: `python -m benchmarks.peak_memory JOB LENGTH MODE`, where JOB is a contestant
 or a job of `inspection_overhead`. Prints a number of bytes.
 """
 
@@ -19,7 +19,7 @@ SMALL = 16  # tokens of the first call, which loads libraries and starts threads
 PATIENCE = 600.0
 
 
-def peak(name: str, length: int, mode: attention_baselines.Mode = "forward") -> int | None:
+def peak_in_child(name: str, length: int, mode: attention_baselines.Mode = "forward") -> int | None:
     """Bytes that a contestant, or a job of `inspection_overhead`, needs at its peak; None if the child died."""
     command = [sys.executable, "-m", "benchmarks.peak_memory", name, str(length), mode]
     # glibc keeps freed memory for later, unless blocks come from the system one by one.
@@ -31,14 +31,14 @@ def peak(name: str, length: int, mode: attention_baselines.Mode = "forward") -> 
     return int(child.stdout.split()[-1])  # a peer may greet on stdout
 
 
-def prepared(name: str, length: int, mode: attention_baselines.Mode) -> Callable[[], object]:
+def make_job(name: str, length: int, mode: attention_baselines.Mode) -> Callable[[], object]:
     if name in inspection_overhead.JOBS:
         return inspection_overhead.JOBS[name](length)
     contestant = next(contestant for contestant in attention_baselines.CONTESTANTS if contestant.name == name)
     return attention_baselines.job(contestant.build(attention_baselines.reference()), mode, length)
 
 
-def measured(run: Callable[[], object], first: Callable[[], object]) -> int:
+def measure_peak(run: Callable[[], object], first: Callable[[], object]) -> int:
     first()
     _forget()
     before = memory.resident_bytes()
@@ -56,4 +56,4 @@ def _forget() -> None:
 
 if __name__ == "__main__":
     name, length, mode = sys.argv[1], int(sys.argv[2]), next(m for m in attention_baselines.MODES if m == sys.argv[3])
-    sys.stdout.write(f"{measured(prepared(name, length, mode), prepared(name, SMALL, mode))}\n")
+    sys.stdout.write(f"{measure_peak(make_job(name, length, mode), make_job(name, SMALL, mode))}\n")

@@ -26,7 +26,9 @@ REST = 0.05  # seconds between two turns, so that the threads of the last one ha
 
 
 @contextmanager
-def apart(make: Callable[[], Benchmark], names: Mapping[str, object]) -> Iterator[dict[str, Callable[[], RoundResult]]]:
+def run_in_processes(
+    make: Callable[[], Benchmark], names: Mapping[str, object]
+) -> Iterator[dict[str, Callable[[], RoundResult]]]:
     """The loops of the race that `make` gives (a function that can be pickled), each in a process of its own."""
     context = multiprocessing.get_context("spawn")
     started = {}

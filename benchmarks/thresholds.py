@@ -32,7 +32,7 @@ class Threshold:
     note: str = ""
 
 
-def of_speeds(speeds: Sequence[SpeedResult]) -> Iterator[Threshold]:
+def speed_thresholds(speeds: Sequence[SpeedResult]) -> Iterator[Threshold]:
     for speed in speeds:
         found = speed.ratios[speed.best]
         what = f"{speed.mode}: ours ÷ best peer"
@@ -44,14 +44,14 @@ def of_speeds(speeds: Sequence[SpeedResult]) -> Iterator[Threshold]:
             yield Threshold(what, speed.length, found.minima, DEFAULT, found.holds(DEFAULT), found)
 
 
-def of_looks(looks: Sequence[OverheadResult]) -> Iterator[Threshold]:
+def overhead_thresholds(looks: Sequence[OverheadResult]) -> Iterator[Threshold]:
     for look in sorted(looks, key=lambda look: list(LOOKS).index(look.what)):
         what, limit = LOOKS[look.what]
         noise = "" if look.noise is None else f"noise {look.noise.minima:.2f}"
         yield Threshold(what, look.length, look.ratio.minima, limit, look.ratio.holds(limit), look.ratio, note=noise)
 
 
-def of_memory(stats: int | None, explicit: int | None) -> Threshold:
+def memory_thresholds(stats: int | None, explicit: int | None) -> Threshold:
     """stats: bytes at STATS_MEMORY_AT; explicit: at EXPLICIT_AT, and quadratic from there."""
     what = "memory: statistics ÷ explicit"
     if not stats or not explicit:

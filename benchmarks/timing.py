@@ -41,7 +41,7 @@ class Ratio:
         return min(self.minima, self.low) <= bar
 
 
-def race(
+def time_rounds(
     contestants: Mapping[str, Callable[[], object]], rounds: int, same: tuple[str, str] | None = None
 ) -> dict[str, list[float]]:
     """Seconds of every contestant in every round: at least `rounds`, more where they are short.
@@ -56,7 +56,7 @@ def race(
     gc.collect()
     gc.disable()
     try:
-        while wanted(times, rounds, time.perf_counter() - start, same):
+        while needs_more_rounds(times, rounds, time.perf_counter() - start, same):
             for name in draw.sample(list(contestants), len(contestants)):
                 times[name].append(_seconds(contestants[name]))
     finally:
@@ -64,7 +64,7 @@ def race(
     return times
 
 
-def wanted(
+def needs_more_rounds(
     times: Mapping[str, Sequence[float]], rounds: int, spent: float, same: tuple[str, str] | None = None
 ) -> bool:
     """Whether a race that has these times, and took `spent` seconds, goes on."""

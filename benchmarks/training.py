@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from benchmarks.attention_baselines import OURS
-from benchmarks.subprocess_runner import apart
+from benchmarks.subprocess_runner import run_in_processes
 from benchmarks.timing import Ratio, ratio
 from multihead.machine import cpu, precision, threads
 from multihead.machine.precision import Name, display_name
@@ -79,19 +79,19 @@ class TrainingReport:
         return all(line.holds for line in self.lines)
 
 
-def computing(half: bool) -> Name:
+def our_precision(half: bool) -> Name:
     """What ours computes in: bf16, or what `auto` would take of the ways that are fp32."""
     if half:
         return precision.choose_precision("bf16", partial(precision.measure, ("bf16",)))
     return precision.choose_precision("auto", partial(precision.measure, ("onednn",)))
 
 
-def halved(half: bool) -> torch.autocast:
+def half_precision(half: bool) -> torch.autocast:
     """Around a peer's loss: bf16 as torch gives it to everybody."""
     return torch.autocast("cpu", torch.bfloat16, enabled=half)
 
 
-def products(size: int = 1024, inner: int = 384, outer: int = 1536) -> Callable[[], float]:
+def measure_matmul_speed(size: int = 1024, inner: int = 384, outer: int = 1536) -> Callable[[], float]:
     """A measurement of the machine's speed: the FLOPs per second of one product, as large as a model's."""
     a, b = torch.randn(size, inner), torch.randn(outer, inner)
 
@@ -105,7 +105,7 @@ def products(size: int = 1024, inner: int = 384, outer: int = 1536) -> Callable[
 
 def measure(race: Benchmark, rounds: int, tick: Callable[[str], None]) -> TrainingReport:
     """Every round, each contestant takes its batches; between them, products are timed."""
-    product = products()
+    product = measure_matmul_speed()
     for name, run in race.loops.items():
         tick(f"{name}, to get warm")
         run()
@@ -132,7 +132,7 @@ def measure(race: Benchmark, rounds: int, tick: Callable[[str], None]) -> Traini
                 aim,
             )
         )
-    ways = "all in bf16" if race.half else f"ours in {display_name(computing(False))}, theirs in fp32"
+    ways = "all in bf16" if race.half else f"ours in {display_name(our_precision(False))}, theirs in fp32"
     machine = f"{cpu.cpu_name()}, {torch.get_num_threads()} threads, torch {torch.__version__}, {ways}"
     return TrainingReport(race.name, race.what, machine, best / 1e9, rounds, lines)
 
@@ -145,7 +145,7 @@ def run(make: Callable[[], Benchmark], rounds: int, out: Path | None, json: bool
         task = progress.add_task("reading the data", total=None)
         race = make()
         progress.update(task, total=len(race.loops) * (rounds + 1))
-        with apart(make, race.loops) as loops:
+        with run_in_processes(make, race.loops) as loops:
             turns = race._replace(loops=loops)
             report = measure(turns, rounds, lambda now: progress.update(task, description=now, advance=1))
     text = jsons.dumps({"holds": report.holds, **asdict(report)}, indent=1)

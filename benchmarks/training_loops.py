@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.training import RoundResult, computing, halved
+from benchmarks.training import RoundResult, half_precision, our_precision
 from multihead.models import TaskModel
 from multihead.tasks import Task, Window
 from multihead.training.loop import BatchOrder, TrainSettings, fit
@@ -54,7 +54,7 @@ class SampledSteps:
         return self.order[int(self.drawn[step % len(self.drawn)])]
 
 
-def ours(
+def our_loop(
     model: TaskModel,
     task: Task,
     rows: InMemoryWindows,
@@ -65,7 +65,7 @@ def ours(
 ) -> Callable[[], RoundResult]:
     """Our loop: batches of similar lengths, with so many tokens."""
     optimizer, seeds = adamw(model, **settings), itertools.count()
-    whole = TrainSettings(epochs=1, batch_tokens=budget, schedule="constant", precision=computing(half))
+    whole = TrainSettings(epochs=1, batch_tokens=budget, schedule="constant", precision=our_precision(half))
 
     def run() -> RoundResult:
         plan = replace(whole, seed=next(seeds))
@@ -77,7 +77,7 @@ def ours(
     return run
 
 
-def tuned(
+def tuned_loop(
     theirs: Any,
     loss: Callable[[Any, Batch], torch.Tensor],
     collate: Collate,
@@ -100,7 +100,7 @@ def tuned(
         tokens, padded, begin = 0, 0, time.perf_counter()
         for number in np.resize(draw.permutation(len(cut)), steps):
             batch, real, area = collate([rows[row] for row in cut[number]])
-            with halved(half):
+            with half_precision(half):
                 found = loss(theirs, batch)
             found.backward()
             torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
@@ -112,7 +112,7 @@ def tuned(
     return run
 
 
-def trainer(
+def trainer_loop(
     theirs: Any,
     collate: Collate,
     rows: InMemoryWindows,
@@ -137,7 +137,7 @@ def trainer(
     seen: list[tuple[int, int]] = []
     clock: list[float] = []
 
-    def counted(chosen: Sequence[Window]) -> Batch:
+    def collate_counted(chosen: Sequence[Window]) -> Batch:
         batch, real, area = collate(chosen)
         seen.append((real, area))
         return batch
@@ -173,7 +173,7 @@ def trainer(
                 seed=next(seeds),
                 **more,
             )
-            one = kind(theirs, given, counted, list(rows.windows), callbacks=[StepTimer()])
+            one = kind(theirs, given, collate_counted, list(rows.windows), callbacks=[StepTimer()])
             one.remove_callback(PrinterCallback)
             one.train()
         used = seen[:steps]  # it fetches one more

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 
 from benchmarks.attention_baselines import OURS
 from benchmarks.training import Benchmark
-from benchmarks.training_loops import Batch, InMemoryWindows, ours, trainer, tuned
+from benchmarks.training_loops import Batch, InMemoryWindows, our_loop, trainer_loop, tuned_loop
 from multihead import config as runs
 from multihead.models import EncoderDecoder
 from multihead.pretrained import save
@@ -30,7 +30,7 @@ BATCHES = 10  # in a round, drawn from all of an epoch's
 TRAINER, TUNED = "transformers Seq2SeqTrainer", "tuned loop, transformers"
 
 
-def race(data: Sequence[Path], changes: Sequence[str] = (), half: bool = False) -> Benchmark:
+def make_benchmark(data: Sequence[Path], changes: Sequence[str] = (), half: bool = False) -> Benchmark:
     """data: a file of pairs, or the two files of parallel text. changes: keys of the recipe's run file. half:
     all in bf16."""
     with tempfile.TemporaryDirectory() as made:
@@ -45,19 +45,19 @@ def race(data: Sequence[Path], changes: Sequence[str] = (), half: bool = False) 
     pad = task.pad
 
     def collate(chosen: Sequence[Window]) -> tuple[Batch, int, int]:
-        return padded(chosen, pad)
+        return pad_batch(chosen, pad)
 
     def loss(theirs: Any, batch: Batch) -> torch.Tensor:
-        return smoothed(theirs, batch, smoothing)
+        return smoothed_loss(theirs, batch, smoothing)
 
     return Benchmark(
         "translate",
         f"{data[0].name}, {len(rows):,} pairs; {each} a batch, ours {budget:,} tokens of both sides; {BATCHES} batches "
         f"a round; a vocabulary of {len(task.tokenizer):,}",
         {
-            OURS: ours(model, task, rows, budget, BATCHES, adamw, half),
-            TRAINER: trainer(theirs(setup), collate, rows, each, BATCHES, adamw, half, smoothing),
-            TUNED: tuned(theirs(setup), loss, collate, rows, each, BATCHES, adamw, half),
+            OURS: our_loop(model, task, rows, budget, BATCHES, adamw, half),
+            TRAINER: trainer_loop(build_marian(setup), collate, rows, each, BATCHES, adamw, half, smoothing),
+            TUNED: tuned_loop(build_marian(setup), loss, collate, rows, each, BATCHES, adamw, half),
         },
         {TRAINER: (1.5, 1.5)},
         lambda tokens: 6.0 * tokens * weights(model.body),
@@ -83,7 +83,7 @@ def weights(body: Any) -> float:
     return (layers + table) / 2
 
 
-def theirs(setup: TaskSetup) -> Any:
+def build_marian(setup: TaskSetup) -> Any:
     """Our model, as transformers opens it."""
     from transformers import MarianMTModel, logging
 
@@ -94,7 +94,7 @@ def theirs(setup: TaskSetup) -> Any:
         return MarianMTModel.from_pretrained(made).train()
 
 
-def smoothed(theirs: Any, batch: Batch, smoothing: float) -> torch.Tensor:
+def smoothed_loss(theirs: Any, batch: Batch, smoothing: float) -> torch.Tensor:
     """The mean over real tokens."""
     given = {name: tensor for name, tensor in batch.items() if name != "labels"}
     logits = theirs(**given, use_cache=False).logits
@@ -103,7 +103,7 @@ def smoothed(theirs: Any, batch: Batch, smoothing: float) -> torch.Tensor:
     )
 
 
-def padded(windows: Sequence[Window], pad: int) -> tuple[Batch, int, int]:
+def pad_batch(windows: Sequence[Window], pad: int) -> tuple[Batch, int, int]:
     """What a collator for Marian gives: the target shifted, and hidden where it is padding."""
     count = len(windows)
     read, written = (max(len(window[name]) for window in windows) for name in ("tokens", "target"))

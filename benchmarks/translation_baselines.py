@@ -80,7 +80,7 @@ def _read(data: Path, tokenizer: Tokenizer | None) -> list[list[int]]:
     return [list(tokenizer.encode(line).ids) for line in lines]
 
 
-def writers(directory: Path, data: Path | None = None) -> tuple[dict[str, Write], list[list[int]]]:
+def make_writers(directory: Path, data: Path | None = None) -> tuple[dict[str, Write], list[list[int]]]:
     """Every contestant that is here, on the same weights, and the sources: lines of `data`, or random tokens."""
     loaded = load(directory)
     config, body = loaded.config, loaded.model.body
@@ -98,7 +98,7 @@ def writers(directory: Path, data: Path | None = None) -> tuple[dict[str, Write]
     return found, _sources(vocab, eos) if data is None else _read(data, loaded.tokenizer)
 
 
-def padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
+def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
     width = max(map(len, rows))
     tokens = torch.tensor([[*row, *[pad] * (width - len(row))] for row in rows])
     return tokens, torch.arange(width) < torch.tensor([len(row) for row in rows])[:, None]
@@ -113,7 +113,7 @@ def _ours(model: TaskModel, pad: int, eos: int, first: int, limit: int) -> Write
 
     @torch.inference_mode()
     def write(sources: list[list[int]], beam: int) -> Texts:
-        tokens, keep = padded(sources, pad)
+        tokens, keep = pad_rows(sources, pad)
         mask = None if bool(keep.all()) else keep
         given = {"memory": body.encoder(tokens, mask), "memory_keep": mask, "limit": limit, "stop": frozenset((eos,))}
         start = torch.full((len(sources), 1), first)
@@ -133,7 +133,7 @@ def _theirs(directory: Path, pad: int, eos: int, limit: int) -> Write:
     model: Any = AutoModelForSeq2SeqLM.from_pretrained(directory).eval()
 
     def write(sources: list[list[int]], beam: int) -> Texts:
-        tokens, keep = padded(sources, pad)
+        tokens, keep = pad_rows(sources, pad)
         out = model.generate(
             tokens,
             attention_mask=keep.long(),

@@ -22,7 +22,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspection_overhead, "LONG", 16)
     monkeypatch.setattr(thresholds, "STATS_MEMORY_AT", 16)
     monkeypatch.setattr(timing, "PATIENCE", 0.0)
-    monkeypatch.setattr(peak_memory, "peak", lambda name, length, mode="forward": 1000 * length)
+    monkeypatch.setattr(peak_memory, "peak_in_child", lambda name, length, mode="forward": 1000 * length)
 
 
 @pytest.mark.usefixtures("tiny")
@@ -58,7 +58,7 @@ def test_json_prints_json_only(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.usefixtures("tiny")
 def test_progress_counts_its_jobs() -> None:
     ticks: list[str] = []
-    contestants = [c for c in attention_baselines.CONTESTANTS if c.here]
+    contestants = [c for c in attention_baselines.CONTESTANTS if c.is_installed]
     attention.measure(contestants, [8, 16], 1, ticks.append)
     assert len(ticks) == attention._jobs(len(contestants), [8, 16])
 
@@ -72,7 +72,7 @@ def speed(mode: str, length: int, ours: float, **others: float) -> SpeedResult:
 def test_bars_of_made_speeds() -> None:
     short, long = speed("forward", 128, 1.0, quick=0.9, slow=2.0), speed("forward", 2048, 1.0, quick=1.1)
     long.seconds[TORCH_DEFAULT], long.ratios[TORCH_DEFAULT] = 1.5, ratio([1.0], [1.5])
-    found = list(thresholds.of_speeds([short, long]))
+    found = list(thresholds.speed_thresholds([short, long]))
     assert [(bar.length, bar.limit, bar.holds) for bar in found] == [
         *((128, 1.03, False), (2048, 1.03, True), (2048, 0.6, False)),
     ]
@@ -87,8 +87,12 @@ def test_bars_of_made_looks_and_memory() -> None:
         OverheadResult("stats", 2048, 9, made, made),
         OverheadResult("watch", 128, 9, made, made),
     ]
-    assert [(bar.length, bar.holds) for bar in thresholds.of_looks(looks)] == [(128, False), (2048, True), (8192, True)]
-    assert thresholds.of_memory(stats=64, explicit=64).value == pytest.approx(1 / 64)  # (16,384 / 2,048)² = 64
-    assert thresholds.of_memory(stats=64, explicit=64).holds
-    assert not thresholds.of_memory(stats=64 * 4, explicit=64).holds
-    assert not thresholds.of_memory(None, 64).holds
+    assert [(bar.length, bar.holds) for bar in thresholds.overhead_thresholds(looks)] == [
+        (128, False),
+        (2048, True),
+        (8192, True),
+    ]
+    assert thresholds.memory_thresholds(stats=64, explicit=64).value == pytest.approx(1 / 64)  # (16,384 / 2,048)² = 64
+    assert thresholds.memory_thresholds(stats=64, explicit=64).holds
+    assert not thresholds.memory_thresholds(stats=64 * 4, explicit=64).holds
+    assert not thresholds.memory_thresholds(None, 64).holds

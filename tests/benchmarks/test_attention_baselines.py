@@ -10,7 +10,7 @@ D, H = 24, 3
 
 
 def here(contestant: Baseline) -> Baseline:
-    if not contestant.here:
+    if not contestant.is_installed:
         pytest.skip(f"{contestant.package} is not installed")
     return contestant
 
@@ -72,5 +72,5 @@ def test_batch_keeps_the_tokens() -> None:
 
 def test_a_missing_package_is_known() -> None:
     absent = Baseline("absent", attention_baselines.ours, needs="no_such_module")
-    assert not absent.here
+    assert not absent.is_installed
     assert absent.package == "no-such-module"

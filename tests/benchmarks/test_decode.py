@@ -24,7 +24,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_everybody_writes_the_same(small: Path) -> None:
-    contestants, sources = translation_baselines.writers(small)
+    contestants, sources = translation_baselines.make_writers(small)
     for beam in decode.BEAMS:
         for some in (sources[:1], sources[:6]):
             texts = {name: write(some, beam) for name, write in contestants.items()}
@@ -42,9 +42,9 @@ def test_a_text_may_begin_with_any_token(small: Path, tmp_path: Path) -> None:
     model.config.decoder_start_token_id, model.config.pad_token_id = 5, 1
     model.generation_config.decoder_start_token_id, model.generation_config.pad_token_id = 5, 1
     model.save_pretrained(tmp_path)
-    contestants, sources = translation_baselines.writers(tmp_path)
+    contestants, sources = translation_baselines.make_writers(tmp_path)
     texts = {name: write(sources[:6], 1) for name, write in contestants.items()}
-    other, _ = translation_baselines.writers(small)
+    other, _ = translation_baselines.make_writers(small)
     assert texts[translation_baselines.THEIRS] == texts[OURS] != other[OURS](sources[:6], 1)
     if translation_baselines.CT2 in texts:
         assert texts[translation_baselines.CT2] == texts[OURS]
@@ -55,7 +55,7 @@ def test_run(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
         assert rounds == 2
         return {name: [1.0, 1.1] if name in same else [3.3, 3.2] for name in jobs}
 
-    monkeypatch.setattr(decode, "race", quick)
+    monkeypatch.setattr(decode, "time_rounds", quick)
     monkeypatch.setattr(decode, "BATCHES", (4,))
     assert decode.run(small, None, rounds=2, out=tmp_path, json=True) == 0
     shown = json.loads(capsys.readouterr().out)
@@ -82,7 +82,7 @@ def test_a_slow_or_wrong_run_fails(small: Path) -> None:
     assert decode.DecodeResult(
         1, 1, 5, 9, {}, {translation_baselines.THEIRS: Ratio(0.34, 0.34, 0.33, 0.4, 0.95)}, {}
     ).holds
-    contestants, sources = translation_baselines.writers(small)
+    contestants, sources = translation_baselines.make_writers(small)
     liar = {OURS: contestants[OURS], translation_baselines.THEIRS: lambda some, beam: [[5]] * len(some)}
     with pytest.raises(ValueError, match="32 of 32 texts are not those of transformers"):
         decode.line(liar, sources, 1, 32, 1)
@@ -91,9 +91,9 @@ def test_a_slow_or_wrong_run_fails(small: Path) -> None:
 def test_misuse(tmp_path: Path, small: Path) -> None:
     (tmp_path / "text").write_text("one\n", encoding="utf-8")
     with pytest.raises(ValueError, match="no tokenizer"):
-        translation_baselines.writers(small, tmp_path / "text")
+        translation_baselines.make_writers(small, tmp_path / "text")
     other = tmp_path / "bert"
     small_bert = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     transformers.BertModel(transformers.BertConfig(vocab_size=30, **small_bert)).save_pretrained(other)
     with pytest.raises(ValueError, match="run on a Marian model"):
-        translation_baselines.writers(other)
+        translation_baselines.make_writers(other)

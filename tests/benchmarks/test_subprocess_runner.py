@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.attention_baselines import OURS
-from benchmarks.subprocess_runner import apart
+from benchmarks.subprocess_runner import run_in_processes
 from benchmarks.training import Benchmark, RoundResult, run
 
 
@@ -24,7 +24,7 @@ NAMES = (OURS, "theirs")
 
 
 def test_each_runs_in_its_own_process(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    with apart(made, dict.fromkeys(NAMES)) as loops:
+    with run_in_processes(made, dict.fromkeys(NAMES)) as loops:
         first = {name: loop() for name, loop in loops.items()}
         again = {name: loop() for name, loop in loops.items()}
     assert first == again
@@ -38,5 +38,5 @@ def test_each_runs_in_its_own_process(capfd: pytest.CaptureFixture[str], tmp_pat
 
 
 def test_a_process_that_dies_is_told() -> None:
-    with apart(wrong, {OURS: None}) as loops, pytest.raises(ValueError, match="ours: its process has ended"):
+    with run_in_processes(wrong, {OURS: None}) as loops, pytest.raises(ValueError, match="ours: its process has ended"):
         loops[OURS]()

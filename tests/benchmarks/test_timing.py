@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from benchmarks import timing
-from benchmarks.timing import Ratio, race, ratio, wanted
+from benchmarks.timing import Ratio, needs_more_rounds, ratio, time_rounds
 
 
 def test_ratio_of_made_numbers() -> None:
@@ -49,7 +49,7 @@ def test_a_bar_holds_below_or_inside_the_interval() -> None:
 
 def test_a_race_gives_everybody_every_round() -> None:
     runs: list[str] = []
-    times = race({name: lambda name=name: runs.append(name) for name in "abc"}, 40)  # however slow the machine
+    times = time_rounds({name: lambda name=name: runs.append(name) for name in "abc"}, 40)  # however slow the machine
     assert {len(seconds) for seconds in times.values()} == {len(times["a"])}
     assert len(times["a"]) >= 40
     assert len(runs) == 3 * (len(times["a"]) + 1)  # and one call to warm up
@@ -61,7 +61,7 @@ def test_a_race_gives_everybody_every_round() -> None:
 def test_how_long_a_race_goes_on() -> None:
     def going(rounds: int, spent: float, done: int, twin: float = 1.0) -> bool:
         times = {"a": [1.0] * done, "b": [twin] * done}
-        return wanted(times, rounds, spent, same=("a", "b"))
+        return needs_more_rounds(times, rounds, spent, same=("a", "b"))
 
     assert going(5, spent=1000, done=4)  # what was asked for comes first
     assert not going(5, spent=1000, done=5)
@@ -83,5 +83,5 @@ def test_garbage_is_collected_again_after_a_failure() -> None:
             raise RuntimeError("stop")
 
     with pytest.raises(RuntimeError, match="stop"):
-        race({"a": fails}, 4)
+        time_rounds({"a": fails}, 4)
     assert gc.isenabled()

@@ -36,7 +36,7 @@ def race(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
     sentences = [[words[5 + (i + j) % 10] for j in range(2 + i % 9)] for i in range(200)]
     lines = ["".join(f"{word}\t{'B-X' if word == 'a' else 'O'}\n" for word in sentence) for sentence in sentences]
     (root / "train.bio.tsv").write_text("\n".join(lines))
-    return ner.race(root, root / "train.bio.tsv")
+    return ner.make_benchmark(root, root / "train.bio.tsv")
 
 
 def test_everybody_trains_on_as_many_tokens(race: Benchmark) -> None:
@@ -114,5 +114,5 @@ def test_other_families_are_refused(tmp_path: Path) -> None:
         tmp_path,
     )
     with pytest.raises(ValueError, match="run on a BERT"):
-        ner.race(tmp_path, tmp_path / "none")
-    assert training.products(8, 8, 8)() > 0
+        ner.make_benchmark(tmp_path, tmp_path / "none")
+    assert training.measure_matmul_speed(8, 8, 8)() > 0

@@ -40,11 +40,11 @@ def test_translators_begin_with_the_same_loss(parallel: list[Path]) -> None:
     task = setup.task
     windows = [task.encode(values)[0] for values, _ in zip(setup.sides["train"](), range(7), strict=False)]
     total, count = task.loss(model.train(), task.collate(windows))
-    batch, real, area = translation.padded(windows, task.pad)
-    theirs = translation.theirs(setup)
+    batch, real, area = translation.pad_batch(windows, task.pad)
+    theirs = translation.build_marian(setup)
     assert theirs.training
     assert theirs.config.dropout == 0.0
-    other = translation.smoothed(theirs, batch, 0.1)
+    other = translation.smoothed_loss(theirs, batch, 0.1)
     torch.testing.assert_close(total / count, other, atol=1e-4, rtol=0)
     assert real == sum(len(window["tokens"]) + len(window["target"]) for window in windows)
     assert real < area
@@ -59,7 +59,7 @@ def test_translators_begin_with_the_same_loss(parallel: list[Path]) -> None:
 def test_translators_train(parallel: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("accelerate")
     monkeypatch.setattr(translation, "BATCHES", 3)
-    race = translation.race(parallel, SMALL)
+    race = translation.make_benchmark(parallel, SMALL)
     ran = {name: run() for name, run in race.loops.items()}
     assert list(ran) == [OURS, translation.TRAINER, translation.TUNED]
     assert all(0 < some.tokens < some.padded for some in ran.values())
@@ -72,7 +72,7 @@ def test_translators_train(parallel: list[Path], monkeypatch: pytest.MonkeyPatch
 def test_language_models_begin_with_the_same_loss() -> None:
     torch.manual_seed(1)
     model, theirs = LanguageModel(language_model.shape(30)), nanogpt_baseline.NanoGPT(30)
-    language_model.poured(model, theirs)
+    language_model.copy_weights(model, theirs)
     tokens = torch.randint(0, 30, (3, 1 + nanogpt_baseline.BLOCK))
     batch = {"tokens": tokens, "keep": torch.ones_like(tokens, dtype=torch.bool)}
     total, count = Generate.loss(Generate.__new__(Generate), model.train(), batch)
@@ -89,8 +89,8 @@ def test_language_models_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = tmp_path / "text.txt"
     draw = np.random.Generator(np.random.PCG64(0))
     path.write_text("".join(" ".join(WORDS[i] for i in draw.integers(0, len(WORDS), 8)) + "\n" for _ in range(200)))
-    race = language_model.race(path)
-    monkeypatch.setattr(training, "products", lambda: lambda: 1e9)
+    race = language_model.make_benchmark(path)
+    monkeypatch.setattr(training, "measure_matmul_speed", lambda: lambda: 1e9)
     report = training.measure(race, 1, lambda _: None)
     assert [line.name for line in report.lines] == [OURS, language_model.THEIRS, language_model.FUSED]
     assert race.loops[OURS]().tokens == race.loops[language_model.THEIRS]().tokens == 2 * 12 * 64
@@ -104,7 +104,10 @@ def test_in_bf16_all_are(parallel: list[Path], monkeypatch: pytest.MonkeyPatch) 
     pytest.importorskip("accelerate")
     for module in (language_model, translation):
         monkeypatch.setattr(module, "BATCHES", 1)
-    races = language_model.race(parallel[0], half=True), translation.race(parallel, SMALL, half=True)
+    races = (
+        language_model.make_benchmark(parallel[0], half=True),
+        translation.make_benchmark(parallel, SMALL, half=True),
+    )
     for race in races:
         assert race.half
         for run in race.loops.values():
