@@ -11,7 +11,7 @@ from multihead.config import read
 from multihead.data.splits import fold_text
 from multihead.models import ModelConfig
 from multihead.pretrained import create, save
-from multihead.recipes import bundled, recipe, run_file, shakespeare
+from multihead.recipes import bundled_recipes, recipe, run_file, shakespeare
 from multihead.recipes.benchmarks import prepare_reuters, sst2_augment
 from multihead.text.tokenizer import Tokenizer
 from multihead.training.task_data import make_splits
@@ -100,8 +100,8 @@ def test_sentences_with_words_that_a_model_embeds_close_by(tmp_path: Path) -> No
     fine, dull = (tokenizer.inner.encode(word, add_special_tokens=False).ids[0] for word in ("fine", "dull"))
     table[fine] = 10 * table[dull]
     save(model, tmp_path / "teacher")
-    assert sst2_augment.neighbours(words, tmp_path / "teacher")["fine"] == ["dull"]
-    new = list(sst2_augment.exchanged([long] * 20, {"fine": ["dull"]}, Random(0)))
+    assert sst2_augment.nearest_words(words, tmp_path / "teacher")["fine"] == ["dull"]
+    new = list(sst2_augment.exchange_words([long] * 20, {"fine": ["dull"]}, Random(0)))
     assert 0 < len(new) < 20
     assert {*new} == {long.replace("fine", "dull")}
     sst2_augment.main(str(tmp_path), str(tmp_path / "teacher"), str(tmp_path / "more.txt"))
@@ -115,7 +115,7 @@ def test_no_recipe_is_forgotten() -> None:
 
 def test_recipes_are_found_by_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert {*RECIPES} < {*bundled()}
+    assert {*RECIPES} < {*bundled_recipes()}
     assert run_file("uner_zh") == recipe("uner_zh") / "run.toml"
     assert run_file("conll2003") == recipe("benchmarks") / "conll2003.toml"
     assert read(run_file("banking77")).task == "classify"

@@ -13,7 +13,7 @@ import multihead as mh
 from multihead import config
 from multihead.cli.main import VERBS
 from multihead.cli.train import run_of
-from multihead.recipes import bundled
+from multihead.recipes import bundled_recipes
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("docs/guide.md", "README.md", "README.zh.md")
@@ -57,8 +57,8 @@ def test_keys_are_known(words: list[str]) -> None:
         flags = dict(zip(words[1::2], words[2::2], strict=False))
         rest = [word for word in words[1:] if "=" in word]
         run_of(rest, flags["--task"], [flags["--data"]], flags.get("--from"))
-    elif words[1] in bundled():
-        config.read(bundled()[words[1]], words[2:])
+    elif words[1] in bundled_recipes():
+        config.read(bundled_recipes()[words[1]], words[2:])
     else:
         config.read(config.template(RUN_FILES[words[1]]), words[2:])
 

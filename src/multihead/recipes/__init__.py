@@ -19,12 +19,12 @@ def recipe(name: str) -> Path:
 
 def run_file(name: str) -> Path:
     """A run file by its path; where there is none, the bundled one that is called so: banking77, conll2003."""
-    if Path(name).exists() or name not in (every := bundled()):
+    if Path(name).exists() or name not in (every := bundled_recipes()):
         return Path(name)
     return every[name]
 
 
-def bundled() -> dict[str, Path]:
+def bundled_recipes() -> dict[str, Path]:
     """Every run file that comes with the package, by its name."""
     here = recipe(".")
     with_data = {path.parent.name: path for path in sorted(here.glob("*/run.toml"))}

@@ -28,12 +28,12 @@ def stories(folder: Path) -> Iterator[tuple[str, str, str]]:
     for file in sorted(folder.glob("*.sgm")):
         for found in STORY.finditer(file.read_text(encoding="latin-1")):
             texts = {name: part.search(found[2]) for name, part in PARTS.items()}
-            title, body = (plain(text[1]) if text else "" for text in texts.values())
+            title, body = (clean_text(text[1]) if text else "" for text in texts.values())
             if title and len(body.split()) >= 10:  # a few bodies are "blah blah blah", or a flash of some words
                 yield found[1], title, body
 
 
-def plain(text: str) -> str:
+def clean_text(text: str) -> str:
     """Without entities, control characters, line breaks and the sign-off at the end."""
     text = html.unescape(html.unescape(text))
     text = re.sub(r"[\x00-\x1f\s]+", " ", text)

@@ -36,7 +36,7 @@ def sentences(texts: Sequence[str]) -> list[str]:
     return sorted(found)
 
 
-def neighbours(words: Sequence[str], teacher: Path) -> dict[str, list[str]]:
+def nearest_words(words: Sequence[str], teacher: Path) -> dict[str, list[str]]:
     """For words that are one token to the teacher: the nearest ones by their embeddings."""
     encode = Tokenizer.from_file(str(teacher / "tokenizer.json")).encode
     known = {word: ids for word in words if len(ids := encode(" " + word, add_special_tokens=False).ids) == 1}
@@ -52,7 +52,7 @@ def neighbours(words: Sequence[str], teacher: Path) -> dict[str, list[str]]:
     }
 
 
-def exchanged(texts: Sequence[str], near: dict[str, list[str]], draw: random.Random) -> Iterator[str]:
+def exchange_words(texts: Sequence[str], near: dict[str, list[str]], draw: random.Random) -> Iterator[str]:
     """Each text with some of its words exchanged, if there is anything to exchange."""
     for text in texts:
         words = [draw.choice(near[w]) if near.get(w) and draw.random() < EXCHANGED else w for w in text.split()]
@@ -70,9 +70,9 @@ def main(folder: str, teacher: str, out: str) -> None:
     train, test = column(Path(folder) / "train.tsv", 0), column(Path(folder) / "test.tsv", 1)
     counts = Counter(word for text in train for word in text.split())
     common = {word for word, _ in counts.most_common(COMMON)}
-    near = neighbours([word for word in counts if word.isalpha() and len(word) > 2], Path(teacher))
+    near = nearest_words([word for word in counts if word.isalpha() and len(word) > 2], Path(teacher))
     near = {word: others for word, others in near.items() if word not in common}
-    new = exchanged(sentences(train) * TIMES, near, random.Random(1))
+    new = exchange_words(sentences(train) * TIMES, near, random.Random(1))
     Path(out).write_text("".join(f"{text}\n" for text in dict.fromkeys([*test, *new])), encoding="utf-8")
 
 
