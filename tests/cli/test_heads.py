@@ -71,7 +71,7 @@ def test_rank(place: Path, multihead: Any) -> None:
 
 def test_prune_export_train_and_undo(place: Path, multihead: Any) -> None:
     done = multihead(
-        "heads", "prune", "runs/a/model", "test.csv", *COLUMNS, "--keep", "50%", "--ffn", "--out", "small", "--curve",
+        "heads", "prune", "runs/a/model", "test.csv", *COLUMNS, "--keep", "50%", "--ffn", "--out", "small", "--plot",
         "curve.png", cwd=place
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -99,7 +99,7 @@ def test_prune_export_train_and_undo(place: Path, multihead: Any) -> None:
     for file in (place / "runs" / "a" / "model").iterdir():
         assert (place / "whole" / file.name).read_bytes() == file.read_bytes()
     trained = multihead(
-        "heads", "prune", "runs/a/model", "test.csv", *COLUMNS, "--keep", "50%", "--out", "half", "--recover",
+        "heads", "prune", "runs/a/model", "test.csv", *COLUMNS, "--keep", "50%", "--out", "half", "--finetune",
         "recover.toml", cwd=place,
     )  # fmt: skip
     assert trained.returncode == 1
@@ -107,7 +107,7 @@ def test_prune_export_train_and_undo(place: Path, multihead: Any) -> None:
     run = (place / "run.toml").read_text().replace("runs/a", "runs/b").replace("steps = 40", "steps = 5")
     (place / "recover.toml").write_text(run.partition("[tokenizer]")[0] + "[train]" + run.partition("[train]")[2])
     trained = multihead(
-        "heads", "prune", "runs/a/model", "test.csv", *COLUMNS, "--keep", "50%", "--out", "half2", "--recover",
+        "heads", "prune", "runs/a/model", "test.csv", *COLUMNS, "--keep", "50%", "--out", "half2", "--finetune",
         "recover.toml", cwd=place,
     )  # fmt: skip
     assert trained.returncode == 0, trained.stderr

@@ -122,8 +122,8 @@ def test_a_question_without_end_is_cut_and_told(tmp_path: Path) -> None:
     lines = [json.dumps(row) for row in (good, long, good)]
     code, found, said = run(answer, given="\n".join(lines).encode())
     assert code == 0, said
-    assert found[1]["receipt"]["truncated"] > 0
-    assert found[0]["receipt"]["truncated"] == 0  # it tells of the unknown "?"
+    assert found[1]["input_info"]["truncated"] > 0
+    assert found[0]["input_info"]["truncated"] == 0  # it tells of the unknown "?"
     assert found[0] == found[2]
 
 

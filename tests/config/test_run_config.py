@@ -97,7 +97,7 @@ def runs(draw: st.DrawFn) -> RunConfig:
         sections["window"] = {"size": 100, "overlap": draw(st.integers(0, 99))}
     if SPECS[task].generates_text:
         sections["decode"] = draw(tables(SECTIONS["decode"], ("beam", "nbest", "sample", "min_length", "alignment")))
-    train = draw(tables(TrainSection, ("keep",)))
+    train = draw(tables(TrainSection, ("keep_checkpoints",)))
     if train.get("steps") is None and train.get("epochs", 3) is None:
         del train["epochs"]
     if train.get("steps") is not None:
@@ -324,7 +324,10 @@ def fault(text: str, *overrides: str, tmp_path: Path) -> str:
             "run.toml:6: train.freeze is [1]; a whole number or a text in quotes (item 0) is wanted",
         ),
         ("[train]\nepochs = 1\nsteps = 2", "run.toml:7: train.steps and epochs exclude each other; give one of them"),
-        ('[train]\naverage = "last"\nkeep = 1', "run.toml:7: train.keep is 1; at least 2 is wanted for average"),
+        (
+            '[train]\naverage = "checkpoints"\nkeep_checkpoints = 1',
+            "run.toml:7: train.keep_checkpoints is 1; at least 2 is wanted for average",
+        ),
         ("[window]\nsize = 16", "run.toml:5: window.overlap is 64; less than size = 16 is wanted"),
         ("[model]\ndim = 8", "run.toml:5: model is for training from scratch, and `from` brings its own"),
         ("[tokenizer]", "run.toml:5: tokenizer is for training from scratch"),

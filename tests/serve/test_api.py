@@ -58,7 +58,7 @@ def test_long_texts_become_windows(client, models) -> None:
     text = "a fine film " * 60
     found = client.post("/v1/predict/classify", {"input": text}).json["prediction"]
     assert_close(found, json.loads(json.dumps(models["classify"](text))))
-    assert found["receipt"]["windows"] > 1
+    assert found["input_info"]["windows"] > 1
 
 
 def test_a_bad_input_among_good_ones_is_answered_in_its_place(client, models) -> None:

@@ -160,7 +160,7 @@ def test_long_texts_become_windows() -> None:
     assert len(windows) > 2
     assert all(len(window["tokens"]) <= 32 for window in windows)
     ((_, found),) = predict_rows(model, task, [long])
-    assert found["receipt"]["windows"] == len(windows)
+    assert found["input_info"]["windows"] == len(windows)
     whole = mean_of_windows(model, task, long["text_a"]) @ mean_of_windows(model, task, long["text_b"])
     assert found["score"] == pytest.approx(float(whole), abs=1e-5)
     both = {"text_a": long["text_a"], "text_b": "in Rome was Ada and Bo " * 3}

@@ -209,8 +209,8 @@ def test_long_inputs_become_windows_and_say_so():
     assert all(len(w["tokens"]) <= 16 for w in windows)
     ((_, prediction),) = predict_rows(model, task, [row])
     assert len(prediction["tags"]) == 100
-    assert prediction["receipt"]["windows"] == len(windows)
-    assert prediction["receipt"]["truncated"] == 0
+    assert prediction["input_info"]["windows"] == len(windows)
+    assert prediction["input_info"]["truncated"] == 0
     for name in ("classify", "match", "answer"):
         model, task, rows = make(name, size=32)
         long = {k: (v * 30 if isinstance(v, str) and k not in ("question", "label") else v) for k, v in rows[0].items()}
@@ -218,7 +218,7 @@ def test_long_inputs_become_windows_and_say_so():
         assert len(windows) > 1
         assert all(len(w["tokens"]) <= 32 for w in windows)
         ((_, prediction),) = predict_rows(model, task, [long])
-        assert prediction["receipt"]["windows"] == len(windows)
+        assert prediction["input_info"]["windows"] == len(windows)
 
 
 def test_ner_offsets_are_of_the_original_text():

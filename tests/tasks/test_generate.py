@@ -89,7 +89,7 @@ def test_what_streams_is_what_is_predicted_also_beyond_the_window(positions, sam
 def test_long_prompts_keep_their_end():
     model, task = made()
     ((_, said),) = predict_rows(model, task, [{"prompt": TEXT}])
-    assert said["receipt"]["truncated"] == len(task.prompt({"prompt": TEXT})) - (task.size - 1)
+    assert said["input_info"]["truncated"] == len(task.prompt({"prompt": TEXT})) - (task.size - 1)
     kept = task.encode({"prompt": TEXT})[0]["tokens"]
     assert task.prompt({"prompt": TEXT})[-len(kept) :] == kept.tolist()
 
@@ -117,7 +117,7 @@ def test_the_end_of_a_turn_is_no_unknown_token():
     task.tokenizer = Tokenizer(task.tokenizer.inner, told, template=default_template("", "</s>"))
     ((_, said),) = predict_rows(model, task, [task.validate("To", "line 1")])
     assert task.prompt(task.validate("To", "line 1")).count(task.tokenizer.special["unk"]) == 1
-    assert said.get("receipt", {}).get("unknown", 0) == 0
+    assert said.get("input_info", {}).get("unknown", 0) == 0
 
 
 def test_the_content_of_a_message_is_a_text():

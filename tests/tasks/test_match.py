@@ -66,7 +66,7 @@ def test_read_both_ways_round_the_order_means_nothing(options: dict) -> None:
     assert said[False][0] != said[False][1]
     for one, other, both in zip(*said[False], said[True][0], strict=True):
         assert both["score"] <= max(one["score"], other["score"])
-    assert [found.get("receipt") for found in said[True][0]] == [found.get("receipt") for found in said[False][0]]
+    assert [found.get("input_info") for found in said[True][0]] == [found.get("input_info") for found in said[False][0]]
 
 
 def test_both_ways_are_learnt() -> None:

@@ -69,7 +69,7 @@ ENTRY = """\
             gold=("label",),
             label="label",
             numeric_labels=True,
-            unsupported=("train.smoothing", "train.agree"),
+            unsupported=("train.smoothing", "train.rdrop"),
         ),
 """
 RUN = """

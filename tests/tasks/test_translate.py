@@ -69,7 +69,7 @@ def test_a_long_source_is_cut_at_sentences_and_nothing_is_lost():
     assert "".join(parts) == text
     assert all(part.rstrip()[-1] in ".!?。" for part in parts)
     ((_, said),) = predict_rows(model, task, [{"source": text}])
-    assert said["receipt"] == {"windows": len(windows), "truncated": 0, "unknown": 0}
+    assert said["input_info"] == {"windows": len(windows), "truncated": 0, "unknown": 0}
     word = "x" * 200
     assert "".join(task.tokenizer.decode(w["tokens"].tolist()) for w in task.encode({"source": word})) == word
 
@@ -112,7 +112,7 @@ def test_n_best_and_alignment_of_a_long_source():
 def test_a_long_text_is_aligned_as_far_as_it_was_read():
     model, task = made(Summarize, decode={"max_length": 8, "alignment": True})
     ((_, said),) = predict_rows(model, task, [{"source": "the cat sat. " * 20}])
-    assert said["receipt"]["truncated"] > 0
+    assert said["input_info"]["truncated"] > 0
     assert said["alignment"]
 
 

@@ -11,7 +11,9 @@ from multihead.training.events import Saved
 from tests.fake_device import FAR
 
 
-@pytest.mark.parametrize("way", [{"average": "ema"}, {"average": "last", "keep": 3}, {"accumulate": 2}])
+@pytest.mark.parametrize(
+    "way", [{"average": "ema"}, {"average": "checkpoints", "keep_checkpoints": 3}, {"accumulate": 2}]
+)
 def test_a_run_far_away_stops_and_goes_on(runs, way, monkeypatch):
     monkeypatch.setattr(import_module("multihead.training.setup"), "select_device", lambda wanted: FAR)
     want = runs.whole("whole", **way)

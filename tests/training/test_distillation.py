@@ -42,7 +42,7 @@ def by_token(tags, row):
 def test_what_is_learnt_is_the_label_and_the_belief(taught):
     runs, model = taught
     for trust in (1.0, 0.25):
-        run = runs.make(f"run-{trust}", f"data.teacher={model}", f"data.trust={trust}")
+        run = runs.make(f"run-{trust}", f"data.teacher={model}", f"data.distill_weight={trust}")
         plain = runs.make("plain")
         assert len(run.examples) == len(plain.examples)
         rows = list(run.subjects[0].sides["train"]())
@@ -70,7 +70,7 @@ def test_of_several_the_mean_is_learnt(taught):
     both = [str(model), str(runs.directory / "second" / "model")]
     believed = []
     for name, who in (("first", both[:1]), ("then", both[1:]), ("both", both)):
-        run = runs.make(name, f"data.teacher={who}", "data.trust=1.0")
+        run = runs.make(name, f"data.teacher={who}", "data.distill_weight=1.0")
         field = "labels" if runs.task == "ner" else "label"
         believed.append([run.examples[number][field] for number in range(len(run.examples))])
     assert any(abs(a - b).max() > 0.01 for a, b in zip(*believed[:2], strict=True))
@@ -105,7 +105,7 @@ def test_a_teacher_is_worth_more_than_labels_that_say_nothing(tmp_path):
     valid = tmp_path / "valid.csv"
     valid.write_text("\n".join([lines[0], *good]) + "\n", encoding="utf-8")
     model = runs.directory / "teacher" / "model"
-    run = runs.make("run", f"data.valid={valid}", f"data.teacher={model}", "data.trust=1.0", steps=80, lr=1e-2)
+    run = runs.make("run", f"data.valid={valid}", f"data.teacher={model}", "data.distill_weight=1.0", steps=80, lr=1e-2)
     for _ in run:
         pass
     run.finish(replicates=0)
@@ -190,7 +190,7 @@ def test_of_inputs_without_labels_the_best_belief_stands_for_them(taught, files)
     more = runs.directory / name
     more.write_text(text, encoding="utf-8")
     trust = 0.75
-    given = [f"data.teacher={model}", f"data.trust={trust}"]
+    given = [f"data.teacher={model}", f"data.distill_weight={trust}"]
     plain = runs.make("plain", *given)
     run = runs.make("run", *given, f"data.unlabelled={[str(more)] * files}")
     asked = list(run.subjects[0].beside())
@@ -284,7 +284,7 @@ def test_who_is_stopped_while_asking_goes_on(taught, monkeypatch, caplog):
     """Answers are kept by the piece: nothing is asked twice, nor after other settings, and it changes no weight."""
     runs, model = taught
     monkeypatch.setattr(room, "AHEAD", 10)
-    teaching = [f"data.teacher={model}", "data.trust=0.6"]
+    teaching = [f"data.teacher={model}", "data.distill_weight=0.6"]
     whole = runs.whole("whole", *teaching, steps=5)
     asked, ask, stops = [], room.Teacher._predict, iter([False, True])
 
@@ -305,5 +305,5 @@ def test_who_is_stopped_while_asking_goes_on(taught, monkeypatch, caplog):
     assert sum(asked) == rows
     assert any(f"of {rows} rows, less than a minute left" in line for line in caplog.messages)
     assert "120 rows: 120 used" in again.examples.read
-    runs.make("run", *OTHER, f"data.teacher={model}", "data.trust=0.2", fresh=True)
+    runs.make("run", *OTHER, f"data.teacher={model}", "data.distill_weight=0.2", fresh=True)
     assert sum(asked) == rows

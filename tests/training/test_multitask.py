@@ -95,7 +95,9 @@ def test_two_tasks_are_learnt_together(several):
     assert written["tasks"]["names"]["valid"]["strict.f1"]["value"] == run.scores["names"]["valid"]["strict.f1"].value
 
 
-@pytest.mark.parametrize("way", [{}, {"average": "ema"}, {"average": "last", "keep": 3}, {"lora": 2}])
+@pytest.mark.parametrize(
+    "way", [{}, {"average": "ema"}, {"average": "checkpoints", "keep_checkpoints": 3}, {"lora": 2}]
+)
 def test_stopped_anywhere_it_goes_on_bit_for_bit(several, way):
     start = several.bert() if "lora" in way else None
     unbroken = whole(several.two("whole", start=start, **way))

@@ -26,7 +26,9 @@ def wide(runs) -> Path:
     return runs.bert(*[words] * 5)
 
 
-@pytest.mark.parametrize("way", [{}, {"average": "ema"}, {"average": "last", "keep": 3}, {"accumulate": 2}])
+@pytest.mark.parametrize(
+    "way", [{}, {"average": "ema"}, {"average": "checkpoints", "keep_checkpoints": 3}, {"accumulate": 2}]
+)
 def test_the_model_is_the_same_bit_for_bit(runs, wide, way, monkeypatch):
     settings = {"start": wide, "clip": 0.0, **way}  # the norm of fewer numbers is summed in another order
     some = runs.whole("some", **settings)

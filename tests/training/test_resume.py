@@ -161,7 +161,7 @@ def test_a_checkpoint_of_another_run_is_refused(runs):
 
 
 def test_a_checkpoint_of_another_run_is_left_out_of_a_mean(runs):
-    settings = SETTINGS | {"average": "last", "keep": 3}
+    settings = SETTINGS | {"average": "checkpoints", "keep_checkpoints": 3}
     runs.whole("run", **settings)
     runs.whole("other", **settings, seed=7)
     step = runs.directory / "run" / "checkpoints" / "step-8"

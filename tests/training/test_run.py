@@ -18,12 +18,12 @@ from multihead.training.run import TrainingRun
 WAYS = {
     "plain": {},
     "ema": {"average": "ema"},
-    "last": {"average": "last", "keep": 3},
+    "last": {"average": "checkpoints", "keep_checkpoints": 3},
     "frozen": {"freeze": 1},
     "low rank": {"lora": 2},
     "low rank, averaged": {"lora": 2, "average": "ema"},
     "smoothed": {"smoothing": 0.1},
-    "agreeing": {"agree": 2.0},
+    "agreeing": {"rdrop": 2.0},
     "patient": {"patience": 1, "eval_every": 2},
 }
 
@@ -84,7 +84,7 @@ def test_nobody_else_writes_while_the_model_is_scored_and_written(runs, monkeypa
 
 
 def test_a_mean_without_a_best_is_taken(runs):
-    settings = {"average": "last", "keep": 3}
+    settings = {"average": "checkpoints", "keep_checkpoints": 3}
     runs.whole("run", **settings)
     shutil.rmtree(runs.directory / "run" / "best")
     last = list(runs.make("run", **settings))[-1]
@@ -105,7 +105,7 @@ def test_a_run_that_had_enough_takes_no_step_more(runs):
 
 
 @pytest.mark.usefixtures("whole_tables")
-@pytest.mark.parametrize("way", [{}, {"average": "ema"}, {"average": "last", "keep": 3}])
+@pytest.mark.parametrize("way", [{}, {"average": "ema"}, {"average": "checkpoints", "keep_checkpoints": 3}])
 def test_with_nothing_held_out_every_row_is_learnt_and_the_last_weights_are_kept(runs, way):
     data = ("data.hold_out=false", f"data.test={runs.data}")
     run = runs.make("run", *data, **way)
@@ -114,7 +114,7 @@ def test_with_nothing_held_out_every_row_is_learnt_and_the_last_weights_are_kept
     events = list(run)
     assert not any(isinstance(event, Evaluated) for event in events)
     last = checkpoints.open_checkpoint(run.out / "checkpoints" / "step-24").tensors
-    want = run.mean if "keep" in way else last["average" if way else "model"]
+    want = run.mean if "keep_checkpoints" in way else last["average" if way else "model"]
     again = runs.make("run", *data, **way)  # as after a kill between the last step and the end
     assert not any(isinstance(event, StepRecord) for event in again)
     for one in (run, again):
@@ -193,18 +193,18 @@ def test_smoothing_beside_a_loss_without_classes_is_refused(tmp_path):
     text = f'task = "match"\nout = "{tmp_path / "run"}"\n[data]\ntrain = "{file}"\n[match]\ntarget = "score"\n'
     with pytest.raises(ValueError, match=r"train\.smoothing.*match\.target = score"):
         TrainingRun(read(text, ["train.smoothing=0.1"]))
-    with pytest.raises(ValueError, match=r"train\.agree is for .*match\.target = score"):
-        TrainingRun(read(text, ["train.agree=1"]))
+    with pytest.raises(ValueError, match=r"train\.rdrop is for .*match\.target = score"):
+        TrainingRun(read(text, ["train.rdrop=1"]))
     text = f'task = "mask"\nout = "{tmp_path / "run"}"\n[data]\ntrain = "{file}"\n'
-    with pytest.raises(ValueError, match=r"train\.agree is for .*task = mask"):
-        TrainingRun(read(text, ["train.agree=1"]))
+    with pytest.raises(ValueError, match=r"train\.rdrop is for .*task = mask"):
+        TrainingRun(read(text, ["train.rdrop=1"]))
 
 
 def test_rows_that_must_agree_are_read_twice_with_other_dropout(runs):
     """And what is said of a row twice is nearer together in the end than without."""
     apart = {}
     for agree in (0.0, 20.0):
-        run = runs.make(f"run-{agree}", agree=agree, steps=30, lr=3e-3)
+        run = runs.make(f"run-{agree}", rdrop=agree, steps=30, lr=3e-3)
         steps = [event for event in run if isinstance(event, StepRecord)]
         task, model = run.task, run.loaded.model.train()
         batch = task.collate([run.examples[row] for row in range(32)] * 2)

@@ -227,7 +227,7 @@ def test_what_cannot_be_learnt_is_left_out_and_told(data):
     scores = finished(run)
     assert scores.scores["valid"]["bleu"].value >= 0, "and a long source is translated in parts"
     (said,) = run.loaded.predict([f"{long[:150]}. {long[:150]}."])
-    assert said["receipt"]["windows"] > 1
+    assert said["input_info"]["windows"] > 1
 
 
 def test_misaligned_files_are_named(data):
@@ -244,7 +244,7 @@ def test_misaligned_files_are_named(data):
 def test_summaries_of_long_texts_say_what_was_left_out(data):
     run = finished(training(data, "run", "summarize", steps=2))
     (said,) = run.loaded.predict(["word " * 100])
-    assert said["receipt"]["truncated"] > 30
+    assert said["input_info"]["truncated"] > 30
 
 
 def test_a_document_is_read_packed_and_its_end_held_out(data):

@@ -73,7 +73,7 @@ def test_weights_are_worn_for_a_while_only():
 @pytest.mark.usefixtures("whole_tables")
 @pytest.mark.parametrize("better", [True, False])
 def test_the_mean_is_saved_if_it_scores_no_lower(runs, better):
-    run = runs.make("run", average="last", keep=3)
+    run = runs.make("run", average="checkpoints", keep_checkpoints=3)
     for event in run:
         if isinstance(event, Saved) and event.step == 24:
             # As if no step, or an earlier one, had been the best by far.
@@ -93,7 +93,7 @@ def test_the_mean_is_saved_if_it_scores_no_lower(runs, better):
 
 
 def test_a_damaged_checkpoint_is_left_out_and_said(runs):
-    run = runs.make("run", average="last", keep=3)
+    run = runs.make("run", average="checkpoints", keep_checkpoints=3)
     events = []
     for event in run:
         events.append(event)

@@ -211,18 +211,18 @@ def prune(
     out: Annotated[Path | None, typer.Option(help="Folder to write; it must be new or empty.")] = None,
     budget: Annotated[str | None, typer.Option(help='What may be lost, in points of 100: "f1 -0.5".')] = None,
     keep: Annotated[
-        str | None, typer.Option(help="How much stays: 60% of the heads; with --ffn or --columns, of the FLOPs.")
+        str | None, typer.Option(help="How much stays: 60% of the heads; with --ffn or --head-width, of the FLOPs.")
     ] = None,
     ffn: Annotated[bool, typer.Option("--ffn", help="Cut out feed-forward units too.")] = False,
-    narrow: Annotated[
-        bool, typer.Option("--columns", help="Make heads narrower too: columns of keys and values.")
+    head_width: Annotated[
+        bool, typer.Option("--head-width", help="Make heads narrower too: columns of keys and values.")
     ] = False,
-    fold: Annotated[
-        bool, typer.Option("--fold/--no-fold", help="What is left takes over what it can of what goes.")
+    compensate: Annotated[
+        bool, typer.Option("--compensate/--no-compensate", help="What is left takes over what it can of what goes.")
     ] = True,
-    check: Annotated[Path | None, typer.Option(help="A file that judges; else half of DATA does.")] = None,
-    recover: Annotated[Path | None, typer.Option(help="A run file to train the pruned model on, shortly.")] = None,
-    curve: Annotated[Path | None, typer.Option(help="Draw how the score falls while heads go: a PNG.")] = None,
+    heldout: Annotated[Path | None, typer.Option(help="A file that judges; else half of DATA does.")] = None,
+    finetune: Annotated[Path | None, typer.Option(help="A run file to train the pruned model on, shortly.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw how the score falls while heads go: a PNG.")] = None,
     limit: Limit = None,
     json: Json = False,
 ) -> None:
@@ -269,9 +269,17 @@ def prune(
             )
 
         rows = list(rows_of(loaded, data, columns, limit, gold=True))
-        judging = None if check is None else list(rows_of(loaded, check, columns, limit, gold=True))
+        judging = None if heldout is None else list(rows_of(loaded, heldout, columns, limit, gold=True))
         done = pruned(
-            model, rows, out, allowed, heldout=judging, ffn=ffn, head_width=narrow, compensate=fold, on_step=print_step
+            model,
+            rows,
+            out,
+            allowed,
+            heldout=judging,
+            ffn=ffn,
+            head_width=head_width,
+            compensate=compensate,
+            on_step=print_step,
         )
     if json:
         steps = [
@@ -280,14 +288,14 @@ def prune(
         print(jsons.dumps({**to_json(done), "curve": to_json(steps)}, allow_nan=False))
     else:
         print_bill(done, console)
-    if curve is not None:
-        draw_curve(done, curve, allowed.points)
+    if plot is not None:
+        draw_curve(done, plot, allowed.points)
     if done.held == "broken":
         console.print(f"[red]the budget is broken on rows that chose nothing[/red]: {out} was not written")
         raise typer.Exit(1)
     console.print(f"written: {out}; undo with: multihead heads undo {out} --out FOLDER")
-    if recover is not None:
-        trained = finetune_pruned(out, recover, console)
+    if finetune is not None:
+        trained = finetune_pruned(out, finetune, console)
         bill = compare_models(model, trained, split_halves(rows)[1] if judging is None else judging, allowed.metric)
         console.print("after training on:")
         print_bill(replace(done, bill=bill, held=verdict(bill, allowed)), console)

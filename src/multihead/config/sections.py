@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_valid
 
 from multihead.tasks.sections import Count, Layers, Name, Names, Positive, Section, Share, Whole, Width, key
 
-TAUGHT = {"data": ("teacher", "trust", "unlabelled")}  # section -> keys for tasks with soft labels
+TAUGHT = {"data": ("teacher", "distill_weight", "unlabelled")}  # section -> keys for tasks with soft labels
 HOME = "~/"  # only this: "~name" is a file
 
 
@@ -64,7 +64,7 @@ class DataSection(Section):
     teacher: Annotated[str | Names, AfterValidator(check_name)] = key(
         "", "a trained model, or a list, whose answers are learnt beside the labels; unset: none", "path/to/teacher"
     )
-    trust: Annotated[float, Field(ge=1e-6, le=1)] = key(
+    distill_weight: Annotated[float, Field(ge=1e-6, le=1)] = key(
         0.5, "how much they count: 0.5 = as much as the labels, 1 = alone"
     )
     unlabelled: Files = key("", "further inputs, a file or a list, which the teacher labels; unset: none", "more.txt")
@@ -153,17 +153,19 @@ class TrainSection(Section):
     layer_decay: Annotated[float, Field(ge=1e-6, le=1)] = key(1.0, "each layer down learns this much slower; 1 = off")
     freeze: Whole | Names = key(0, "embeddings and this many layers stay fixed, or a list of layers; 0 = none")
     lora: Annotated[int, Field(ge=0, le=65_536)] = key(0, "rank of low-rank updates instead of full ones; 0 = off")
-    average: Literal["none", "ema", "last"] = key("none", "weights: none, ema, or last (mean of the kept checkpoints)")
+    average: Literal["none", "ema", "checkpoints"] = key(
+        "none", "weights: none, ema, or checkpoints (mean of those that are kept)"
+    )
     ema_decay: Annotated[float, Field(gt=0, lt=1)] = key(0.999, "for average = ema")
     smoothing: Share = key(0.0, "label smoothing; 0 = off")
-    agree: Annotated[float, Field(ge=0, le=1000)] = key(
+    rdrop: Annotated[float, Field(ge=0, le=1000)] = key(
         0.0, "read rows twice and make both answers agree (R-Drop); 0 = off"
     )
     patience: Whole = key(0, "stop after so many evaluations without a gain; 0 = never")
     eval_every: Whole = key(0, "steps between evaluations; 0 = after each epoch")
     eval_rows: Whole = key(0, "rows of valid, from its start, for evaluations while training; 0 = all")
     save_every: Count = key(500, "steps between checkpoints")
-    keep: Count = key(2, "checkpoints on disk")
+    keep_checkpoints: Count = key(2, "checkpoints on disk")
     seed: Annotated[int, Field(ge=0, lt=2**32)] = key(1, "decides order, dropout and new weights")
     threads: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = key("auto", "auto, or a number")
     precision: Literal["auto", "fp32", "onednn", "bf16"] = key(
@@ -181,6 +183,6 @@ class TrainSection(Section):
     def _check_consistency(self) -> Self:
         if (self.epochs is None) == (self.steps is None):
             raise ValueError("steps and epochs exclude each other; give one of them")
-        if self.average == "last" and self.keep < 2:
-            raise ValueError('keep is 1; at least 2 is wanted for average = "last"')
+        if self.average == "checkpoints" and self.keep_checkpoints < 2:
+            raise ValueError('keep_checkpoints is 1; at least 2 is wanted for average = "checkpoints"')
         return self

@@ -41,7 +41,7 @@ def predict_rows(
     idle: Callable[[float], bool] | None = None,
     precision: str = "fp32",
 ) -> Iterator[tuple[Values, Prediction]]:
-    """Each row with its prediction, which says in `receipt` when the row did not fit the model in one piece.
+    """Each row with its prediction, which says in `input_info` when the row did not fit the model in one piece.
 
     ahead: rows that are read before the first is answered; None: as many as suit the task.
     strict: a row that the task cannot read is raised; otherwise it is answered with {error: {code, message}}.
@@ -89,7 +89,7 @@ def _postprocess(task: Task, values: Values, windows: list[Window], said: list[A
     lost = sum(int(window.get("cut", 0)) for window in windows)  # tokens that no window holds
     pieces = len(windows) // task.readings
     if pieces > 1 or unknown or lost:
-        prediction["receipt"] = {"windows": pieces, "truncated": lost, "unknown": unknown // task.readings}
+        prediction["input_info"] = {"windows": pieces, "truncated": lost, "unknown": unknown // task.readings}
     return prediction
 
 

@@ -58,7 +58,7 @@ def split_halves(rows: Iterable[Values]) -> tuple[list[Values], list[Values]]:
         # Another hash than that of training's own validation split, which would all fall on one side.
         sides[is_valid("\n".join(("judges", *row_texts(values))), 0.5)].append(values)
     if not sides[0] or not sides[1]:
-        raise ValueError("too few rows: half choose what goes, half judge it; name a file that judges: --check FILE")
+        raise ValueError("too few rows: half choose what goes, half judge it; name a file that judges: --heldout FILE")
     return sides
 
 

@@ -185,8 +185,8 @@ class Generate(Task):
                 for i, lost, count in zip(numbers.tolist(), nats, counts, strict=True):
                     found[i] = {"nats": lost, "tokens": count}
             for i, (values, window) in enumerate(block):
-                receipt = {"windows": 1, "truncated": int(window["cut"]), "unknown": 0}
-                yield values, {**found[i], **({"receipt": receipt} if receipt["truncated"] else {})}
+                input_info = {"windows": 1, "truncated": int(window["cut"]), "unknown": 0}
+                yield values, {**found[i], **({"input_info": input_info} if input_info["truncated"] else {})}
 
     def _windows(self, rows: Iterable[Values]) -> Iterator[ScoredText]:
         held: list[NDArray[Any]] = [np.zeros(0, np.int64)] * 3

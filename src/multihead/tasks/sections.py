@@ -80,7 +80,7 @@ class NerSection(TaskSection):
     def conflicts(self) -> Mapping[str, str]:
         if not self.crf:
             return {}
-        return {"data.teacher": "a crf", "train.smoothing": "ner.crf", "train.agree": "ner.crf"}
+        return {"data.teacher": "a crf", "train.smoothing": "ner.crf", "train.rdrop": "ner.crf"}
 
     def reader_options(self) -> dict[str, Any]:
         return {} if self.scheme == "auto" else {"scheme": self.scheme}
@@ -129,9 +129,9 @@ class MatchSection(TaskSection):
     def conflicts(self) -> Mapping[str, str]:
         reasons = {"data.teacher": "vectors (match.kind = bi)"} if self.kind == "bi" else {}
         if self.target == "score":
-            return reasons | dict.fromkeys(("train.smoothing", "train.agree"), "match.target = score")
+            return reasons | dict.fromkeys(("train.smoothing", "train.rdrop"), "match.target = score")
         if self.kind == "bi":
-            return reasons | dict.fromkeys(("train.smoothing", "train.agree"), "match.kind = bi")
+            return reasons | dict.fromkeys(("train.smoothing", "train.rdrop"), "match.kind = bi")
         return reasons
 
 

@@ -136,7 +136,7 @@ SPECS: dict[str, TaskSpec] = {
             gold=("answers",),
             section=AnswerSection,
             example=("train.json", "squad"),
-            unsupported=("train.smoothing", "train.agree"),
+            unsupported=("train.smoothing", "train.rdrop"),
             self_describing=True,
         ),
         TaskSpec(
@@ -174,7 +174,7 @@ SPECS: dict[str, TaskSpec] = {
             example=("train.txt", "document"),
             defaults=SAMPLED,
             generates_text=True,
-            unsupported=("train.agree",),
+            unsupported=("train.rdrop",),
             documents=True,
             default_for_body=True,
         ),
@@ -184,7 +184,7 @@ SPECS: dict[str, TaskSpec] = {
             inputs=("text",),
             section=MaskSection,
             example=("train.txt", "text"),
-            unsupported=("train.agree",),
+            unsupported=("train.rdrop",),
             default_for_body=True,
         ),
         TaskSpec(
@@ -196,7 +196,7 @@ SPECS: dict[str, TaskSpec] = {
             example=("train.txt", "text"),
             defaults=LEARNED_POSITIONS,
             generates_text=True,
-            unsupported=("train.agree",),
+            unsupported=("train.rdrop",),
         ),
     )
 }

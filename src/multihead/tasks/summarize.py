@@ -21,8 +21,8 @@ SENTENCE = re.compile(r".*?(?:[.!?](?=\s|$)|[。！？]|\n|$)", re.DOTALL)
 class Summarize(Translate):
     """options as in translate, but by and stem: what ROUGE counts.
 
-    A text longer than the model is read from its beginning, where news and papers say what they are about; the receipt
-    says how many tokens were left out.
+    A text longer than the model is read from its beginning, where news and papers say what they are about; the
+    input_info says how many tokens were left out.
     """
 
     spec = SPECS["summarize"]

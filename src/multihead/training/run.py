@@ -195,7 +195,7 @@ class TrainingRun:
                 return
             if self._is_out_of_patience():
                 break
-        if options.average == "last":
+        if options.average == "checkpoints":
             yield from self._mean()
 
     def _epoch(self) -> float:
@@ -341,7 +341,7 @@ class TrainingRun:
         It follows from the files alone, so a run that is taken up again after its last step finds the same.
         """
         options, directory = self.run.train, self.out / "checkpoints"
-        chosen = checkpoints_to_average(checkpoints.list_steps(directory), options.keep, options.save_every)
+        chosen = checkpoints_to_average(checkpoints.list_steps(directory), options.keep_checkpoints, options.save_every)
         tensors, chosen, wrong = average_checkpoints(directory, chosen, self.origin.check)
         yield from (Note(f"left out of the mean: {fault}") for fault in wrong)
         if not self.validated:
@@ -372,8 +372,8 @@ class TrainingRun:
             **self.origin.state,
         }
         options = self.run.train
-        every = options.save_every if options.average == "last" else 1
-        saved = checkpoints.save(self.out / "checkpoints", step, tensors, state, options.keep, every)
+        every = options.save_every if options.average == "checkpoints" else 1
+        saved = checkpoints.save(self.out / "checkpoints", step, tensors, state, options.keep_checkpoints, every)
         self._remove_stale()
         return saved
 

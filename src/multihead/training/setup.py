@@ -136,13 +136,13 @@ def attach_task(one: TaskData, loaded: Pipeline, others: Sequence[TaskModel], wr
     if options.get("chat") and loaded.tokenizer.template is None:
         add_default_template(loaded.tokenizer, options["start"], options["stop"][0])
     task = one.kind(loaded.tokenizer, one.labels, size, min(run.window.overlap, size // 2), **options)
-    task.smoothing, task.rdrop = run.train.smoothing, run.train.agree
+    task.smoothing, task.rdrop = run.train.smoothing, run.train.rdrop
     mine = attach_readout(replace(loaded), task)
     if any(mine.model.readout is other.readout for other in others):
         tied = {id(parameter): parameter for parameter in mine.model.body.parameters()}
         mine.model = TaskModel(mine.model.body, deepcopy(mine.model.readout, tied))
     teachers, task.distill_weight = (
-        (TeacherEnsemble(run.data.teacher, task), run.data.trust) if run.data.teacher else (None, 0.0)
+        (TeacherEnsemble(run.data.teacher, task), run.data.distill_weight) if run.data.teacher else (None, 0.0)
     )
     mine_too = {f.name: getattr(one, f.name) for f in fields(TaskData)}
     return TaskSetup(**mine_too, loaded=mine, task=task, wrote=wrote, teachers=teachers)

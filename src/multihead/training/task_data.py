@@ -154,8 +154,8 @@ def check_option_conflicts(run: RunConfig) -> None:
         )
     if run.train.smoothing and (why := conflicts.get("train.smoothing")):
         raise ValueError(f"train.smoothing is of classes, and {why} learns something else; leave one out")
-    if run.train.agree and (why := conflicts.get("train.agree")):
-        raise ValueError(f"train.agree is for tagging, classes and translation, and this is {why}; leave one out")
+    if run.train.rdrop and (why := conflicts.get("train.rdrop")):
+        raise ValueError(f"train.rdrop is for tagging, classes and translation, and this is {why}; leave one out")
 
 
 def check_evaluation_data(run: RunConfig) -> None:

@@ -1,4 +1,4 @@
-"""Averages of weights: a moving one over the steps ("ema"), or the mean of the last checkpoints ("last")."""
+"""Averages of weights: a moving one over the steps ("ema"), or the mean of the last checkpoints ("checkpoints")."""
 
 from __future__ import annotations
 
