@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from multihead.attention import KVCache, Mask, MultiHeadAttention, functional
+from multihead.attention import KVCache, Mask, MultiHeadAttention
 from multihead.inspection import ablate, watch
+from multihead.kernels import flash_cpu
 from multihead.models import Encoder, EncoderDecoder, LanguageModel, ModelConfig
 
 SMALL = ModelConfig(vocab=37, dim=24, layers=2, heads=4, max_length=64, dropout=0.0, norm_first=True)
@@ -152,7 +153,7 @@ def test_where_the_kernel_hides_the_log_sum_exp(monkeypatch):
     keep = torch.tensor([[True] * 9, [False] * 4 + [True] * 5])
     with watch(model) as one:
         model(tokens, keep)
-    monkeypatch.setattr(functional, "_FLASH", None)
+    monkeypatch.setattr(flash_cpu, "_FLASH", None)
     with watch(model) as other:
         model(tokens, keep)
     torch.testing.assert_close(one[1].weights((1, 2)), other[1].weights((1, 2)), rtol=1e-4, atol=1e-6)

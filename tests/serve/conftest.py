@@ -93,7 +93,7 @@ def make_model(name: str, steps: int = 12, **options: Any) -> Pipeline:
         positions="learned", token_types=2 if kind.body == "encoder" else 0, pad=tokenizer.special["pad"],
     )  # fmt: skip
     if task.readout.over == "vocabulary":
-        body = {"encoder": Encoder, "decoder": Decoder, "pair": EncoderDecoder}[kind.body](config)
+        body = {"encoder": Encoder, "decoder": Decoder, "encoder_decoder": EncoderDecoder}[kind.body](config)
         model = with_vocabulary(body, transform=kind.body == "encoder")
     elif task.readout.over == "none":
         model = TaskModel(Encoder(config), torch.nn.Identity())

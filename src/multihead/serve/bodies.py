@@ -119,10 +119,10 @@ def refuse_single(answer: Any) -> None:
 
 
 def describe_inputs(task: Task) -> str:
-    if task.name == "generate":
+    if task.spec.documents:
         return "a text, {prompt: …} or {messages: [{role, content}, …]}"
     columns = ", ".join(f"{name}: …" for name in task.inputs)
-    also = " or {text: …}" if task.name == "ner" else ""
+    also = " or {text: …}" if task.spec.tags_words else ""
     return f"a text or {{{columns}}}{also}" if len(task.inputs) == 1 else f"{{{columns}}}"
 
 

@@ -206,7 +206,7 @@ def own_weights(model: TaskModel) -> None:
 
 def example_input(task: Task, words: int) -> Any:
     """Return an input of so many words, of the form that the task takes."""
-    mask = task.tokenizer.named.get("mask", "") if task.name in ("mask", "denoise") else ""
+    mask = task.tokenizer.named.get("mask", "") if task.spec.fills_masks else ""
     text = " ".join([*["one", "two"] * (words // 2), mask]).strip()
     return text if len(task.inputs) == 1 else dict.fromkeys(task.inputs, text)
 

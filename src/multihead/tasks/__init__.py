@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from multihead.tasks.spec import SPECS
+from multihead.tasks.spec import SPECS, import_object
 
 if TYPE_CHECKING:
     from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window
@@ -19,9 +19,8 @@ class TaskClasses(Mapping[str, "type[Task]"]):
     """The class that does a task, by the task's name; its module is imported when it is asked for."""
 
     def __getitem__(self, name: str) -> type[Task]:
-        module, _, title = SPECS[name].implementation.partition(":")
-        found: type[Task] = getattr(import_module(module), title)
-        return found
+        task: type[Task] = import_object(SPECS[name].implementation)
+        return task
 
     def __iter__(self) -> Iterator[str]:
         return iter(SPECS)

@@ -9,20 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Literal
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
 
-from multihead.tasks.sections import (
-    AnswerSection,
-    ClassifySection,
-    DenoiseSection,
-    GenerateSection,
-    MaskSection,
-    MatchSection,
-    NerSection,
-    SummarizeSection,
-    TaskSection,
-    TranslateSection,
-)
+if TYPE_CHECKING:
+    from multihead.tasks.sections import TaskSection
 
 Body = Literal["encoder", "decoder", "encoder_decoder"]
 # A model from scratch has a shape that learns well: mBART's for encoder-decoders, far faster than Marian's (norm after,
@@ -42,7 +33,7 @@ class TaskSpec:
     inputs, gold: the columns that a prediction needs, and those that training needs on top.
     label: the gold column that holds a label; None: the output is a text of its own, or none.
     body: what the model is.
-    section: its options in the run file.
+    options: the class of its section in the run file, as "module:Class".
     example: a training file and its format, for `multihead init`.
     defaults: section -> key -> value, where they differ from those of other tasks.
     generates_text: it has [decode].
@@ -52,6 +43,7 @@ class TaskSpec:
     unsupported: keys of other sections that would change nothing, such as train.smoothing.
     self_describing: formats that name their own columns (CoNLL, SQuAD) are its usual ones.
     documents: a plain file is one text that a model goes on with, and JSON may hold conversations.
+    fills_masks: its input is a text with mask tokens.
     default_for_body: what a language model with such a body is used for that was not trained here.
     """
 
@@ -61,7 +53,7 @@ class TaskSpec:
     gold: tuple[str, ...] = ()
     label: str | None = None
     body: Body = "encoder"
-    section: type[TaskSection] = TaskSection
+    options: str = "multihead.tasks.sections:TaskSection"
     example: tuple[str, str] = ("train.csv", "csv")
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     generates_text: bool = False
@@ -71,7 +63,14 @@ class TaskSpec:
     unsupported: tuple[str, ...] = ()
     self_describing: bool = False
     documents: bool = False
+    fills_masks: bool = False
     default_for_body: bool = False
+
+    @property
+    def section(self) -> type[TaskSection]:
+        """The class of its options; imported when asked for, because opening a model does without pydantic."""
+        section: type[TaskSection] = import_object(self.options)
+        return section
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -94,6 +93,12 @@ class TaskSpec:
         return {**reasons, **dict.fromkeys(self.unsupported, f"task = {self.name}"), **section.conflicts()}
 
 
+def import_object(path: str) -> Any:
+    """Return what "module:name" names."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
+
+
 SPECS: dict[str, TaskSpec] = {
     spec.name: spec
     for spec in (
@@ -103,7 +108,7 @@ SPECS: dict[str, TaskSpec] = {
             inputs=("tokens",),
             gold=("tags",),
             label="tags",
-            section=NerSection,
+            options="multihead.tasks.sections:NerSection",
             example=("train.conll", "conll"),
             soft_labels=True,
             self_describing=True,
@@ -114,7 +119,7 @@ SPECS: dict[str, TaskSpec] = {
             inputs=("text",),
             gold=("label",),
             label="label",
-            section=ClassifySection,
+            options="multihead.tasks.sections:ClassifySection",
             example=("train.csv", "csv"),
             soft_labels=True,
         ),
@@ -124,7 +129,7 @@ SPECS: dict[str, TaskSpec] = {
             inputs=("text_a", "text_b"),
             gold=("label",),
             label="label",
-            section=MatchSection,
+            options="multihead.tasks.sections:MatchSection",
             example=("train.tsv", "tsv"),
             soft_labels=True,
             numeric_labels=True,
@@ -134,7 +139,7 @@ SPECS: dict[str, TaskSpec] = {
             implementation="multihead.tasks.answer:Answer",
             inputs=("question", "context"),
             gold=("answers",),
-            section=AnswerSection,
+            options="multihead.tasks.sections:AnswerSection",
             example=("train.json", "squad"),
             unsupported=("train.smoothing", "train.rdrop"),
             self_describing=True,
@@ -145,7 +150,7 @@ SPECS: dict[str, TaskSpec] = {
             inputs=("source",),
             gold=("target",),
             body="encoder_decoder",
-            section=TranslateSection,
+            options="multihead.tasks.sections:TranslateSection",
             example=("train.tsv", "pairs"),
             defaults=LEARNED_POSITIONS | SMOOTHED,
             generates_text=True,
@@ -158,7 +163,7 @@ SPECS: dict[str, TaskSpec] = {
             inputs=("source",),
             gold=("target",),
             body="encoder_decoder",
-            section=SummarizeSection,
+            options="multihead.tasks.sections:SummarizeSection",
             example=("train.jsonl", "jsonl"),
             defaults=LEARNED_POSITIONS | SMOOTHED,
             generates_text=True,
@@ -170,7 +175,7 @@ SPECS: dict[str, TaskSpec] = {
             inputs=("prompt",),
             gold=("text",),
             body="decoder",
-            section=GenerateSection,
+            options="multihead.tasks.sections:GenerateSection",
             example=("train.txt", "document"),
             defaults=SAMPLED,
             generates_text=True,
@@ -182,21 +187,23 @@ SPECS: dict[str, TaskSpec] = {
             name="mask",
             implementation="multihead.tasks.masked_lm:Mask",
             inputs=("text",),
-            section=MaskSection,
+            options="multihead.tasks.sections:MaskSection",
             example=("train.txt", "text"),
             unsupported=("train.rdrop",),
             default_for_body=True,
+            fills_masks=True,
         ),
         TaskSpec(
             name="denoise",
             implementation="multihead.tasks.denoise:Denoise",
             inputs=("text",),
             body="encoder_decoder",
-            section=DenoiseSection,
+            options="multihead.tasks.sections:DenoiseSection",
             example=("train.txt", "text"),
             defaults=LEARNED_POSITIONS,
             generates_text=True,
             unsupported=("train.rdrop",),
+            fills_masks=True,
         ),
     )
 }
