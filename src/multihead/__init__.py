@@ -8,7 +8,7 @@ if TYPE_CHECKING:  # what editors and mypy see; LAZY below is what runs, and a t
     from multihead.inspection import ablate, watch
     from multihead.models import Decoder, Encoder, EncoderDecoder, LanguageModel, ModelConfig
     from multihead.pretrained import load, save
-    from multihead.serve import serve
+    from multihead.server import serve
     from multihead.training import train
 
 __version__ = "0.1.0"
@@ -28,7 +28,7 @@ LAZY = {
     "load": "multihead.pretrained",
     "save": "multihead.pretrained",
     "train": "multihead.training",
-    "serve": "multihead.serve",
+    "serve": "multihead.server",
 }
 
 __all__ = [  # noqa: RUF022 - in the order of LAZY: by room

@@ -15,8 +15,8 @@ from multihead.cli.main import VERBS
 # A verb of the test's own, put in the place of `doctor`: what main does with endings is the same for all.
 FAKE = """
 import sys, types
-from multihead.cli import main, verb
-app = verb.verb()
+from multihead.cli import app as cli, main
+app = cli.verb()
 @app.command()
 def fake() -> None:
     {body}

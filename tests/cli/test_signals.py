@@ -127,8 +127,8 @@ def test_the_printed_command_goes_on_from_anywhere(folder: Path, tmp_path: Path)
 
 SWALLOWING = """
 import os, signal, sys, types
-from multihead.cli import main, verb
-app = verb.verb()
+from multihead.cli import app as cli, main
+app = cli.verb()
 @app.command()
 def swallow() -> None:
     {body}

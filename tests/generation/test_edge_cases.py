@@ -57,7 +57,7 @@ def test_adapters_are_heard(language_model: Made) -> None:
 
 @pytest.mark.parametrize("positions", ["alibi", "relative"])
 def test_heads_that_were_cut_out_of_every_layer(positions: str, language_model: Made) -> None:
-    model = language_model(positions=positions, layers=2, heads=4, kept=((0, 2), (1, 3)))
+    model = language_model(positions=positions, layers=2, heads=4, kept_heads=((0, 2), (1, 3)))
     assert greedy(model, TOKENS, limit=5) == by_hand(model, TOKENS, 5)
 
 

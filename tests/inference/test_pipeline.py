@@ -15,7 +15,7 @@ from multihead.models.families import native_config
 from multihead.pretrained import save
 from multihead.text.tokenizer import Tokenizer
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TEXTS = ["Angela Merkel visited Beijing.", "Rome", "Angela visited Rome."]
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 

@@ -99,9 +99,9 @@ def test_long_conversations_are_cut_and_say_so():
     task = made("char", size=60)
     (window,) = task.encode({"conversation": TALK})
     assert (len(window["tokens"]), int(window["cut"])) == (61, whole - 61)
-    assert task.fault([window]) == ""
+    assert task.skip_reason([window]) == ""
     short = made("char", size=20)
-    assert "no answer begins within the model's 20 tokens" in short.fault(short.encode({"conversation": TALK}))
+    assert "no answer begins within the model's 20 tokens" in short.skip_reason(short.encode({"conversation": TALK}))
 
 
 @pytest.mark.parametrize(
@@ -128,14 +128,14 @@ def test_the_score_is_that_of_the_answers():
     rows = [{"conversation": TALK[1:]}, {"messages": TALK[1:3]}, {"conversation": TALK}]
     nats, count = 0.0, 0
     for row in rows:
-        (window,) = [task.spoken(row)]
+        (window,) = [task.encode_conversation(row)]
         tokens = torch.from_numpy(window["tokens"]).long()[None]
         lost = torch.nn.functional.cross_entropy(model(tokens[:, :-1])[0], tokens[0, 1:], reduction="none")
         learnt = torch.from_numpy(window["counted"][1:]).bool()
         nats, count = nats + lost[learnt].sum().item(), count + int(learnt.sum())
     scores = evaluate(model, task, rows, replicates=0).result()
     assert scores["loss"].value == pytest.approx(nats / count, rel=1e-5)
-    batch = task.collate([task.spoken(row) for row in rows])
+    batch = task.collate([task.encode_conversation(row) for row in rows])
     total, number = task.loss(model, batch)
     assert (total.item(), int(number)) == (pytest.approx(nats, rel=1e-5), count)
     texts = evaluate(model, task, [{"text": TEXT}], replicates=0).result()

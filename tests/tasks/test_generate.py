@@ -173,12 +173,12 @@ def test_a_length_that_counts_the_prompt():
         ((_, said),) = predict_rows(model, task, [{"prompt": prompt}])
         assert (said["tokens"], said["ended"]) == (room, "length")
         assert "".join(task.stream(model, {"prompt": prompt})) == said["text"]
-    assert task.wanted(len(task.encode({"prompt": TEXT})[0]["tokens"])) == 256, "a prompt that was cut"
+    assert task.max_new_tokens(len(task.encode({"prompt": TEXT})[0]["tokens"])) == 256, "a prompt that was cut"
     task.options["decode"]["max_length"] = 5
     ((_, said),) = predict_rows(model, task, [{"prompt": "To"}])
     assert (said["tokens"], said["ended"]) == (5, "length")
     task.options["decode"] = {"with_prompt": 24}
-    assert task.decoding().sample, "how much is to be written says nothing of how"
+    assert task.generation_config().sample, "how much is to be written says nothing of how"
 
 
 def test_a_text_that_may_not_go_on_ends():
@@ -213,6 +213,6 @@ def test_rows_of_the_table_that_are_no_tokens_are_never_written():
 def test_rows_of_training_data_are_texts_to_go_on_with():
     _, task = made(columns={"text": "line"})
     for row in ({"line": "to be", "text": "other"}, {"text": "to be"}, {"prompt": "to be", "text": "other"}):
-        assert task.validate(task.asked(row), "input 0")["prompt"] == "to be"
+        assert task.validate(task.map_columns(row), "input 0")["prompt"] == "to be"
     talk = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
-    assert task.asked({"conversation": talk}) == {"messages": talk[:1]}
+    assert task.map_columns({"conversation": talk}) == {"messages": talk[:1]}

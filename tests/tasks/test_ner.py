@@ -44,7 +44,7 @@ def row(i: int) -> dict:
 def make(size: int = 48, **options) -> tuple[TaskModel, Ner, list[dict]]:
     rows = [row(i) for i in range(16)]
     tokenizer = Tokenizer.train([" ".join(r["tokens"]) for r in rows], "char", 60)
-    task = Ner(tokenizer, Ner.learn(rows), size, 4, **options)
+    task = Ner(tokenizer, Ner.collect_labels(rows), size, 4, **options)
     torch.manual_seed(0)
     config = ModelConfig(
         vocab=len(tokenizer), dim=24, layers=1, heads=2, max_length=size, dropout=0.0, positions="learned",
@@ -273,13 +273,13 @@ def test_sentences_that_are_shown_together_are_read_once() -> None:
     for values in prepared:  # the same words around it, in a window of its own
         own = {**values, "shown": replace(values["shown"], windows=None)}
         windows = task.encode(own)
-        lone.append(task.answer(own, windows, run_windows(model, task, windows)))
+        lone.append(task.postprocess(own, windows, run_windows(model, task, windows)))
     seen = []
 
     class Counted(Ner):
         def forward(self, model: TaskModel, batch: Batch) -> list[np.ndarray[Any, Any]]:
             seen.append(len(batch["tokens"]))
-            return super().read(model, batch)
+            return super().forward(model, batch)
 
     counted = Counted(task.tokenizer, task.labels, task.size, task.overlap, **task.options)
     found = [prediction for _, prediction in predict_rows(model, counted, documents)]
@@ -291,7 +291,7 @@ def test_sentences_that_are_shown_together_are_read_once() -> None:
         int((task.encode(values)[0]["labels"] != -100).sum()) for values in rows
     )
     scorers = [task.scorer(0) for _ in range(2)]
-    score(task, done, run_batches(done, lambda batch: task.read(model, batch)), scorers[0])
+    score(task, done, run_batches(done, lambda batch: task.forward(model, batch)), scorers[0])
     for index, (values, prediction) in enumerate(zip(documents, found, strict=True)):
         scorers[1].add(values, prediction, index)
     assert scorers[0].result() == scorers[1].result()
@@ -327,10 +327,10 @@ def test_a_document_ends_with_its_file() -> None:
 
 def test_tags_of_another_scheme_are_named() -> None:
     with pytest.raises(ValueError, match=r"'U-LOC' are no BIO tags; say what they are: ner\.scheme = \"BILOU\""):
-        Ner.learn([{"tags": ["O", "B-PER", "U-LOC"]}])
+        Ner.collect_labels([{"tags": ["O", "B-PER", "U-LOC"]}])
     with pytest.raises(ValueError, match="BMES"):
-        Ner.learn([{"tags": ["B-PER", "M-PER", "E-PER"]}])
-    assert Ner.learn([{"tags": ["NN", "S-x"]}]) == ["NN", "S-x"]
+        Ner.collect_labels([{"tags": ["B-PER", "M-PER", "E-PER"]}])
+    assert Ner.collect_labels([{"tags": ["NN", "S-x"]}]) == ["NN", "S-x"]
 
 
 def test_a_row_that_stands_alone_is_not_held_back() -> None:
@@ -387,7 +387,7 @@ def test_offsets_are_of_the_text_that_a_prediction_holds(talkative: tuple[TaskMo
     values: dict[str, Any] = {"tokens": tokens}
     if data.draw(st.booleans()):
         values["spaces"] = data.draw(st.lists(st.booleans(), min_size=len(tokens), max_size=len(tokens)))
-    ((_, found),) = predict_rows(model, task, [task.validate(task.asked(values), "here")])
+    ((_, found),) = predict_rows(model, task, [task.validate(task.map_columns(values), "here")])
     at = 0
     for token in tokens:  # all tokens stand in the text, in their order, with spaces between them at most
         assert found["text"][at:].lstrip(" ").startswith(token.lstrip(" "))

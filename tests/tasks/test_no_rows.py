@@ -7,11 +7,11 @@ import torch
 
 from multihead.inference.engine import evaluate
 from multihead.models import ClassifierReadout, Decoder, Encoder, LMReadout, ModelConfig, TaskModel
-from multihead.tasks import Classify, Generate, Mask
+from multihead.tasks import Classify, Generate, MaskedLM
 from multihead.text.tokenizer import Tokenizer
 
 
-@pytest.mark.parametrize("kind", [Classify, Generate, Mask])
+@pytest.mark.parametrize("kind", [Classify, Generate, MaskedLM])
 def test_no_row_is_an_error(kind: type) -> None:
     tokenizer = Tokenizer.train(["a fine film"] * 3, "char", 40)
     config = ModelConfig(vocab=len(tokenizer), dim=8, layers=1, heads=2, max_length=16, pad=tokenizer.special["pad"])

@@ -35,14 +35,14 @@ class Rate(Task):
     readout = ReadoutKind("ForSequenceClassification", "mean")
 
     @classmethod
-    def learn(cls, rows: Iterable[Values], **options: Any) -> list[str]:
+    def collect_labels(cls, rows: Iterable[Values], **options: Any) -> list[str]:
         return []
 
     def classes(self) -> int:
         return 1
 
     def encode(self, values: Values) -> list[Window]:
-        windows = [window_arrays(encoding) for encoding in self.cut(values["text"])]
+        windows = [window_arrays(encoding) for encoding in self.tokenize_windows(values["text"])]
         if "label" in values:
             label = np.array(float(values["label"]) / 10, dtype=np.float32)
             windows = [{**window, "label": label} for window in windows]
@@ -52,11 +52,11 @@ class Rate(Task):
         error = self.logits(model, batch)[:, 0] - batch["label"]
         return error.square().sum(), torch.tensor(len(error))
 
-    def read(self, model: TaskModel, batch: Batch) -> list[Any]:
+    def forward(self, model: TaskModel, batch: Batch) -> list[Any]:
         return list(self.logits(model, batch)[:, 0].float().cpu().numpy())
 
-    def answer(self, values: Values, windows: Sequence[Window], said: Sequence[Any]) -> Prediction:
-        return {"score": round(10 * float(np.mean(said)), 6)}
+    def postprocess(self, values: Values, windows: Sequence[Window], outputs: Sequence[Any]) -> Prediction:
+        return {"score": round(10 * float(np.mean(outputs)), 6)}
 
     def scorer(self, replicates: int = 1000) -> Scorer:
         return SimilarityScorer(replicates, (0.0, 10.0))

@@ -103,7 +103,7 @@ def test_n_best_and_alignment_of_a_long_source():
     # A model that writes what it reads, and looks there.
     parts = [window["tokens"].tolist() for window in windows]
     read = [GeneratedText([Hypothesis(ids[1:], 0.0)], seen=np.eye(len(ids))[1:]) for ids in parts]
-    whole = task.answer({"source": source}, windows, read)
+    whole = task.postprocess({"source": source}, windows, read)
     assert whole["target"] == source.strip()
     assert [link["source"] for link in whole["alignment"]] == [list(m.span()) for m in WORDS.finditer(source)]
     assert [link["target"] for link in whole["alignment"]] == [link["source"] for link in whole["alignment"]]
@@ -137,7 +137,7 @@ def test_every_word_of_the_text_given_back_is_aligned_in_its_place(tokens: str, 
     _, task = made(tokens=tokens)
     ids = task.target(target)[1:]
     seen = np.full((len(ids), len(task.tokenizer.encode("a dog ran!"))), 0.1)
-    found = task.links("a dog ran!", [GeneratedText([Hypothesis(ids, 0.0)], seen=seen)])
+    found = task.align_words("a dog ran!", [GeneratedText([Hypothesis(ids, 0.0)], seen=seen)])
     assert [target[slice(*link["target"])] for link in found] == [m.group() for m in WORDS.finditer(target)]
 
 
@@ -175,7 +175,7 @@ def test_a_long_text_is_read_from_its_beginning():
     assert len(window["tokens"]) == task.size
     assert window["tokens"][-1] == task.options["stop"][0]
     assert window["cut"] > 30
-    assert task.fault([window]) == ""
+    assert task.skip_reason([window]) == ""
 
 
 def test_parts_are_joined_as_sentences_are() -> None:

@@ -5,7 +5,6 @@ import importlib.util
 import json
 import multiprocessing
 import re
-import resource
 import subprocess
 import sys
 import threading
@@ -123,10 +122,15 @@ def test_every_hostile_template_is_bounded(name: str) -> None:
 
 def test_there_are_many_hostile_templates_and_children_stay_small() -> None:
     assert len(HOSTILE) >= 100
-    bounded(HOSTILE["center method of 4000000000"])
-    bounded(HOSTILE["grow by plus"])
-    assert render("ok", []) == "ok", "the next one is rendered"
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 2 << 20  # KiB
+    program = (  # in a process of its own, whose children are those that render
+        "import resource, sys\nfrom multihead.text.chat_template import render\n"
+        "for template in sys.argv[1:]:\n    try: render(template, [])\n    except ValueError: pass\n"
+        "assert render('ok', []) == 'ok', 'the next one is rendered'\n"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    hostile = [HOSTILE["center method of 4000000000"], HOSTILE["grow by plus"]]
+    done = subprocess.run([sys.executable, "-c", program, *hostile], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 2 << 20  # KiB
 
 
 NAIVE = """

@@ -295,7 +295,7 @@ def test_who_is_stopped_while_asking_goes_on(taught, monkeypatch, caplog):
         return ask(self, piece, *rest)
 
     monkeypatch.setattr(room.Teacher, "_predict", stopping)
-    monkeypatch.setattr(room.store, "TELL", 0)
+    monkeypatch.setattr(room.token_cache, "TELL", 0)
     with pytest.raises(KeyboardInterrupt):
         runs.make("run", *teaching, steps=5)
     with caplog.at_level("INFO"):

@@ -79,7 +79,7 @@ def test_nobody_else_writes_while_the_model_is_scored_and_written(runs, monkeypa
             runs.make("run", fresh=True)
         told.append(right)
 
-    run.finish(replicates=0, told={"valid": listener})
+    run.finish(replicates=0, on_row={"valid": listener})
     assert told
 
 

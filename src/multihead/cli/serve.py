@@ -42,7 +42,7 @@ def serve(
       multihead serve names=runs/ner/model mood=runs/sst2/model --port 9000
       curl localhost:8000/v1/predict/ner -H 'Content-Type: application/json' -d '{"input": "Ada visited Rome."}'
     """
-    from multihead.serve import Access, Limits, make_server
+    from multihead.server import Access, Limits, make_server
 
     access = Access(host, key, tuple(name.lower() for name in allow_host or ()), tuple(allow_origin or ()))
     limits = Limits(queue=max_queue, inputs=min(max_queue, Limits.inputs))

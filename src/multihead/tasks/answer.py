@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,9 +14,11 @@ from torch import Tensor
 from multihead.data.sliding_windows import split_windows
 from multihead.metrics import Score, SquadMetric, exact_and_f1
 from multihead.models import TaskModel
-from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window
+
+if TYPE_CHECKING:
+    from multihead.tasks.sections import TaskSection
 
 NONE = 0  # the first token stands for "no answer here"
 LEAST = 16  # tokens of the context that must fit beside a question

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,9 +15,11 @@ from multihead.metrics import ClassificationMetric, MetricTable, MultiLabelMetri
 from multihead.metrics.row_buffer import RowBuffer
 from multihead.models import TaskModel
 from multihead.tasks.losses import class_loss, label_loss
-from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window, window_arrays
+
+if TYPE_CHECKING:
+    from multihead.tasks.sections import TaskSection
 
 SEVERAL = "set classify.multi_label = true, or mend it"
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -29,7 +29,6 @@ from multihead.models import ClassifierReadout, Encoder, TaskModel, TokenEmbeddi
 from multihead.models.crf import CRFReadout, crf_nll
 from multihead.models.viterbi import SpanProbabilities, TransitionScores, best_legal_path, best_path, transition_rules
 from multihead.tasks.losses import class_loss, label_mask
-from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import (
     IGNORE,
@@ -58,6 +57,9 @@ from multihead.tasks.word_spans import (
     word_of,
 )
 from multihead.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from multihead.tasks.sections import TaskSection
 
 
 class Ner(Task):

@@ -185,7 +185,7 @@ SPECS: dict[str, TaskSpec] = {
         ),
         TaskSpec(
             name="mask",
-            implementation="multihead.tasks.masked_lm:Mask",
+            implementation="multihead.tasks.masked_lm:MaskedLM",
             inputs=("text",),
             options="multihead.tasks.sections:MaskSection",
             example=("train.txt", "text"),

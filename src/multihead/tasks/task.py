@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,9 +21,11 @@ from multihead.data.sliding_windows import split_windows
 from multihead.kernels.chunked_cross_entropy import IGNORE as IGNORE
 from multihead.metrics import MetricTable, Score
 from multihead.models import TaskModel
-from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import Body, TaskSpec
 from multihead.text.tokenizer import Encoding, Tokenizer
+
+if TYPE_CHECKING:
+    from multihead.tasks.sections import TaskSection
 
 WHOLE = ("label", "span", "ends", "cut")  # fields of the whole window: stacked in a batch, where others are padded
 

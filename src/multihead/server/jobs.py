@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from multihead.inference.engine import RejectedInput
-from multihead.serve.limits import RequestError
-from multihead.serve.style import Style
+from multihead.server.limits import RequestError
+from multihead.server.style import Style
 from multihead.tasks import Prediction, Task, Values, Window
 
 

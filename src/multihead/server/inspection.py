@@ -15,9 +15,9 @@ from multihead.inspection import RecordedInput, Recording, ablate, locate, numbe
 from multihead.inspection.inputs import collate_windows, run_body
 from multihead.inspection.recording import self_attention_of
 from multihead.models import EncoderDecoder, TaskModel
-from multihead.serve.admission import check_size, too_much_text
-from multihead.serve.limits import Limits, RequestError
-from multihead.serve.schemas import HeadsForm
+from multihead.server.admission import check_size, too_much_text
+from multihead.server.limits import Limits, RequestError
+from multihead.server.schemas import HeadsForm
 from multihead.tasks import Prediction, Task, Values, Window
 from multihead.tasks.generate import Generate
 

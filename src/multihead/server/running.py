@@ -20,13 +20,13 @@ import uvicorn
 
 from multihead.inference import Pipeline
 from multihead.machine.threads import processors
-from multihead.serve.api import Api, document_models, make_app
-from multihead.serve.compat import CompatRoutes
-from multihead.serve.limits import Limits
-from multihead.serve.metrics import Metrics
-from multihead.serve.models import ModelTable, load_models
-from multihead.serve.openai import OpenAIRoutes
-from multihead.serve.security import Access, Guard, guarded_protocol
+from multihead.server.api import Api, document_models, make_app
+from multihead.server.compat import CompatRoutes
+from multihead.server.limits import Limits
+from multihead.server.metrics import Metrics
+from multihead.server.models import ModelTable, load_models
+from multihead.server.openai import OpenAIRoutes
+from multihead.server.security import Access, Guard, guarded_protocol
 
 try:
     import resource

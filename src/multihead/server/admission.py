@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from multihead.serve.limits import Limits, RequestError
+from multihead.server.limits import Limits, RequestError
 from multihead.tasks import Task, Values
 from multihead.tasks.bi_encoder import BiEncoder
 

@@ -17,12 +17,12 @@ from starlette.responses import PlainTextResponse, Response
 
 from multihead import __version__
 from multihead.inference.engine import RejectedInput
-from multihead.serve.bodies import answer_error, answer_json, check_inputs, read_form, refuse_single, without_echo
-from multihead.serve.inspection import compare_without, see_heads
-from multihead.serve.limits import Limits, RequestError, too_late
-from multihead.serve.metrics import Metrics
-from multihead.serve.models import ModelTable
-from multihead.serve.schemas import HeadsForm, PredictForm, WhatIfForm
+from multihead.server.bodies import answer_error, answer_json, check_inputs, read_form, refuse_single, without_echo
+from multihead.server.inspection import compare_without, see_heads
+from multihead.server.limits import Limits, RequestError, too_late
+from multihead.server.metrics import Metrics
+from multihead.server.models import ModelTable
+from multihead.server.schemas import HeadsForm, PredictForm, WhatIfForm
 
 log = logging.getLogger(__name__)
 

@@ -17,12 +17,12 @@ from multihead.inference import Pipeline
 from multihead.inspection.address import numbers
 from multihead.models import TaskModel
 from multihead.pretrained import load
-from multihead.serve.exclusion import ModelLock
-from multihead.serve.generation import Generator
-from multihead.serve.limits import Limits, RequestError
-from multihead.serve.metrics import Metrics, ModelMetrics
-from multihead.serve.scheduler import Scheduler
-from multihead.serve.style import Style
+from multihead.server.exclusion import ModelLock
+from multihead.server.generation import Generator
+from multihead.server.limits import Limits, RequestError
+from multihead.server.metrics import Metrics, ModelMetrics
+from multihead.server.scheduler import Scheduler
+from multihead.server.style import Style
 from multihead.tasks import Prediction, Task
 from multihead.tasks.bi_encoder import EmbeddingTask
 from multihead.tasks.generate import Generate

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from multihead.data.readers.json import InvalidJson as RefusedJson
 from multihead.data.readers.json import parse
 from multihead.inference.engine import RejectedInput
-from multihead.serve.limits import Limits, RequestError
+from multihead.server.limits import Limits, RequestError
 from multihead.tasks import Task, Values
 from multihead.tasks.task import EmptyInput
 

@@ -16,11 +16,11 @@ import torch
 from multihead.attention import KVCache
 from multihead.generation import GenerationConfig, decode
 from multihead.models import LanguageModel, ModelConfig, TaskModel
-from multihead.serve.exclusion import ModelLock
-from multihead.serve.generation import Generator, Writing
-from multihead.serve.limits import RequestError
-from multihead.serve.prefixes import SHORTEST, PrefixStore
-from multihead.serve.slots import BatchReader, CacheReader, make_reader, read_on
+from multihead.server.exclusion import ModelLock
+from multihead.server.generation import Generator, Writing
+from multihead.server.limits import RequestError
+from multihead.server.prefixes import SHORTEST, PrefixStore
+from multihead.server.slots import BatchReader, CacheReader, make_reader, read_on
 
 SHAPES: dict[str, dict[str, object]] = {
     "rotary": {"positions": "rotary", "norm": "rms", "norm_first": True, "gated": True, "kv_heads": 2},

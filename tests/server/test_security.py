@@ -15,8 +15,8 @@ import pytest
 
 from multihead.inference import Pipeline
 from multihead.pretrained import save
-from multihead.serve import Access, Limits, serving
-from multihead.serve.security import host_name, is_loopback
+from multihead.server import Access, Limits, serving
+from multihead.server.security import host_name, is_loopback
 
 GOOD = {"input": "a fine film"}
 JSON = {"Content-Type": "application/json"}

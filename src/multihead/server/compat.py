@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from multihead import __version__
-from multihead.serve.api import Api, add_post, conceal
-from multihead.serve.bodies import answer_json, check_inputs, read_form, refuse_single
-from multihead.serve.limits import RequestError
-from multihead.serve.models import ServedModel
-from multihead.serve.openai import embed_texts
-from multihead.serve.schemas import KServeForm, RerankForm, TeiEmbedForm, TeiPredictForm, TeiRerankForm
+from multihead.server.api import Api, add_post, conceal
+from multihead.server.bodies import answer_json, check_inputs, read_form, refuse_single
+from multihead.server.limits import RequestError
+from multihead.server.models import ServedModel
+from multihead.server.openai import embed_texts
+from multihead.server.schemas import KServeForm, RerankForm, TeiEmbedForm, TeiPredictForm, TeiRerankForm
 from multihead.tasks import Prediction, Task
 from multihead.tasks.match import Match
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from multihead.inference import Pipeline
-from multihead.serve import serving
+from multihead.server import serving
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
 COMMANDS = [

@@ -25,10 +25,10 @@ from multihead.generation.config import GenerationConfig
 from multihead.generation.constraints import LogitsConstraints
 from multihead.generation.logits import CounterRNG, argmax, check_logits, sample, to_float32
 from multihead.models import TaskModel
-from multihead.serve.exclusion import ModelLock
-from multihead.serve.limits import RequestError, stopping, too_late
-from multihead.serve.prefixes import PrefixStore
-from multihead.serve.slots import SlotReader, make_reader, read_on
+from multihead.server.exclusion import ModelLock
+from multihead.server.limits import RequestError, stopping, too_late
+from multihead.server.prefixes import PrefixStore
+from multihead.server.slots import SlotReader, make_reader, read_on
 
 RUNNING = 16  # texts that are written together; more wait
 PIECE = 128  # tokens of a prompt that are read between two steps

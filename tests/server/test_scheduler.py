@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from multihead.inference import Pipeline
-from multihead.serve.batching import SLACK, choose_batch
-from multihead.serve.limits import Limits, RequestError
-from multihead.serve.scheduler import Scheduler
+from multihead.server.batching import SLACK, choose_batch
+from multihead.server.limits import Limits, RequestError
+from multihead.server.scheduler import Scheduler
 
 
 class Counter:
@@ -122,14 +122,14 @@ def test_deadlines_and_clients_that_leave(scheduler: Scheduler, counter: Counter
 
 def test_a_poisoned_request_costs_only_itself(scheduler: Scheduler, models, monkeypatch) -> None:
     task, gate = models["classify"].make_task(), Gate(scheduler)
-    read = task.read
+    forward = task.forward
 
     def fail_on_long(model, batch):
         if batch["tokens"].shape[1] > 20:
             raise RuntimeError("no memory for that")
-        return read(model, batch)
+        return forward(model, batch)
 
-    monkeypatch.setattr(task, "read", fail_on_long)
+    monkeypatch.setattr(task, "forward", fail_on_long)
     poisoned = scheduler.submit(task, [row("a fine film " * 8)])
     others = [scheduler.submit(task, [row("a fine film")]) for _ in range(3)]
     time.sleep(0.1)

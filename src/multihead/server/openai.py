@@ -15,13 +15,13 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from multihead.serve.api import Api, add_post
-from multihead.serve.bodies import answer_json, check_inputs, read_form
-from multihead.serve.jobs import Job
-from multihead.serve.limits import RequestError
-from multihead.serve.models import ServedModel
-from multihead.serve.schemas import ChatForm, CompletionForm, EmbeddingsForm, GenerationForm
-from multihead.serve.style import GrowingText, Style
+from multihead.server.api import Api, add_post
+from multihead.server.bodies import answer_json, check_inputs, read_form
+from multihead.server.jobs import Job
+from multihead.server.limits import RequestError
+from multihead.server.models import ServedModel
+from multihead.server.schemas import ChatForm, CompletionForm, EmbeddingsForm, GenerationForm
+from multihead.server.style import GrowingText, Style
 from multihead.tasks import Values
 from multihead.tasks.generate import Generate
 

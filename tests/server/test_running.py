@@ -19,9 +19,9 @@ import pytest
 import multihead as mh
 from multihead.inference import Pipeline
 from multihead.pretrained import save
-from multihead.serve import Access
-from multihead.serve.models import split_entry
-from multihead.serve.running import bind
+from multihead.server import Access
+from multihead.server.models import split_entry
+from multihead.server.running import bind
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 

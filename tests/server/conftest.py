@@ -18,7 +18,7 @@ pytest.importorskip("uvicorn")
 from multihead.inference import Pipeline
 from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, ModelConfig, TaskModel
 from multihead.models.families import native_config
-from multihead.serve import Limits, ModelServer, serving
+from multihead.server import Limits, ModelServer, serving
 from multihead.tasks import TASKS
 from multihead.tasks.chat import add_default_template
 from multihead.text.tokenizer import Tokenizer

@@ -9,8 +9,8 @@ from typing import cast
 
 from multihead.generation import GenerationConfig
 from multihead.models import LMReadout, TaskModel
-from multihead.serve.generation import Writing
-from multihead.serve.limits import RequestError
+from multihead.server.generation import Writing
+from multihead.server.limits import RequestError
 from multihead.tasks import Window
 from multihead.tasks.generate import Generate
 

@@ -14,9 +14,9 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from multihead.serve.bodies import answer_error, read_body, too_large
-from multihead.serve.limits import Limits, RequestError
-from multihead.serve.metrics import Metrics
+from multihead.server.bodies import answer_error, read_body, too_large
+from multihead.server.limits import Limits, RequestError
+from multihead.server.metrics import Metrics
 
 log = logging.getLogger(__name__)
 

@@ -22,13 +22,13 @@ from multihead.generation import Hypothesis
 from multihead.inference.engine import RejectedInput, answer_row, check_tokens, encode_row
 from multihead.kernels.packed_linear import use_packed_weights
 from multihead.models import TaskModel
-from multihead.serve.admission import check_size, too_much_text
-from multihead.serve.batching import choose_batch
-from multihead.serve.exclusion import ModelLock
-from multihead.serve.generation import Generator
-from multihead.serve.jobs import Alone, Job, Observer, Part, cancel_text, deadline_of, fail_work, future_of, run_alone
-from multihead.serve.limits import Limits, RequestError, overloaded, stopping, too_late
-from multihead.serve.style import Style, is_streamed, make_writing
+from multihead.server.admission import check_size, too_much_text
+from multihead.server.batching import choose_batch
+from multihead.server.exclusion import ModelLock
+from multihead.server.generation import Generator
+from multihead.server.jobs import Alone, Job, Observer, Part, cancel_text, deadline_of, fail_work, future_of, run_alone
+from multihead.server.limits import Limits, RequestError, overloaded, stopping, too_late
+from multihead.server.style import Style, is_streamed, make_writing
 from multihead.tasks import Prediction, Task, Values, Window
 from multihead.tasks.generate import Generate
 
