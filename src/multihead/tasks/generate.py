@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import chain, islice
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from zlib import crc32
 
 import numpy as np
@@ -25,7 +25,6 @@ from multihead.metrics import PerplexityMetric, Score
 from multihead.models import Decoder, LMReadout, TaskModel
 from multihead.tasks.chat import encode_conversation, message_of
 from multihead.tasks.scored_text import ScoredText, score_text
-from multihead.tasks.sections import GenerateSection, TaskSection
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import (
     IGNORE,
@@ -39,6 +38,9 @@ from multihead.tasks.task import (
     check_filled,
     content_span,
 )
+
+if TYPE_CHECKING:
+    from multihead.tasks.sections import GenerateSection, TaskSection
 
 NEW = 256  # tokens that are written, where nobody says how many
 JUDGED = 4096  # tokens per batch
@@ -62,7 +64,7 @@ class Generate(Task):
         kinds = {format == "chat": file for file, format in formats}
         if len(kinds) > 1:
             raise ValueError(f"{kinds[True]} holds conversations, {kinds[False]} texts; make a task of each: [[tasks]]")
-        assert isinstance(section, GenerateSection)
+        section = cast("GenerateSection", section)
         if section.turns != "assistant" and True not in kinds:
             raise ValueError("generate.turns is about conversations, and the data are texts; leave it out")
         return {"chat": True} if True in kinds else {}

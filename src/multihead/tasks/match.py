@@ -5,7 +5,7 @@ Here both are read together; tasks/bi_encoder.py makes a vector of each (kind = 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,9 +17,11 @@ from multihead.models import TaskModel
 from multihead.tasks.bi_encoder import BiEncoder, find_positive_label
 from multihead.tasks.classify import Classify, ClassScorer, label_names
 from multihead.tasks.pair_scores import SimilarityScorer, number, share_of
-from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import Batch, Prediction, Scorer, Task, Values, Window
+
+if TYPE_CHECKING:
+    from multihead.tasks.sections import TaskSection
 
 
 class Match(Classify):

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from multihead.metrics import PerplexityMetric, RougeMetric, Score
-from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import Prediction, Scorer, Values, Window, slice_encodings
 from multihead.tasks.translate import Translate, first_targets, references, source_text
 from multihead.text.tokenizer import Encoding
+
+if TYPE_CHECKING:
+    from multihead.tasks.sections import TaskSection
 
 SENTENCE = re.compile(r".*?(?:[.!?](?=\s|$)|[。！？]|\n|$)", re.DOTALL)
 

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from zlib import crc32
 
 import numpy as np
@@ -20,7 +20,6 @@ from multihead.generation import GenerationConfig, Hypothesis, align_tokens, dec
 from multihead.kernels.chunked_cross_entropy import vocabulary_loss, vocabulary_nats
 from multihead.metrics import BleuMetric, PerplexityMetric, Score
 from multihead.models import EncoderDecoder, LMReadout, TaskModel
-from multihead.tasks.sections import TaskSection
 from multihead.tasks.spec import SPECS
 from multihead.tasks.task import (
     IGNORE,
@@ -36,6 +35,9 @@ from multihead.tasks.task import (
 from multihead.tasks.word_alignment import link_words, token_spans
 from multihead.tasks.word_spans import HAN
 from multihead.text.tokenizer import Encoding
+
+if TYPE_CHECKING:
+    from multihead.tasks.sections import TaskSection
 
 SIGNS = f"[{HAN}\u3000-\u303f\uff00-\uffef]"
 APART = re.compile(f"(?<={SIGNS}) (?={SIGNS})")
