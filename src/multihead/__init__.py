@@ -5,10 +5,12 @@ from __future__ import annotations
 TYPE_CHECKING = False  # as typing has it, whose import takes 6 ms: the command catches Ctrl-C only after this file
 if TYPE_CHECKING:  # what editors and mypy see; LAZY below is what runs, and a test compares the two
     from multihead.attention import KVCache, Mask, MultiHeadAttention, attend
+    from multihead.inference import Pipeline
     from multihead.inspection import ablate, watch
     from multihead.models import Decoder, Encoder, EncoderDecoder, LanguageModel, ModelConfig
-    from multihead.pretrained import load, save
+    from multihead.pretrained import list_models, load, save
     from multihead.server import serve
+    from multihead.tasks import list_tasks
     from multihead.training import train
 
 __version__ = "0.1.0"
@@ -25,8 +27,11 @@ LAZY = {
     "ModelConfig": "multihead.models",
     "ablate": "multihead.inspection",
     "watch": "multihead.inspection",
+    "Pipeline": "multihead.inference",
     "load": "multihead.pretrained",
     "save": "multihead.pretrained",
+    "list_models": "multihead.pretrained",
+    "list_tasks": "multihead.tasks",
     "train": "multihead.training",
     "serve": "multihead.server",
 }
@@ -43,8 +48,11 @@ __all__ = [  # noqa: RUF022 - in the order of LAZY: by room
     "ModelConfig",
     "ablate",
     "watch",
+    "Pipeline",
     "load",
     "save",
+    "list_models",
+    "list_tasks",
     "train",
     "serve",
     "__version__",

@@ -17,10 +17,11 @@ import torch
 from pyarrow import parquet
 
 from multihead.cli.data_arguments import override_generation
-from multihead.cli.predict import InputLines, PipeReader, holds_rows, iterate_inputs, read_table
 from multihead.data.readers.notation import TagNotation
 from multihead.inference import Pipeline
 from multihead.inference.engine import AHEAD
+from multihead.inference.input_lines import InputLines, PipeReader
+from multihead.inference.inputs import holds_rows, iterate_inputs, read_table
 from multihead.models import ClassifierReadout, Encoder, ModelConfig, TaskModel
 from multihead.models.families import native_config
 from multihead.pretrained import load, save
@@ -413,7 +414,7 @@ def rows(model: Path, file: Path, **named: str) -> list[str]:
     task = load(str(model)).make_task()
     source = InputLines(str(file))
     found = (
-        read_table(file, task, named, {})
+        read_table(file, task, named, {}, print)
         if source.table or holds_rows(file, task, {})
         else iterate_inputs(source, task, dict(named), {})
     )

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from multihead.cli.check import try_setup
-from multihead.cli.train import announce
+from multihead.cli.training_output import announce
 from multihead.config import read
 from multihead.data.readers.read import read_records
 from multihead.data.validation import check
@@ -22,6 +21,7 @@ from multihead.tasks.match import SimilarityScorer
 from multihead.training import time_estimate
 from multihead.training.dataset import STRETCH, Split
 from multihead.training.events import Evaluated, Note, Saved, format_duration
+from multihead.training.preflight import try_setup
 from multihead.training.run import TrainingRun, is_due
 from multihead.training.task_data import read_all
 

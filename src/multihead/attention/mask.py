@@ -8,10 +8,12 @@ its rows, or single pairs, and nothing of size T x S exists before it is needed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
+
+SHOWN = 8  # lengths that a mask prints one by one
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,10 @@ class Mask:
     __rand__ = __and__
 
     def __repr__(self) -> str:
-        return " & ".join(f"Mask.{type(rule).__name__.removesuffix('Rule').lower()}" for rule in self.rules) or "Mask()"
+        return " & ".join(map(_describe_rule, self.rules)) or "Mask()"
+
+    def _repr_html_(self) -> str:
+        return f"<code>{self!r}</code>"  # numbers and our own names: nothing to escape
 
     @staticmethod
     def causal() -> Mask:
@@ -193,3 +198,15 @@ def _whole_numbers(name: str, count: Tensor | list[int]) -> Tensor:
     if count.dim() != 1 or count.is_floating_point() or count.dtype == torch.bool:
         raise ValueError(f"Mask.{name} wants one whole number per row [B], got {count.dtype} {tuple(count.shape)}")
     return count
+
+
+def _describe_rule(rule: Rule) -> str:
+    """Mask.window(5), Mask.lengths([3, 7]), Mask.keep([2, 9]): small numbers in full, tensors by their shape."""
+    name = f"Mask.{type(rule).__name__.removesuffix('Rule').lower()}"
+    values = [getattr(rule, field.name) for field in fields(rule)][:1]
+    shown = [_describe_tensor(value) if isinstance(value, Tensor) else str(value) for value in values]
+    return f"{name}({', '.join(shown)})"
+
+
+def _describe_tensor(values: Tensor) -> str:
+    return str(values.tolist()) if values.ndim == 1 and len(values) <= SHOWN else f"shape {list(values.shape)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as jsons
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,12 +13,8 @@ from multihead.cli.data_arguments import open_reader, print_faults, rows_to_scor
 
 if TYPE_CHECKING:
     from multihead.inference import Pipeline
-    from multihead.metrics import Difference
-    from multihead.tasks import Prediction, Scorer, Task
 
 app = verb()
-
-BITS = "bits_per_byte"  # of a text, whatever its tokens
 
 
 @app.command()
@@ -48,6 +43,7 @@ def compare(
 
     from multihead.inference.engine import scored_predictions
     from multihead.metrics import count_flips, to_json
+    from multihead.report.comparison import check_comparable, difference_of, same_tokens, shorten_prediction, verdict
     from multihead.report.status import track
 
     console = Console(highlight=False, stderr=json)
@@ -120,42 +116,6 @@ def compare(
         console.print(
             escape(jsons.dumps(flip, ensure_ascii=False, allow_nan=False)), soft_wrap=True
         )  # a line each, for other programs
-
-
-def same_tokens(tasks: Sequence[Task]) -> bool:
-    """Do they cut texts into the same tokens?"""
-    first, second = (task.tokenizer.inner.to_str() for task in tasks)
-    return first == second
-
-
-def check_comparable(tasks: Sequence[Task], scorers: Sequence[Scorer]) -> str:
-    """The score that decides, of texts that are foretold: a loss per token means nothing where tokens differ."""
-    if same_tokens(tasks):
-        return scorers[0].main
-    if all(BITS in scorer.result() for scorer in scorers):
-        return BITS
-    raise ValueError(
-        f"the two cut texts into different tokens, so their {scorers[0].main} per token cannot be compared; compare "
-        "models with one tokenizer, or two of generate on plain text, by bits per byte"
-    )
-
-
-def difference_of(first: Scorer, second: Scorer, name: str) -> Difference | None:
-    """The second's score minus the first's, paired; None where they did not see the same samples."""
-    from multihead.metrics import compare_paired
-    from multihead.pruning.evaluation import with_score
-
-    one, other = (with_score(scorer, name) for scorer in (first, second))
-    return compare_paired(one, other)[name] if one.bootstrap_sample == other.bootstrap_sample else None
-
-
-def shorten_prediction(prediction: Prediction) -> Prediction:
-    """Without the scores of every label."""
-    return {name: value for name, value in prediction.items() if name != "scores"}
-
-
-def verdict(p_value: float) -> str:
-    return "more than chance" if p_value < 0.05 else "may be chance"
 
 
 def open_task(model: str, name: str | None) -> Pipeline:

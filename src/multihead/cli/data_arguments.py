@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,6 +60,7 @@ def open_reader(task: Task, data: Path, columns: list[str]) -> DataReader:
     """The rows of files by the task's columns; SQuAD and CoNLL files know theirs."""
     from multihead.data.readers.read import has_column, read_records
     from multihead.data.readers.tag_schemes import SCHEMES
+    from multihead.inference.inputs import find_columns
 
     files = [data, *(Path(column) for column in columns if "=" not in column)]
     known = (*SETTINGS, "scheme") if task.spec.tags_words else SETTINGS
@@ -93,24 +93,10 @@ def print_faults(reading: DataReader) -> None:
         print(reading, file=sys.stderr)
 
 
-def find_columns(
-    task: Task, files: list[Path], wanted: Sequence[str], named: dict[str, str], settings: dict[str, str]
-) -> dict[str, str]:
-    """What the wanted columns are called in files: as is said, as in the training data if they are there, as usual."""
-    from multihead.data.readers.read import read_records
-
-    usual = {role: named.get(role, role) for role in wanted}
-    trained = usual | {role: name for role, name in task.options.get("columns", {}).items() if role in usual} | named
-    if trained != usual:
-        with suppress(ValueError):  # those names are not there, or the file has a fault, which is told in its turn
-            next(iter(read_records(files, columns=trained, task=task.name, **settings)), None)
-            return trained
-    return usual
-
-
 def rows_of(loaded: Pipeline, data: Path, columns: list[str] | None, limit: int | None, gold: bool) -> Iterator[Values]:
     """Rows of a file, as many as wanted; gold: with the answers that the model's task learns from."""
     from multihead.data.readers.read import read_records
+    from multihead.inference.inputs import find_columns
     from multihead.tasks import SPECS
 
     if gold or any("=" not in column for column in columns or []):  # a source and its target, as two files

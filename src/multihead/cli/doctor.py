@@ -46,11 +46,7 @@ def examine() -> dict[str, Any]:
     from multihead.machine import cpu, device, extras, memory, precision, threads
 
     return {
-        "versions": {
-            "multihead": __version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-        },
+        "versions": {"multihead": __version__, "python": platform.python_version(), "torch": torch.__version__},
         "cpu": {
             "name": cpu.cpu_name(),
             "instructions": cpu.instructions(),

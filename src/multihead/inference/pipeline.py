@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,17 +22,21 @@ from multihead.inference.engine import evaluate, predict_rows
 from multihead.inspection.address import Address, attentions
 from multihead.inspection.hooks import ablate, is_watched, watch
 from multihead.inspection.recording import Recording
+from multihead.io.html import html_table
 from multihead.io.manifest import MANIFEST
 from multihead.io.pooling import Pooling
 from multihead.machine.cpu_sharing import share_cpus
 from multihead.machine.device import select_device
 from multihead.machine.precision import inference_precision
-from multihead.metrics import Score
+from multihead.metrics import Scores
 from multihead.models import ClassifierReadout, Encoder, LMReadout, TaskModel
 from multihead.tasks import TASKS, Prediction, Task
 from multihead.tasks.bi_encoder import EmbeddingTask
 from multihead.tasks.generate import Generate
 from multihead.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from multihead.pruning.pipeline_heads import PipelineHeads
 
 Json = dict[str, Any]
 
@@ -172,7 +176,16 @@ class Pipeline:
         stacks = ", ".join(f"{count} {stack} layers" for stack, count in layers.items())
         size = sum(weight.numel() for weight in self.model.parameters())
         labels = f", {len(self.labels)} labels" if self.labels else ""
-        return f"<{self.task or self.architecture}: {stacks}, {size / 1e6:.1f} M parameters{labels}>"
+        return f"<Pipeline {self.task or self.architecture}: {stacks}, {size / 1e6:.1f} M parameters{labels}>"
+
+    def _repr_html_(self) -> str:
+        size = sum(weight.numel() for weight in self.model.parameters())
+        rows: list[tuple[str, object]] = [
+            ("task", self.task or "none"), ("architecture", self.architecture), ("parameters", f"{size:,}"),
+            ("attentions", len(attentions(self.model))), ("labels", ", ".join(self.labels[:20])),
+            ("source", self.model.source), ("device", self.model.device), ("precision", self.precision),
+        ]  # fmt: skip
+        return html_table("Pipeline", ("", ""), rows)
 
     def embedder(self) -> EmbeddingTask:
         """Return the task that makes a vector of a text, for a bi-encoder or the bare body of one."""
@@ -206,15 +219,28 @@ class Pipeline:
         found = [prediction["vector"] for _, prediction in told]
         return np.stack(found) if found else np.zeros((0, _width(self.model)), dtype=np.float32)
 
-    def evaluate(self, rows: Iterable[Json]) -> dict[str, Score]:
-        """Scores, with intervals, on rows that hold the task's gold columns too."""
+    def evaluate(self, rows: Iterable[Json]) -> Scores:
+        """Scores, with confidence intervals, on rows that hold the task's gold columns too."""
         if isinstance(rows, str | bytes | Path | Mapping) or not isinstance(rows, Iterable):
             raise ValueError(
                 f"evaluate takes a list of rows such as {{text, label}}, not {type(rows).__name__}; "
                 "for a file: multihead evaluate MODEL FILE"
             )
         task = self.make_task()
-        return evaluate(self.model, task, prepare_scored_rows(task, rows), precision=self.precision).result()
+        return Scores(evaluate(self.model, task, prepare_scored_rows(task, rows), precision=self.precision).result())
+
+    def save(self, directory: str | Path) -> None:
+        """Write a model directory, which `load` and, if it is of a known family, transformers can open."""
+        from multihead.pretrained.save import save  # stands on this module
+
+        save(self, directory)
+
+    @property
+    def heads(self) -> PipelineHeads:
+        """Statistics, ranking and pruning of its attention heads: `pipeline.heads.stats(rows)`."""
+        from multihead.pruning.pipeline_heads import PipelineHeads  # stands on this module
+
+        return PipelineHeads(self)
 
 
 def _width(model: TaskModel) -> int:

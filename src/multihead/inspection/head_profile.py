@@ -24,6 +24,7 @@ from multihead.inspection.head_clusters import cluster_heads
 from multihead.inspection.head_names import name_head
 from multihead.inspection.inputs import ModelInputs, run_body
 from multihead.inspection.statistics import format_line
+from multihead.io.html import html_table
 from multihead.tasks import Batch, Values
 from multihead.text.tokenizer import Tokenizer
 
@@ -60,6 +61,13 @@ class HeadProfile:
     def __repr__(self) -> str:
         lines = [f"{address:<20}{name}" for address, name in zip(self.addresses, self.names, strict=True)]
         return f"{self.inputs:,} inputs, {self.tokens:,} tokens\n" + "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (address, name, *(f"{self.columns[column][i]:.2f}" for column in COLUMNS))
+            for i, (address, name) in enumerate(zip(self.addresses, self.names, strict=True))
+        ]
+        return html_table(f"{self.inputs:,} inputs, {self.tokens:,} tokens", ("head", "name", *COLUMNS), rows)
 
 
 @dataclass

@@ -10,6 +10,7 @@ from torch import Tensor
 from multihead.attention import AttentionRecord
 from multihead.inspection.address import Address, locate
 from multihead.inspection.statistics import HeadStatistics, summary
+from multihead.io.html import html_table
 
 
 class Recording:
@@ -34,7 +35,11 @@ class Recording:
         return RecordedInput(self, index % len(self))
 
     def __repr__(self) -> str:
-        return f"<Seen: {len(self)} inputs, {len(self.passes)} attentions, {sum(self.heads.values())} heads>"
+        return f"<Recording: {len(self)} inputs, {len(self.passes)} attentions, {sum(self.heads.values())} heads>"
+
+    def _repr_html_(self) -> str:
+        rows = [(name, heads, len(self.passes[name])) for name, heads in self.heads.items()]
+        return html_table(repr(self).strip("<>"), ("attention", "heads", "passes"), rows)
 
     def clear(self) -> None:
         """Forget what was seen so far, and free its memory."""

@@ -1,7 +1,16 @@
 """Pretrained models: load, save, assemble."""
 
+from multihead.models.families import FAMILIES
 from multihead.pretrained.assemble import as_encoder, create, join, with_readout, without_readout
 from multihead.pretrained.load import load
 from multihead.pretrained.save import export_layout, save
 
-__all__ = ["as_encoder", "create", "export_layout", "join", "load", "save", "with_readout", "without_readout"]
+
+def list_models() -> dict[str, list[str]]:
+    """Return the model families whose weights can be opened, with their architectures: {"bert": ["BertModel", …]}."""
+    return {name: [f"{family.title}{kind}" for kind in family.readouts] for name, family in FAMILIES.items()}
+
+
+__all__ = [
+    "as_encoder", "create", "export_layout", "join", "list_models", "load", "save", "with_readout", "without_readout",
+]  # fmt: skip

@@ -11,6 +11,7 @@ import numpy as np
 from multihead.data.batching import plan_batches
 from multihead.inference import Pipeline
 from multihead.inspection import ablate
+from multihead.io.html import html_table
 from multihead.metrics import Difference, Score, Spearman
 from multihead.models import TaskModel
 from multihead.pruning.evaluation import (
@@ -61,6 +62,18 @@ class HeadRanking:
     def __repr__(self) -> str:
         lines = [f"{e.address:<20}{'' if e.loss is None else f'{e.loss.value:9.4f}'}" for e in self.effects]
         return f"{self.metric} lost without the head\n" + "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                effect.address,
+                "" if effect.loss is None else f"{effect.loss.value:+.4f}",
+                "" if effect.loss is None else f"{effect.loss.interval.low:+.4f} to {effect.loss.interval.high:+.4f}",
+                "" if effect.gradient is None else f"{effect.gradient:.3g}",
+            )
+            for effect in self.effects
+        ]
+        return html_table(f"{self.metric} lost without the head", ("head", "loss", "95 % CI", "gradient"), rows)
 
 
 def rank(

@@ -12,6 +12,7 @@ from multihead.data.splits import is_valid
 from multihead.inference import Pipeline
 from multihead.inspection import attentions, numbers
 from multihead.inspection.inputs import row_texts
+from multihead.io.html import html_table
 from multihead.io.hub import resolve
 from multihead.models import TaskModel
 from multihead.pretrained import load, save
@@ -48,7 +49,11 @@ class PruningResult:
 
     def __repr__(self) -> str:
         parts = f"{len(self.off)} heads, {self.columns} columns, {self.units} units"
-        return f"<Pruned: {parts}, {self.held or 'no budget'}>"
+        return f"<PruningResult: {parts} removed, {self.held or 'no budget'}>"
+
+    def _repr_html_(self) -> str:
+        rows = [(f"{p.heads:.0%}", f"{p.flops:.0%}", f"{p.score.value:.4f}") for p in self.curve]
+        return html_table(repr(self).strip("<>"), ("heads left", "FLOPs left", "score"), rows)
 
 
 def split_halves(rows: Iterable[Values]) -> tuple[list[Values], list[Values]]:

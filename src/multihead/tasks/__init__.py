@@ -31,6 +31,12 @@ class TaskClasses(Mapping[str, "type[Task]"]):
 
 TASKS = TaskClasses()
 
+
+def list_tasks() -> dict[str, str]:
+    """Return every task with what it reads and learns: {"classify": "text -> label", …}."""
+    return {name: " -> ".join(filter(None, map(" + ".join, (spec.inputs, spec.gold)))) for name, spec in SPECS.items()}
+
+
 __all__ = [
     "IGNORE",
     "SPECS",
@@ -42,6 +48,7 @@ __all__ = [
     "Task",
     "Values",
     "Window",
+    "list_tasks",
 ]
 
 

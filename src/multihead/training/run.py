@@ -43,6 +43,7 @@ from multihead.training.optimizer import adamw
 from multihead.training.partial_embedding import restore_embedding, shrink_embedding
 from multihead.training.resume import Origin, open_best, sweep_litter
 from multihead.training.setup import TaskSetup, set_up
+from multihead.training.summary import RunSummary
 from multihead.training.tensorboard import TensorBoardWriter, step_scalars
 from multihead.training.weight_averaging import (
     average_checkpoints,
@@ -58,7 +59,7 @@ MEAN = "mean"  # of the main scores of several tasks
 HELD = 0.5  # of the memory that may be used: beyond it, what was freed is given back
 
 
-class TrainingRun:
+class TrainingRun(RunSummary):
     """`for event in training:` trains; `finish` scores the best model and writes it."""
 
     def __init__(self, run: RunConfig, fresh: bool = False) -> None:
