@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --durations=25
 
 .PHONY: demo test test-all check bench clean
 
@@ -10,10 +10,10 @@ demo: .venv/installed-core
 	$(BIN)/multihead demo
 
 # Two workers with one torch thread each: many small tests gain nothing from threads inside one operation.
-test: .venv/installed-dev
+test: check
 	$(TEST) -m "not slow"
 
-test-all: .venv/installed-dev
+test-all: check
 	$(TEST)
 
 check: .venv/installed-dev
@@ -21,8 +21,9 @@ check: .venv/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# make bench WHAT=decode; python -m benchmarks --help lists what there is.
 bench: .venv/installed-bench
-	$(BIN)/python -m benchmarks attention
+	$(BIN)/python -m benchmarks $(or $(WHAT),attention)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -10,6 +10,7 @@ import torch
 
 import multihead as mh
 from multihead.inference import Pipeline
+from multihead.io.html import html_table
 from multihead.models import ClassifierReadout, Encoder, LanguageModel, ModelConfig, TaskModel
 from multihead.models.families import native_config
 from multihead.pretrained import save
@@ -70,7 +71,48 @@ def test_ablation_changes_the_answer_and_ends(tagger: Pipeline) -> None:
 
 
 def test_it_prints_itself_in_one_short_line(tagger: Pipeline) -> None:
-    assert re.fullmatch(r"<ner: 3 encoder layers, 0\.0 M parameters, 5 labels>", repr(tagger))
+    assert re.fullmatch(r"<Pipeline ner: 3 encoder layers, 0\.0 M parameters, 5 labels>", repr(tagger))
+
+
+ROWS = [
+    {"tokens": ["Angela", "visited", "Rome"], "tags": ["B-PER", "O", "B-LOC"]},
+    {"tokens": ["Rome"], "tags": ["B-LOC"]},
+    {"tokens": ["Angela", "Merkel"], "tags": ["B-PER", "I-PER"]},
+]
+
+
+def test_what_it_returns_prints_itself(tagger: Pipeline) -> None:
+    with tagger.watch() as recording:
+        tagger(TEXTS[0])
+    scores = tagger.evaluate(ROWS)
+    ranking = tagger.heads.rank(ROWS, by=("gradient",))
+    profile = tagger.heads.stats(ROWS)
+    mask = mh.Mask.causal() & mh.Mask.lengths([3, 5]) & mh.Mask.window(4)
+    assert repr(mask) == "Mask.causal() & Mask.lengths([3, 5]) & Mask.window(4)"
+    assert f"{scores['accuracy']:.4f}" in repr(scores)
+    for thing, part in (
+        (tagger, "24"), (recording, "encoder.2.self"), (scores, "accuracy"), (ranking, "encoder.2.self.3"),
+        (profile, "encoder.2.self.3"), (mask, "lengths"),
+    ):  # fmt: skip
+        html = thing._repr_html_()
+        assert part in html or thing is tagger
+        assert html.startswith(("<table>", "<code>"))
+        assert "<script" not in html
+
+
+def test_names_in_a_table_are_escaped() -> None:
+    assert "&lt;script&gt;" in html_table("t", ("a",), [("<script>",)])
+    assert "and 3 more" in html_table("t", ("a",), [("x",)] * 5, limit=2)
+
+
+def test_saved_and_opened_again_it_gives_the_same(tagger: Pipeline, tmp_path: Path) -> None:
+    tagger.save(tmp_path / "model")
+    assert mh.load(tmp_path / "model")(TEXTS) == tagger(TEXTS)
+
+
+def test_what_exists_is_listed() -> None:
+    assert mh.list_tasks()["classify"] == "text -> label"
+    assert "BertForTokenClassification" in mh.list_models()["bert"]
 
 
 def test_only_language_models_stream(tagger: Pipeline) -> None:

@@ -67,7 +67,7 @@ def predict(
         run_chat(loaded.model, task)
         return
     named, settings = columns_of(task, columns)
-    # Lines of a pipe are answered as they come; what has to be looked at as a whole is read to its end first.
+    # Lines of a pipe are answered as they come; what must be seen as a whole is read to its end first.
     whole = "format" in settings or (task.spec.tags_words and file != "-")
     source = InputLines(file, interactive, settings.get("encoding", "utf-8"), whole)
     rows = source.table or "format" in settings or (source.size > 0 and holds_rows(Path(file), task, settings))

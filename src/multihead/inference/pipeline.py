@@ -19,6 +19,7 @@ from multihead.data.readers.record import ReadOptions
 from multihead.data.readers.tag_schemes import TagCounts, detect_scheme
 from multihead.inference.defaults import check_borders, default_options, default_task, max_input_length, vocabulary_size
 from multihead.inference.engine import evaluate, predict_rows
+from multihead.inference.scores import Scores
 from multihead.inspection.address import Address, attentions
 from multihead.inspection.hooks import ablate, is_watched, watch
 from multihead.inspection.recording import Recording
@@ -28,7 +29,6 @@ from multihead.io.pooling import Pooling
 from multihead.machine.cpu_sharing import share_cpus
 from multihead.machine.device import select_device
 from multihead.machine.precision import inference_precision
-from multihead.metrics import Scores
 from multihead.models import ClassifierReadout, Encoder, LMReadout, TaskModel
 from multihead.tasks import TASKS, Prediction, Task
 from multihead.tasks.bi_encoder import EmbeddingTask

@@ -23,6 +23,7 @@ from multihead.io.files import JSON_LIMIT, MIB, atomic_write, parse_json, read_j
 
 __all__ = ["read_config", "read_tensors", "sha256", "write_json", "write_tensors"]
 
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 HEADER_LIMIT = 100_000_000  # safetensors' own
 LONGEST_NAME = 200  # characters of a shard's
 PICKLE_LIMIT = 64 * MIB  # the description of the tensors in a .bin file, without their bytes

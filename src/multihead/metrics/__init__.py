@@ -6,7 +6,7 @@ from multihead.metrics.calibration import CalibrationBin
 from multihead.metrics.classification import ClassificationMetric, MultiLabelMetric
 from multihead.metrics.correlation import Pearson, Spearman
 from multihead.metrics.entities import SCHEMES, EntityMetric, entity_spans
-from multihead.metrics.metric import ConfidenceInterval, Metric, Score, Scores, to_json
+from multihead.metrics.metric import ConfidenceInterval, Metric, Score, to_json
 from multihead.metrics.perplexity import PerplexityMetric
 from multihead.metrics.precision_recall import MetricRow, MetricTable
 from multihead.metrics.retrieval import RetrievalMetric, ranks_of
@@ -34,7 +34,6 @@ __all__ = [
     "RetrievalMetric",
     "RougeMetric",
     "Score",
-    "Scores",
     "Spearman",
     "SquadMetric",
     "TokenTagMetric",

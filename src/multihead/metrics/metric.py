@@ -9,8 +9,6 @@ from typing import Any, Literal, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from multihead.io.html import html_table
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Unit = Literal["share", "percent", "correlation", "number"]  # 0 to 1; 0 to 100; -1 to 1; any
@@ -40,21 +38,6 @@ class Score:
         if self.interval is None:
             return format(self.value, form)
         return f"{self.value:{form}} [{self.interval.low:{form}}, {self.interval.high:{form}}]"
-
-
-class Scores(dict[str, Score]):
-    """Scores by name, which print themselves as a table."""
-
-    def __repr__(self) -> str:
-        width = max(map(len, self), default=0)
-        return "\n".join(f"{name:<{width}}  {score:.4f}" for name, score in self.items())
-
-    def _repr_html_(self) -> str:
-        rows = [
-            (name, f"{score.value:.4f}", "" if (i := score.interval) is None else f"{i.low:.4f} to {i.high:.4f}")
-            for name, score in self.items()
-        ]
-        return html_table("scores", ("metric", "value", "CI"), rows)
 
 
 @dataclass(frozen=True, slots=True)

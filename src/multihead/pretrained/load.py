@@ -17,7 +17,7 @@ from multihead.io.files import read_json
 from multihead.io.gguf import GGUFFile
 from multihead.io.hub import resolve
 from multihead.io.pooling import Pooling, read_pooling
-from multihead.io.weights import read_config, read_tensors
+from multihead.io.weights import WEIGHTS, read_config, read_tensors
 from multihead.models import Encoder, TaskModel
 from multihead.models.families import (
     OWN,
@@ -42,7 +42,6 @@ from multihead.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 GENERATION = (
     "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id",
     "forced_eos_token_id", "suppress_tokens", "bad_words_ids", "max_length", "min_length", "early_stopping",

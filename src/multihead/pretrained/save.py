@@ -11,7 +11,7 @@ from torch import Tensor
 from multihead.inference.pipeline import Json, Pipeline
 from multihead.io import manifest
 from multihead.io.files import make_directory, name_file_in_errors
-from multihead.io.weights import write_json, write_tensors
+from multihead.io.weights import WEIGHTS, write_json, write_tensors
 from multihead.models import ModelConfig, TaskModel
 from multihead.models.crf import CRFReadout
 from multihead.models.families import (
@@ -30,7 +30,6 @@ from multihead.models.families import (
 )
 from multihead.models.meta_init import MetaInit
 from multihead.pretrained import multitask
-from multihead.pretrained.load import WEIGHTS
 
 
 def save(

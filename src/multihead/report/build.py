@@ -18,9 +18,9 @@ from multihead.config import write
 from multihead.inference.engine import predict_rows
 from multihead.inspection.head_profile import HeadProfile, stats
 from multihead.io.files import sha256
+from multihead.io.weights import WEIGHTS
 from multihead.metrics import entity_spans
 from multihead.models import Encoder
-from multihead.pretrained.load import WEIGHTS
 from multihead.pretrained.multitask import READOUTS
 from multihead.report.data import (
     ConfusionMatrix,
