@@ -25,6 +25,7 @@ RANGES: dict[str, Range] = {
     "value_dim": (1, 2**20),
     "inner": (1, COUNT),
     "norm_eps": (0.0, 1.0),
+    "layer_scale": (0.0, 1e6),
     "scale": (-1e6, 1e6),
     "window": (1, COUNT),
     "kept_heads": (0, 2**16),

@@ -17,11 +17,19 @@ from torch import Tensor, nn
 from multihead.kernels import dispatch
 
 _aten: Any = torch.ops.aten
+
+
+def _quick_gelu_back(slope: Tensor, x: Tensor) -> Tensor:
+    gate = torch.sigmoid(1.702 * x)
+    return slope.mul_(gate * (1 + 1.702 * x * (1 - gate)))
+
+
 # f(slope, x): the gradient by activation(x) becomes, in place, that by x
 _BACK: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "relu": lambda slope, x: _aten.threshold_backward.grad_input(slope, x, 0.0, grad_input=slope),
     "gelu": lambda slope, x: _aten.gelu_backward.grad_input(slope, x, approximate="none", grad_input=slope),
     "gelu_tanh": lambda slope, x: _aten.gelu_backward.grad_input(slope, x, approximate="tanh", grad_input=slope),
+    "quick_gelu": _quick_gelu_back,
     "silu": lambda slope, x: _aten.silu_backward.grad_input(slope, x, grad_input=slope),
 }
 

@@ -8,6 +8,8 @@ EXTRAS = {
     "gguf": ("gguf",),
     "tensorboard": ("tensorboard",),
     "scores": ("sacrebleu", "rouge_score", "jiwer", "torchmetrics"),
+    "image": ("PIL",),
+    "audio": ("soundfile", "soxr"),
     "serve": ("fastapi", "uvicorn", "prometheus_client", "orjson"),
     "bench": ("x_transformers", "transformers", "accelerate", "keras", "ctranslate2", "litserve"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -23,6 +24,13 @@ from multihead.models.feed_forward import FeedForward
 def make_norm(config: ModelConfig, dim: int | None = None) -> nn.Module:
     kind = nn.LayerNorm if config.norm == "layer" else nn.RMSNorm
     return kind(dim or config.dim, eps=config.norm_eps)
+
+
+def layer_scale_of(config: ModelConfig) -> nn.Parameter | None:
+    """LayerScale (Touvron et al. 2021): a factor per column [D] of what a part of a block adds."""
+    if config.layer_scale is None:
+        return None
+    return nn.Parameter(torch.full((config.dim,), float(config.layer_scale)))
 
 
 def make_attention(
@@ -84,6 +92,7 @@ class TransformerBlock(nn.Module):
         self.cross_norm = make_norm(config) if config.memory_dim else None
         inner = None if config.ffn_widths is None else config.ffn_widths[layer]
         self.feed_forward, self.feed_forward_norm = FeedForward(config, inner), make_norm(config)
+        self.attention_scale, self.feed_forward_scale = (layer_scale_of(config) for _ in range(2))
         if config.norm_first:  # every block adds to one stream: small outputs at the start, so depth does not grow it
             outputs = [self.attention.out, self.feed_forward.down, *([] if self.cross is None else [self.cross.out])]
             for linear in outputs:
@@ -103,18 +112,21 @@ class TransformerBlock(nn.Module):
         if self.kept_heads is not None:
             bias = bias.select_heads(self.kept_heads)
         y = self.attention(self._pre_norm(self.attention_norm, x), mask=bias, position=position, cache=own)
-        x = self._post_norm(self.attention_norm, x, y)
+        x = self._post_norm(self.attention_norm, x, y, self.attention_scale)
         if self.cross is not None and self.cross_norm is not None:
             if memory is None:
                 raise ValueError("this decoder looks at what an encoder gives; pass memory=encoder(source)")
             y = self.cross(self._pre_norm(self.cross_norm, x), memory, mask=memory_bias, cache=other)
             x = self._post_norm(self.cross_norm, x, y)
-        return self._post_norm(self.feed_forward_norm, x, self.feed_forward(self._pre_norm(self.feed_forward_norm, x)))
+        y = self.feed_forward(self._pre_norm(self.feed_forward_norm, x))
+        return self._post_norm(self.feed_forward_norm, x, y, self.feed_forward_scale)
 
     def _pre_norm(self, norm: nn.Module, x: Tensor) -> Tensor:
         return norm(x) if self.norm_first else x
 
-    def _post_norm(self, norm: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    def _post_norm(self, norm: nn.Module, x: Tensor, y: Tensor, scale: Tensor | None = None) -> Tensor:
+        if scale is not None:
+            y = y * scale
         x = add_dropout(x, y, self.dropout, self.training)
         return x if self.norm_first else norm(x)
 

@@ -33,6 +33,8 @@ class ModelConfig:
     image: tuple[int, int] = (224, 224)  # patches: height and width
     patch: int = 16
     channels: int = 3
+    patch_bias: bool = True
+    interpolate: bool = False  # patches: an image of another size gets interpolated positions
     mels: int = 80  # audio: rows of the spectrogram
 
     # The blocks
@@ -43,12 +45,13 @@ class ModelConfig:
     key_dim: int | None = None  # None: dim / heads
     value_dim: int | None = None
     inner: int | None = None  # None: 4 * dim
-    activation: Literal["relu", "gelu", "gelu_tanh", "silu"] = "relu"
+    activation: Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu"] = "relu"
     gated: bool = False
     norm: Literal["layer", "rms"] = "layer"
     norm_eps: float = 1e-5
     norm_first: bool = False  # pre-norm: easier to train deep; the paper's base is post-norm
     final_norm: bool | None = None  # a norm behind the last block; None: with norm_first
+    layer_scale: float | None = None  # encoders: what each part adds is scaled per column, from this value on
     attention_bias: str = "qkvo"  # which projections of attention have a bias
     inner_bias: bool = True
     scale: float | Literal["learned"] | None = None  # of the scores; None: key_dim ** -0.5

@@ -52,6 +52,13 @@ def sinusoidal_embedding(at: Tensor, dim: int) -> Tensor:
     return torch.cat((angle.sin(), angle.cos()), dim=-1)[..., :dim].float()
 
 
+def interpolate_positions(table: Tensor, before: tuple[int, int], after: tuple[int, int]) -> Tensor:
+    """Positions [1 + rows * columns, D] of a grid of patches for another grid, bicubic; the first row stays."""
+    grid = table[1:].reshape(*before, -1).permute(2, 0, 1)[None].float()
+    grid = F.interpolate(grid, size=after, mode="bicubic", align_corners=False)
+    return torch.cat((table[:1], grid[0].permute(1, 2, 0).reshape(-1, table.shape[1]).to(table)))
+
+
 def absolute_positions(config: ModelConfig, length: int) -> PositionEmbedding | None:
     return PositionEmbedding(config, length) if config.positions in ("sinusoidal", "learned") else None
 
@@ -100,21 +107,29 @@ class PatchEmbedding(nn.Module):
         super().__init__()
         height, width = (side // config.patch for side in config.image)
         self.image, self.dropout = config.image, config.dropout
-        self.patches = nn.Conv2d(config.channels, config.dim, config.patch, stride=config.patch)
+        self.grid, self.patch, self.interpolate = (height, width), config.patch, config.interpolate
+        self.patches = nn.Conv2d(config.channels, config.dim, config.patch, stride=config.patch, bias=config.patch_bias)
         self.whole = nn.Parameter(torch.randn(1, 1, config.dim) * 0.02)
         self.positions = absolute_positions(config, height * width + 1)
+        self.norm = make_norm(config) if config.embed_norm else nn.Identity()
 
     def forward(self, pixels: Tensor) -> Tensor:
         """pixels [B, channels, height, width] -> [B, 1 + patches, D]"""
-        if tuple(pixels.shape[-2:]) != tuple(self.image):
+        height, width = pixels.shape[-2:]
+        if (height, width) != tuple(self.image) and not (self.interpolate and min(height, width) >= self.patch):
             raise ValueError(
                 f"the picture is {list(pixels.shape[-2:])}, this model wants {list(self.image)}; resize it"
             )
         x = self.patches(pixels).flatten(2).transpose(1, 2)
         x = torch.cat((self.whole.expand(len(x), -1, -1), x), dim=1)
         if self.positions is not None:
-            x = x + self.positions(slice(0, x.shape[1]))
-        return dropout(x, self.dropout, self.training)
+            x = x + self._positions((height // self.patch, width // self.patch))
+        return dropout(self.norm(x), self.dropout, self.training)
+
+    def _positions(self, grid: tuple[int, int]) -> Tensor:
+        assert self.positions is not None
+        table = self.positions(slice(0, self.grid[0] * self.grid[1] + 1))
+        return table if grid == self.grid else interpolate_positions(table, self.grid, grid)
 
 
 class AudioEmbedding(nn.Module):

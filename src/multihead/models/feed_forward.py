@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
 from multihead.kernels.feed_forward import fused_feed_forward, trains_fused
 from multihead.models.config import ModelConfig
 
+
+class QuickGELU(nn.Module):
+    """x * sigmoid(1.702 x): the approximation that CLIP was trained with."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(1.702 * x)
+
+
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "gelu": nn.GELU,
     "gelu_tanh": lambda: nn.GELU("tanh"),
+    "quick_gelu": QuickGELU,
     "silu": nn.SiLU,
 }
 

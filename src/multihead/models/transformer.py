@@ -47,6 +47,8 @@ class Decoder(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
+        if config.layer_scale is not None:  # the fast decoder has no place for it
+            raise ValueError("layer_scale is for encoders; leave it out of a decoder")
         self.stem = TokenEmbedding(config)
         self.stack = TransformerStack(config, "decoder", causal=True)
 

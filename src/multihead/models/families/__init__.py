@@ -2,6 +2,7 @@
 
 from multihead.models.families.bart import BART
 from multihead.models.families.bert import BERT
+from multihead.models.families.clip import CLIP_TEXT, CLIP_VISION
 from multihead.models.families.convert import (
     LoadPlan,
     body_config,
@@ -11,6 +12,7 @@ from multihead.models.families.convert import (
     load_tensors,
     make_plan,
 )
+from multihead.models.families.dinov2 import DINOV2
 from multihead.models.families.distilbert import DISTILBERT
 from multihead.models.families.gpt2 import GPT2
 from multihead.models.families.labels import label_fields, labels_of
@@ -38,6 +40,9 @@ FAMILIES = {  # by config.json's model_type
     "mbart": MBART,
     "t5": T5,
     "vit": VIT,
+    "dinov2": DINOV2,
+    "clip_vision_model": CLIP_VISION,
+    "clip_text_model": CLIP_TEXT,
     "whisper": WHISPER,
 }
 

@@ -272,11 +272,21 @@ def _check(where: str, name: str, theirs: Tensor, want: list[int]) -> None:
 
 def _slice_tensor(theirs: Tensor, part: TensorName) -> Tensor:
     """Our tensor out of theirs; a copy only where it is turned."""
-    ours = theirs[0] if part.lead else theirs.t() if part.flipped and theirs.dim() == 2 else theirs
+    ours = (
+        theirs[None, None]
+        if part.flat
+        else theirs[0]
+        if part.lead
+        else theirs.t()
+        if part.flipped and theirs.dim() == 2
+        else theirs
+    )
     return ours.chunk(part.of)[part.index].contiguous()
 
 
 def _join_pieces(part: TensorName, pieces: list[Tensor]) -> Tensor:
     """Their tensor of ours; the pieces of a fused one come in the order of our modules: q, k, v."""
     ours = torch.cat(pieces) if part.of > 1 else pieces[0]
+    if part.flat:
+        return ours.flatten()
     return ours[None] if part.lead else ours.t() if part.flipped and ours.dim() == 2 else ours

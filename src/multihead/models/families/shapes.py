@@ -30,6 +30,8 @@ def stored_shape(ours: Sequence[int], part: TensorName) -> list[int]:
     """The shape in a family's file of a tensor that has this shape here."""
     rows, *rest = ours
     shape = [rows * part.of, *rest]
+    if part.flat:
+        return shape[-1:]
     return [1, *shape] if part.lead else shape[::-1] if part.flipped else shape
 
 
@@ -54,8 +56,10 @@ def _stem(config: ModelConfig) -> Iterator[tuple[str, list[int]]]:
         if config.embed_norm:
             yield from _norm("norm", config, dim)
     elif config.stem == "patches":
-        yield from _linear("patches", [dim, config.channels, config.patch, config.patch], True)
+        yield from _linear("patches", [dim, config.channels, config.patch, config.patch], config.patch_bias)
         yield "whole", [1, 1, dim]
+        if config.embed_norm:
+            yield from _norm("norm", config, dim)
         height, width = config.image
         rows = (height // config.patch) * (width // config.patch) + 1
     else:
@@ -80,6 +84,9 @@ def _block(config: ModelConfig, layer: int, memory: int | None) -> Iterator[tupl
         yield from _linear("feed_forward.gate", [inner, dim], config.inner_bias)
     yield from _linear("feed_forward.down", [dim, inner], config.inner_bias)
     yield from _norm("feed_forward_norm", config, dim)
+    if config.layer_scale is not None:
+        yield "attention_scale", [dim]
+        yield "feed_forward_scale", [dim]
 
 
 def _attention(

@@ -25,6 +25,7 @@ ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "quick_gelu": "quick_gelu",
     "silu": "silu",
     "swish": "silu",
 }
@@ -92,6 +93,7 @@ class TensorName:
     of: int = 1
     flipped: bool = False  # matrices are stored [in, out]
     lead: bool = False  # stored with a first axis of 1
+    flat: bool = False  # stored as [D] what is [1, 1, D] here
     also: tuple[str, ...] = ()  # other names of the same tensor, in some files
 
 
@@ -256,11 +258,13 @@ def inference_fields(model: ModelConfig) -> ModelConfig:
     """The config without what changes no answer: dropout, and fields of parts that are not there."""
     plain, drop = ModelConfig(), ["dropout", "attention_dropout", "pad", "tied"]
     if model.stem != "tokens":
-        drop += ["vocab", "token_types", "embed_scale", "embed_norm"]
+        drop += ["vocab", "token_types", "embed_scale"]
+    if model.stem == "audio":
+        drop += ["embed_norm"]
     if model.stem == "patches":
         drop += ["max_length"]
     else:
-        drop += ["image", "patch", "channels"]
+        drop += ["image", "patch", "channels", "patch_bias", "interpolate"]
     if model.stem != "audio":
         drop += ["mels"]
     if model.positions not in ("learned", "sinusoidal"):
