@@ -18,7 +18,7 @@ pytest.importorskip("uvicorn")
 from multihead.inference import Pipeline
 from multihead.models import ClassifierReadout, Decoder, Encoder, EncoderDecoder, ModelConfig, TaskModel
 from multihead.models.families import native_config
-from multihead.server import Limits, ModelServer, serving
+from multihead.server import Limits, ModelServer, serve_in_thread
 from multihead.tasks import TASKS
 from multihead.tasks.chat import add_default_template
 from multihead.text.tokenizer import Tokenizer
@@ -74,8 +74,8 @@ class Windows(list[Any]):
         return np.array([len(window["tokens"]) for window in self])
 
 
-def make_model(name: str, steps: int = 12, **options: Any) -> Pipeline:
-    """A small model that has trained a few steps; its size differs from every other number here."""
+def make_model(name: str, steps: int = 12, size: int = 48, **options: Any) -> Pipeline:
+    """A small model that has trained a few steps; its sizes differ from each other. size: tokens of its window."""
     kind, rows = TASKS[name], [make_row(name, i) for i in range(32)]
     texts = [" ".join(v) if isinstance(v, list) else v for row in rows for v in row.values() if not _is_gold(v)]
     tokenizer = Tokenizer.train([str(text) for text in texts], "wordpiece", 400)
@@ -86,10 +86,10 @@ def make_model(name: str, steps: int = 12, **options: Any) -> Pipeline:
         options = {"positive": "yes", **options}
     kind = kind.variant(options)
     labels = [] if options.get("kind") == "bi" else kind.collect_labels(rows, **options)
-    task = kind(tokenizer, labels, 48, 8, **options)
+    task = kind(tokenizer, labels, size, 8, **options)
     torch.manual_seed(0)
     config = ModelConfig(
-        vocab=len(tokenizer), dim=24, layers=3, heads=4, max_length=64, dropout=0.0, norm_first=True,
+        vocab=len(tokenizer), dim=24, layers=3, heads=4, max_length=size + 16, dropout=0.0, norm_first=True,
         positions="learned", token_types=2 if kind.body == "encoder" else 0, pad=tokenizer.special["pad"],
     )  # fmt: skip
     if task.readout.over == "vocabulary":
@@ -102,7 +102,7 @@ def make_model(name: str, steps: int = 12, **options: Any) -> Pipeline:
         model = TaskModel(Encoder(config), readout)
     task.adapt(model)
     _train(model, task, rows, steps)
-    options = {**options, "size": 48, "overlap": 8}
+    options = {**options, "size": size, "overlap": 8}
     return Pipeline(model.eval(), native_config(model), tokenizer, labels=labels, task=name, options=options)
 
 
@@ -174,7 +174,7 @@ def log() -> list[str]:
 
 @pytest.fixture(scope="session")
 def server(models: dict[str, Pipeline], log: list[str]) -> Iterator[ModelServer]:
-    with serving(models, limits=Limits(slow=2.0), write=log.append) as running:
+    with serve_in_thread(models, limits=Limits(slow=2.0), write=log.append) as running:
         yield running
 
 
@@ -191,3 +191,13 @@ def client_of() -> type[Client]:
 @pytest.fixture(scope="session")
 def input_of() -> Callable[..., Any]:
     return make_input
+
+
+@pytest.fixture(scope="session")
+def row_of() -> Callable[..., Any]:
+    return make_row
+
+
+@pytest.fixture(scope="session")
+def model_of() -> Callable[..., Pipeline]:
+    return make_model

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from multihead.inference import Pipeline
-from multihead.server import serving
+from multihead.server import serve_in_thread
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
 COMMANDS = [
@@ -24,7 +24,7 @@ COMMANDS = [
 @pytest.fixture(scope="module")
 def port(models: dict[str, Pipeline]):
     names = {"mood": "classify", "names": "ner", "writer": "chat", "vectors": "vectors"}
-    with serving({name: models[model] for name, model in names.items()}) as running:
+    with serve_in_thread({name: models[model] for name, model in names.items()}) as running:
         yield running.address.rpartition(":")[2]
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from multihead.inference import Pipeline
 from multihead.pretrained import save
-from multihead.server import Access, Limits, serving
+from multihead.server import Access, Limits, serve_in_thread
 from multihead.server.security import host_name, is_loopback
 
 GOOD = {"input": "a fine film"}
@@ -25,7 +25,7 @@ JSON = {"Content-Type": "application/json"}
 @pytest.fixture(scope="module")
 def keyed(models: dict[str, Pipeline], client_of):
     access = Access("127.0.0.1", "s3cret", ("api.example.org",), ("https://page.example.org",))
-    with serving({"classify": models["classify"]}, access=access) as running:
+    with serve_in_thread({"classify": models["classify"]}, access=access) as running:
         yield client_of(running)
 
 
@@ -121,7 +121,7 @@ def test_200_slow_connections_are_closed_while_others_are_served(client, server)
 
 
 def test_a_client_that_does_not_read_is_cut_off(models, client_of) -> None:
-    with serving({"classify": models["classify"]}, limits=Limits(slow=1.0)) as running:
+    with serve_in_thread({"classify": models["classify"]}, limits=Limits(slow=1.0)) as running:
         client = client_of(running)
         connection = socket.create_connection((client.host, client.port))
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -143,7 +143,7 @@ def test_a_client_that_does_not_read_is_cut_off(models, client_of) -> None:
 
 def test_overload_gives_429_and_recovers(models, client_of) -> None:
     limits = Limits(queue=4, inputs=4)
-    with serving({"classify": models["classify"]}, limits=limits) as running:
+    with serve_in_thread({"classify": models["classify"]}, limits=limits) as running:
         client = client_of(running)
         opened, begun = threading.Event(), threading.Event()
         scheduler = running.table.models["classify"].scheduler
@@ -171,7 +171,7 @@ def test_overload_gives_429_and_recovers(models, client_of) -> None:
 
 
 def test_a_client_that_leaves_is_not_computed_for(models, client_of) -> None:
-    with serving({"classify": models["classify"]}) as running:
+    with serve_in_thread({"classify": models["classify"]}) as running:
         client = client_of(running)
         scheduler = running.table.models["classify"].scheduler
         opened, begun = threading.Event(), threading.Event()
@@ -201,7 +201,7 @@ def test_a_model_file_that_changes_does_not_matter(models, client_of, tmp_path: 
     """The weights are in memory of the server's own; a file that is mapped and cut short would end the process."""
     path = tmp_path / "model"
     save(models["classify"], path)
-    with serving(path) as running:
+    with serve_in_thread(path) as running:
         client = client_of(running)
         name = next(iter(running.table.models))
         before = client.post(f"/v1/predict/{name}", GOOD).json["prediction"]

@@ -44,6 +44,8 @@ SURFACE = {
         "--max-queue",
         "--allow-host",
         "--allow-origin",
+        "--data",
+        "--save-to",
         "--device",
         "--precision",
         "--open",

@@ -1,17 +1,25 @@
-"""`multihead serve`: an HTTP API for models of any task."""
+"""`multihead serve`: an HTTP API for models of any task, and a page to look inside them."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import webbrowser
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from multihead.cli.app import DEVICE, PRECISION, verb
+from multihead.cli.data_arguments import rows_of
+
+if TYPE_CHECKING:
+    from multihead.server import ModelServer
+    from multihead.tasks import Values
 
 app = verb()
+
+SCORED = 1000  # rows of a file that the studio scores on
 
 
 @app.command()
@@ -28,24 +36,30 @@ def serve(
     allow_origin: Annotated[
         list[str] | None, typer.Option(help="A web page elsewhere that may ask: https://example.org.")
     ] = None,
+    data: Annotated[
+        list[Path] | None, typer.Option(help="Rows that the studio offers and scores on: FILE, or NAME=FILE.")
+    ] = None,
+    save_to: Annotated[Path | None, typer.Option(help="Where the studio may save pruned models.")] = None,
     device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
     precision: Annotated[str, typer.Option(help=PRECISION)] = "fp32",
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No access log.")] = False,
 ) -> None:
-    """Answer requests over HTTP until Ctrl-C or SIGTERM; what was begun is finished. One line per request goes to
-    stderr.
+    """Answer requests over HTTP, and show the studio (a web page) at the same address, until Ctrl-C or SIGTERM; what
+    was begun is finished. One line per request goes to stderr.
 
     \b
     Example:
       multihead serve runs/ner/model
+      multihead serve runs/ner/model --data valid.conll --save-to runs/pruned --open
       multihead serve names=runs/ner/model mood=runs/sst2/model --port 9000
       curl localhost:8000/v1/predict/ner -H 'Content-Type: application/json' -d '{"input": "Ada visited Rome."}'
     """
-    from multihead.server import Access, Limits, make_server
+    from multihead.server import Access, Limits, StudioOptions, make_server
 
     access = Access(host, key, tuple(name.lower() for name in allow_host or ()), tuple(allow_origin or ()))
     limits = Limits(queue=max_queue, inputs=min(max_queue, Limits.inputs))
+    studio = StudioOptions(save_to=save_to)
     server = make_server(
         models,
         access=access,
@@ -54,13 +68,28 @@ def serve(
         workers=workers,
         device=device,
         precision=precision,
+        studio=studio,
         write=(lambda line: None) if quiet else _log,
     )
+    studio.rows.update(_read_data(server, data or []))
     names = ", ".join(f"{name} ({served.description['task']})" for name, served in server.table.models.items())
     print(f"multihead: serving {names} at {server.address} (Ctrl-C stops)", flush=True)
     if open_page:
         threading.Timer(0.5, webbrowser.open, [server.address]).start()
     server.run()
+
+
+def _read_data(server: ModelServer, given: list[Path]) -> dict[str, list[Values]]:
+    """By model, the rows of its file; a file without a model's name is the first model's."""
+    found: dict[str, list[Values]] = {}
+    for entry in given:
+        name, equals, path = str(entry).partition("=")
+        if not equals:
+            name, path = next(iter(server.table.models)), name
+        if name not in server.table.models:
+            raise typer.BadParameter(f"--data {entry}: no model is called {name!r}: {', '.join(server.table.models)}")
+        found[name] = list(rows_of(server.table.models[name].loaded, Path(path), None, SCORED, gold=True))
+    return found
 
 
 def _log(line: str) -> None:

@@ -19,7 +19,7 @@ from multihead import __version__
 from multihead.inference.engine import RejectedInput
 from multihead.server.bodies import answer_error, answer_json, check_inputs, read_form, refuse_single, without_echo
 from multihead.server.inspection import compare_without, see_heads
-from multihead.server.limits import Limits, RequestError, too_late
+from multihead.server.limits import Limits, RequestError, deadline_error
 from multihead.server.metrics import Metrics
 from multihead.server.models import ModelTable
 from multihead.server.schemas import HeadsForm, PredictForm, WhatIfForm
@@ -142,7 +142,7 @@ class Api:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED, timeout=seconds + GRACE)
             if done := answer.done():
                 return answer.result()
-            raise ClientDisconnect if gone.done() else too_late()
+            raise ClientDisconnect if gone.done() else deadline_error()
         except (ValueError, RuntimeError, MemoryError) as error:
             # Of a row that the model cannot read, or whose answer is not finite, or for which memory did not suffice.
             log.warning("a request was refused: %s: %s", type(error).__name__, error)

@@ -31,7 +31,7 @@ class ModelLock:
                 self._condition.notify_all()
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         with self._condition:
             self._waiting += 1
             try:

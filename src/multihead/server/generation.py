@@ -26,7 +26,7 @@ from multihead.generation.constraints import LogitsConstraints
 from multihead.generation.logits import CounterRNG, argmax, check_logits, sample, to_float32
 from multihead.models import TaskModel
 from multihead.server.exclusion import ModelLock
-from multihead.server.limits import RequestError, stopping, too_late
+from multihead.server.limits import RequestError, deadline_error, stopping_error
 from multihead.server.prefixes import PrefixStore
 from multihead.server.slots import SlotReader, make_reader, read_on
 
@@ -49,7 +49,7 @@ class Writing:
 
     prompt: its tokens.  wanted: new tokens, at most.  size: tokens that the model takes.  draw: which of several texts
     of one prompt.  deadline, latest: when it must have begun, and ended.  listener: called with every new token, in the
-    generator's thread; True ends the text.
+    generator's thread; True ends the text.  witness: called before, with the logits [V] that it is chosen by.
     """
 
     prompt: list[int]
@@ -62,6 +62,7 @@ class Writing:
     deadline: float = float("inf")
     latest: float = float("inf")
     listener: Callable[[int], bool] | None = None
+    witness: Callable[[Tensor], None] | None = None
     future: Future[list[int]] = field(default_factory=Future)
     tokens: list[int] = field(default_factory=list)  # written so far
     held: list[int] = field(default_factory=list)  # the window: tokens that the model has read, or reads next
@@ -120,7 +121,7 @@ class Generator:
         """Write a text as soon as there is a place; its future gets the new tokens. Cancel that to stop it."""
         with self._condition:
             if self._closed:
-                writing.fail(stopping())
+                writing.fail(stopping_error())
             self._waiting.append(writing)
             self._condition.notify()
 
@@ -128,7 +129,7 @@ class Generator:
         with self._condition:
             self._closed = True
             for writing in self._waiting:
-                writing.fail(stopping())
+                writing.fail(stopping_error())
             self._waiting = []
             self._condition.notify()
         self._thread.join(timeout=60)
@@ -229,6 +230,8 @@ class Generator:
         found: list[int | None] = [None] * len(writings)
         groups: dict[GenerationConfig, list[int]] = {}
         for i, writing in enumerate(writings):
+            if writing.witness is not None:
+                writing.witness(logits[i])
             if writing.rules is not None:
                 found[i] = _choose_by_rules(logits[i : i + 1], writing)
             else:
@@ -263,7 +266,7 @@ class Generator:
     def _is_over(self, writing: Writing) -> bool:
         """Did its client leave, or its time pass?"""
         if time.monotonic() > (writing.latest if writing.tokens else writing.deadline):
-            writing.fail(too_late())
+            writing.fail(deadline_error())
         return writing.future.done()
 
     def _fail_all(self, error: BaseException) -> None:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from multihead.inference import Pipeline
 from multihead.inference.engine import answer_row, check_tokens, encode_row, run_windows
@@ -20,7 +22,9 @@ from multihead.server.limits import Limits, RequestError
 from multihead.server.schemas import HeadsForm
 from multihead.tasks import Prediction, Task, Values, Window
 from multihead.tasks.generate import Generate
+from multihead.text.tokenizer import Tokenizer
 
+NEXT = 8  # tokens whose probabilities a what-if tells
 WRITTEN = 32  # tokens of a text in a what-if: nobody else is answered meanwhile
 
 
@@ -30,7 +34,7 @@ def see_heads(loaded: Pipeline, task: Task, values: Values, form: HeadsForm, lim
     windows = encode_windows(loaded.model, task, values, limits)
     if form.window >= len(windows):
         raise RequestError(422, "no_window", f"this input has {len(windows)} windows; they count from 0")
-    read_window = _make_pass(loaded.model, task, windows[form.window])
+    read_window = make_pass(loaded.model, task, windows[form.window])
     with watch(loaded.model) as seen:
         read_window()
         if form.side >= len(seen):
@@ -59,8 +63,31 @@ def compare_without(
     before = _predict(loaded, task, values, windows)
     with ablate(loaded.model, list(heads_off)):
         after = _predict(loaded, task, values, changed)
+        next_after = weigh_next(loaded.model, task, changed[-1]) if isinstance(task, Generate) else None
     ids = [int(token) for window in windows for token in window["tokens"]]
-    return {"tokens": task.tokenizer.tokens(ids), "before": before, "after": after}
+    answer: dict[str, Any] = {"tokens": task.tokenizer.tokens(ids), "before": before, "after": after}
+    if isinstance(task, Generate) and next_after is not None:
+        answer["next"] = compare_next(task, weigh_next(loaded.model, task, windows[-1]), next_after)
+    return answer
+
+
+def weigh_next(model: TaskModel, task: Generate, window: Window) -> Tensor:
+    """The probability of every token to be the next one, [V]."""
+    return torch.softmax(task.logits(model, task.collate([window]))[0, -1].float(), dim=0)
+
+
+def compare_next(task: Generate, before: Tensor, after: Tensor) -> list[dict[str, Any]]:
+    """The tokens that were, or are, the likeliest to come next, with both probabilities."""
+    chosen = torch.topk(torch.maximum(before, after), min(NEXT, len(before))).indices.tolist()
+    chosen.sort(key=lambda token: -float(before[token]))
+    return [
+        {
+            "text": display_token(task.tokenizer, token),
+            "before": round(float(before[token]), 6),
+            "after": round(float(after[token]), 6),
+        }
+        for token in chosen
+    ]
 
 
 def check_heads(model: TaskModel, addresses: Sequence[str]) -> None:
@@ -104,7 +131,17 @@ def spell_tokens(loaded: Pipeline, record: RecordedInput) -> dict[str, list[str]
     return spelled
 
 
-def _make_pass(model: TaskModel, task: Task, window: Window) -> Callable[[], object]:
+def display_token(tokenizer: Tokenizer, token: int) -> str:
+    """The text of a token, with the space before it; its name in the vocabulary, where it has none ([CLS])."""
+    (spelled,) = tokenizer.tokens([token])
+    if not spelled:  # a model may have more rows than its tokenizer has tokens
+        return f"<{token}>"
+    if spelled.startswith("##") or "\u2581" in spelled:  # WordPiece's and SentencePiece's own marks say enough
+        return spelled.replace("\u2581", " ")
+    return tokenizer.decode([token]) or spelled
+
+
+def make_pass(model: TaskModel, task: Task, window: Window) -> Callable[[], object]:
     """Return what lets the model read one window once; one that writes reads its own text with it."""
     batch = task.collate([window])
     if isinstance(task, Generate):

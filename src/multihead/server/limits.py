@@ -50,15 +50,15 @@ class RequestError(Exception):
         self.status, self.code, self.message, self.retry_after = status, code, message, retry_after
 
 
-def overloaded(seconds: float) -> RequestError:
+def overloaded_error(seconds: float) -> RequestError:
     """Return the 429 of a full queue, which will have moved on after so many seconds."""
     wait = max(1, min(60, round(seconds)))
     return RequestError(429, "overloaded", f"the queue is full; try again in {wait} s", retry_after=wait)
 
 
-def too_late() -> RequestError:
+def deadline_error() -> RequestError:
     return RequestError(429, "deadline", "there was no time to answer this request; try again later", retry_after=5)
 
 
-def stopping() -> RequestError:
+def stopping_error() -> RequestError:
     return RequestError(429, "stopping", "the server is stopping; ask another one", retry_after=5)

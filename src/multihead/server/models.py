@@ -28,7 +28,13 @@ from multihead.tasks.bi_encoder import EmbeddingTask
 from multihead.tasks.generate import Generate
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-ROUTES = ("/v1/predict/", "/v1/heads/", "/v1/whatif/")  # behind which a model's name stands
+ROUTES = (
+    "/v1/predict/",
+    "/v1/heads/",
+    "/v1/whatif/",
+    "/v1/picture/",
+    "/v1/generate/",
+)  # behind which a model's name stands
 WARM = (4, 60)  # words of the texts that a model reads before its first client does
 
 
@@ -44,6 +50,7 @@ class ServedModel:
     metrics: ModelMetrics
     generator: Generator | None = None
     created: int = 0  # when its directory was written, in seconds since 1970
+    directory: str | None = None  # that it was opened from, and a pruned model can be made of
 
     def need_task(self) -> Task:
         """Return the task, or raise the answer to a request for a prediction."""
@@ -108,7 +115,7 @@ class ModelTable:
         self.limits, self.metrics, self.workers = limits, metrics, workers
         self.models: dict[str, ServedModel] = {}
 
-    def add(self, name: str, loaded: Pipeline, created: int = 0) -> ServedModel:
+    def add(self, name: str, loaded: Pipeline, created: int = 0, directory: str | None = None) -> ServedModel:
         """Serve a model under a name. Raises ValueError if the name is taken, or the model can do nothing."""
         if not NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no name for a model; use letters, digits, '.', '_' and '-': NAME=PATH")
@@ -131,7 +138,9 @@ class ModelTable:
             precision=loaded.precision,
             workers=self.workers,
         )
-        self.models[name] = ServedModel(name, loaded, task, embedder, scheduler, counters, generator, created)
+        self.models[name] = ServedModel(
+            name, loaded, task, embedder, scheduler, counters, generator, created, directory
+        )
         return self.models[name]
 
     def find(self, name: str) -> ServedModel:
@@ -175,7 +184,7 @@ def load_models(
             for task in loaded.tasks:
                 table.add(f"{name}.{task}", load(path, task=task).to(device, precision), created)
         else:
-            table.add(name, loaded.to(device, precision), created)
+            table.add(name, loaded.to(device, precision), created, path if Path(path).is_dir() else None)
 
 
 def split_entry(entry: str) -> tuple[str, str]:

@@ -47,7 +47,7 @@ class OpenAIRoutes:
         texts = [form.input] if isinstance(form.input, str) else form.input
         vectors, tokens = await embed_texts(self.api, request, served, texts)
         data = [
-            {"object": "embedding", "index": i, "embedding": _written(vector, form.encoding_format)}
+            {"object": "embedding", "index": i, "embedding": _encode_vector(vector, form.encoding_format)}
             for i, vector in enumerate(vectors)
         ]
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
@@ -195,7 +195,7 @@ async def embed_texts(api: Api, request: Request, served: ServedModel, texts: li
     return [prediction["vector"] for prediction in predictions], job.tokens
 
 
-def _written(vector: Any, form: str) -> Any:
+def _encode_vector(vector: Any, form: str) -> Any:
     if form == "base64":
         return base64.b64encode(np.asarray(vector, dtype="<f4").tobytes()).decode()
     return vector

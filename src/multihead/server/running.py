@@ -27,6 +27,7 @@ from multihead.server.metrics import Metrics
 from multihead.server.models import ModelTable, load_models
 from multihead.server.openai import OpenAIRoutes
 from multihead.server.security import Access, Guard, guarded_protocol
+from multihead.server.studio import StudioOptions, StudioRoutes
 
 try:
     import resource
@@ -70,6 +71,7 @@ def make_server(
     workers: int = 1,
     device: str = "auto",
     precision: str = "fp32",
+    studio: StudioOptions | None = None,
     write: Callable[[str], None] = lambda line: None,
 ) -> ModelServer:
     """Load models, warm them up and bind a socket. The server answers once `run` is called."""
@@ -81,7 +83,7 @@ def make_server(
         limits = replace(limits, connections=min(limits.connections, raise_open_files() - SPARE))
         torch.set_num_threads(max(1, min(torch.get_num_threads(), processors()) // workers))
         sys.setswitchinterval(SWITCH)
-        load_models(table, _named(models), device, precision)
+        load_models(table, _models_by_name(models), device, precision)
         for served in table.models.values():
             served.warm_up()
     except BaseException:
@@ -90,7 +92,7 @@ def make_server(
         raise
     api = Api(table, limits, metrics)
     routes = make_app(api)
-    for part in (api, OpenAIRoutes(api), CompatRoutes(api)):
+    for part in (api, OpenAIRoutes(api), CompatRoutes(api), StudioRoutes(api, studio or StudioOptions())):
         part.add_routes(routes)
     document_models(routes, table)
     app = Guard(routes, access, limits, metrics, write, table.check_room)
@@ -142,7 +144,7 @@ def serve(
 
 
 @contextmanager
-def serving(models: Models, **options: Any) -> Iterator[ModelServer]:
+def serve_in_thread(models: Models, **options: Any) -> Iterator[ModelServer]:
     """Serve in a thread while the block runs: for tests, notebooks and benchmarks."""
     running = make_server(models, **{"port": 0, **options})
     thread = threading.Thread(target=running.run, name="multihead-http", daemon=True)
@@ -189,7 +191,7 @@ def _address(listening: socket.socket, host: str) -> str:
     return f"http://{shown}:{listening.getsockname()[1]}"
 
 
-def _named(models: Models) -> Sequence[str] | Mapping[str, Pipeline]:
+def _models_by_name(models: Models) -> Sequence[str] | Mapping[str, Pipeline]:
     if isinstance(models, Pipeline):
         return {models.name or models.task or "model": models}
     if isinstance(models, str | Path):

@@ -27,7 +27,7 @@ from multihead.server.batching import choose_batch
 from multihead.server.exclusion import ModelLock
 from multihead.server.generation import Generator
 from multihead.server.jobs import Alone, Job, Observer, Part, cancel_text, deadline_of, fail_work, future_of, run_alone
-from multihead.server.limits import Limits, RequestError, overloaded, stopping, too_late
+from multihead.server.limits import Limits, RequestError, deadline_error, overloaded_error, stopping_error
 from multihead.server.style import Style, is_streamed, make_writing
 from multihead.tasks import Prediction, Task, Values, Window
 from multihead.tasks.generate import Generate
@@ -78,9 +78,9 @@ class Scheduler:
     def check_room(self, inputs: int = 1) -> None:
         """Raise if so many more inputs have no room: cheaply, before anything of a request is read."""
         if self._closed:
-            raise stopping()
+            raise stopping_error()
         if self._admitted + inputs > self.limits.queue:
-            raise overloaded(self._admitted * self.pace)
+            raise overloaded_error(self._admitted * self.pace)
 
     def submit(
         self, task: Task, rows: Sequence[Values], seconds: float | None = None, *, interactive: bool = False
@@ -127,7 +127,7 @@ class Scheduler:
             self._condition.notify_all()
         self._incoming.put(None)
         for work in waiting:
-            fail_work(work, stopping())
+            fail_work(work, stopping_error())
         for thread in self._threads:
             thread.join(timeout=self.limits.seconds)
 
@@ -163,7 +163,7 @@ class Scheduler:
         else:
             with self._condition:
                 if self._closed:
-                    job.fail(stopping())
+                    job.fail(stopping_error())
                 (self._urgent if job.interactive else self._waiting).extend(parts)
                 self._condition.notify_all()
 
@@ -221,7 +221,7 @@ class Scheduler:
         with use_packed_weights(self.model):  # packs the weights once, for as long as the model is served
             while (work := self._take()) is not None:
                 if isinstance(work, Alone):
-                    with self.lock.alone():
+                    with self.lock.exclusive():
                         run_alone(work)
                 else:
                     with self.lock.shared():
@@ -245,7 +245,7 @@ class Scheduler:
         now = time.monotonic()
         late = [work for work in (*self._urgent, *self._waiting) if deadline_of(work) < now]
         for work in late:
-            fail_work(work, too_late())
+            fail_work(work, deadline_error())
         self._urgent = [work for work in self._urgent if not future_of(work).done()]
         self._waiting = [part for part in self._waiting if not part.job.future.done()]
 

@@ -44,6 +44,38 @@ class WhatIfForm(RequestForm):
     tokens_off: list[int] = Field(default=[], max_length=65_536, description="Tokens that are read as the mask token.")
 
 
+class PictureForm(RequestForm):
+    """All heads of one input, as small maps."""
+
+    input: Any = Field(description="A text, or an object with the task's columns.")
+    heads: list[str] = Field(default=[], max_length=4096, description="Only these; none given: all.")
+    window: int = Field(default=0, ge=0, description="Of an input longer than the model: which part of it.")
+    side: int = Field(default=0, ge=0, le=1, description="Of two texts that are read apart: which of them.")
+    bands: int = Field(default=32, ge=1, le=128, description="Rows and columns of a map, at most.")
+    rollout: bool = Field(default=False, description="Rollout and alignment, too.")
+
+
+class GenerateForm(RequestForm):
+    """A text to go on with, token by token."""
+
+    input: Any = Field(description="A text, {prompt: …} or {messages: [{role, content}, …]}.")
+    max_tokens: int = Field(default=64, ge=1)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    seed: int | None = Field(default=None, ge=0, lt=2**63)
+    alternatives: int = Field(default=5, ge=0, le=20, description="Likeliest tokens that are told at each place.")
+
+
+class EvaluateForm(RequestForm):
+    heads_off: list[str] = Field(default=[], max_length=65_536, description="Heads whose output becomes 0.")
+
+
+class SaveForm(RequestForm):
+    """A smaller model without some heads."""
+
+    heads_off: list[str] = Field(min_length=1, max_length=65_536, description="Heads that are cut out.")
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="Of the new directory.")
+
+
 class RerankForm(RequestForm):
     """A question and texts that may answer it."""
 

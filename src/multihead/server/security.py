@@ -27,7 +27,9 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-OPEN = ("/health",)  # paths that need no key: a load balancer asks them
+# Paths that need no key: a load balancer asks for health, and the studio's page asks its user for the key.
+OPEN = ("/health", "/")
+OPEN_FOLDERS = ("/studio/", "/views/")
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
@@ -70,7 +72,7 @@ class Access:
         origin = headers.get(b"origin")
         if origin is not None and not self.allows(origin.decode("latin-1").lower(), host):
             raise RequestError(403, "wrong_origin", "web pages of that origin may not ask; see --allow-origin")
-        if self.key and path not in OPEN and not preflight:
+        if self.key and path not in OPEN and not path.startswith(OPEN_FOLDERS) and not preflight:
             given = headers.get(b"authorization", b"")
             if not hmac.compare_digest(given, b"Bearer " + self.key.encode()):
                 raise RequestError(401, "no_key", "send the server's key: Authorization: Bearer KEY")
@@ -109,7 +111,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        answer = Answer(send, self._cors(scope))
+        answer = GuardedResponse(send, self._cors(scope))
         start = time.monotonic()
         self.metrics.running.inc()
         try:
@@ -125,7 +127,7 @@ class Guard:
             self.metrics.running.dec()
             self._count(scope, answer, time.monotonic() - start)
 
-    async def _answer(self, scope: Scope, receive: Receive, answer: Answer) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, answer: GuardedResponse) -> None:
         headers = dict(scope["headers"])
         preflight = scope["method"] == "OPTIONS" and bool(answer.cors)
         self.access.check(headers, scope["path"], preflight=preflight)
@@ -152,7 +154,7 @@ class Guard:
             (b"vary", b"Origin"),
         ]
 
-    def _count(self, scope: Scope, answer: Answer, seconds: float) -> None:
+    def _count(self, scope: Scope, answer: GuardedResponse, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "none")  # the pattern: paths themselves would be without number
         self.metrics.requests.labels(route, str(answer.status)).inc()
         self.metrics.seconds.labels(route).observe(seconds)
@@ -161,7 +163,7 @@ class Guard:
         self.write(f"{client} {scope['method']} {path} {answer.status} {1000 * seconds:.1f} ms {answer.size} B")
 
 
-class Answer:
+class GuardedResponse:
     """`send` with the headers that every answer has."""
 
     def __init__(self, send: Send, cors: list[tuple[bytes, bytes]]) -> None:
@@ -171,13 +173,15 @@ class Answer:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            more = [*HEADERS, *self.cors, *(CLOSE if self.status in UNREAD else [])]
+            given = {name for name, _ in message.get("headers", [])}  # the studio's page has a policy of its own
+            more = [*(header for header in HEADERS if header[0] not in given), *self.cors]
+            more += CLOSE if self.status in UNREAD else []
             message = {**message, "headers": [*message.get("headers", []), *more]}
         self.size += len(message.get("body", b""))
         await self.send(message)
 
 
-async def _reply(error: RequestError, scope: Scope, receive: Receive, answer: Answer) -> None:
+async def _reply(error: RequestError, scope: Scope, receive: Receive, answer: GuardedResponse) -> None:
     if not answer.status:  # else half an answer is gone already, and the connection is closed
         await answer_error(error)(scope, receive, answer)
 

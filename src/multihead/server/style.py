@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import cast
 
+from torch import Tensor
+
 from multihead.generation import GenerationConfig
 from multihead.models import LMReadout, TaskModel
 from multihead.server.generation import Writing
@@ -23,6 +25,7 @@ class Style:
 
     choices: texts of each prompt; rows i, i + 1 … of a request are choices of one prompt.
     listen: makes, for row i and its prompt, what hears of every token.
+    witness: sees the logits [V] of every token before it is chosen; for requests of one text.
     """
 
     temperature: float | None = None
@@ -31,6 +34,7 @@ class Style:
     seed: int | None = None
     choices: int = 1
     listen: Callable[[int, list[int], frozenset[int]], Callable[[int], bool]] | None = None
+    witness: Callable[[Tensor], None] | None = None
 
     def settings(self, own: GenerationConfig) -> GenerationConfig:
         """The model's own settings, changed as the request says."""
@@ -68,6 +72,7 @@ def make_writing(task: Generate, model: TaskModel, window: Window, style: Style 
         seed=int(task.settings.get("seed", 0)) if style.seed is None else style.seed,
         draw=row % style.choices,
         listener=None if style.listen is None else style.listen(row, prompt, stop),
+        witness=style.witness,
     )
 
 

@@ -1,16 +1,14 @@
 // The page of `heads show`: all heads of a model on one text, one of them large.
 
-import { choice, el, fit, svg, user } from "./dom.js";
-import { percent } from "./format.js";
-import { hover } from "./tooltip.js";
+import { choice, el, fit, user } from "./dom.js";
+import { gridOf } from "./grid.js";
 import { linesView } from "./line_view.js";
+import { mapOf } from "./map.js";
 import { opened } from "./weights.js";
-import { pixels } from "./heatmap.js";
 import { wordsView } from "./text_view.js";
 
 const facts = JSON.parse(document.getElementById("facts").textContent);
 const FEW = 48; // words that lines are drawn between
-const LABELLED = 90; // words whose names fit beside a map
 
 for (const view of facts.views) view.keys = view.keys ?? view.queries;
 
@@ -20,75 +18,6 @@ state.view = facts.views.find((view) => view.maps.some((map) => map.address === 
 const telling = (map) => map.name && !/mixed|broad|sink|partly/.test(map.name);
 state.map = state.view.maps.find((map) => map.address === facts.head) ?? state.view.maps.find(telling) ?? state.view.maps[0];
 
-function gridOf(view, width, chosen) {
-  const layers = new Map();
-  for (const map of view.maps) {
-    const layer = Number(map.address.split(".")[1]);
-    if (!layers.has(layer)) layers.set(layer, []);
-    layers.get(layer).push(map);
-  }
-  const highest = Math.max(...view.maps.map((map) => Number(map.address.split(".")[3]))) + 1;
-  const phone = width < 500;
-  const left = phone ? 24 : 62;
-  const size = Math.max(18, Math.min(96, Math.floor((width - left - 6) / highest) - (phone ? 3 : 6)));
-  const grid = el("div", { class: phone ? "heads narrow" : "heads", role: "group", "aria-label": "Heads by layer" });
-  grid.style.gridTemplateColumns = `${left - 6}px repeat(${highest}, ${size}px)`;
-  grid.append(el("span", {}), ...Array.from({ length: highest }, (_, head) => el("span", { class: "tick" }, head)));
-  for (const [layer, maps] of layers) {
-    grid.append(el("span", { class: "tick" }, phone ? layer : `layer ${layer}`));
-    for (let head = 0; head < highest; head += 1) {
-      const map = maps.find((one) => Number(one.address.split(".")[3]) === head);
-      if (!map) {
-        const gone = el("span", { class: "gone", title: "cut out" });
-        gone.style.height = `${size}px`;
-        grid.append(gone);
-        continue;
-      }
-      opened(map, facts.bits);
-      const button = el("button", {
-        type: "button", class: "thumb", "aria-pressed": String(map === state.map), "aria-label": `${map.address} ${map.name}`, onclick: () => chosen(map),
-      }, pixels(map, size - 2, size - 2));
-      hover(button, () => [map.address, map.name].filter(Boolean));
-      grid.append(button);
-    }
-  }
-  return grid;
-}
-
-function mapOf(map, view, width) {
-  const [rows, columns] = map.shape;
-  const exact = !map.exact;
-  const labels = exact && Math.max(view.queries.length, view.keys.length) <= LABELLED;
-  const longest = (words) => Math.min(14, Math.max(...words.map((word) => [...word].reduce((n, sign) => n + (sign.charCodeAt(0) > 0x2e80 ? 2 : 1), 0))));
-  const left = labels ? 16 + 7.4 * longest(view.queries) : 0;
-  const top = labels ? 16 + 7.4 * longest(view.keys) : 0;
-  const cell = Math.max(labels ? 13 : 1.5, Math.min(34, (Math.min(width, labels ? 920 : 720) - left) / columns));
-  const [wide, high] = [Math.round(cell * columns), Math.round(Math.min(cell * rows, labels ? Infinity : 720))];
-  const canvas = pixels(map, wide, high, { class: "map" });
-  const clip = (word) => ([...word].length > 14 ? `${[...word].slice(0, 13).join("")}…` : word);
-  const box = el("div", { class: "mapped" }, canvas);
-  box.style.paddingLeft = `${left}px`;
-  box.style.paddingTop = `${top}px`;
-  if (labels) {
-    box.append(svg("svg", { class: "names", width: left + wide, height: top + high, "aria-hidden": "true" },
-      view.queries.map((word, i) => svg("text", { x: left - 8, y: top + (i + 0.5) * cell, dy: "0.35em", "text-anchor": "end" }, clip(word))),
-      view.keys.map((word, i) => svg("text", { transform: `translate(${left + (i + 0.5) * cell},${top - 8}) rotate(-90)`, dy: "0.35em" }, clip(word)))));
-  }
-  hover(canvas, (event) => {
-    const around = canvas.getBoundingClientRect();
-    const r = Math.min(rows - 1, Math.max(0, Math.floor(((event.clientY - around.top) / around.height) * rows)));
-    const c = Math.min(columns - 1, Math.max(0, Math.floor(((event.clientX - around.left) / around.width) * columns)));
-    const share = percent(map.data[r * columns + c], facts.bits === 16 ? 1 : 0); // 8 bits know no tenths
-    if (exact) return [`${view.queries[r]} → ${view.keys[c]}`, share];
-    const span = (words, band, bands) => {
-      const [from, to] = [Math.ceil((band * words.length) / bands), Math.ceil(((band + 1) * words.length) / bands) - 1];
-      return `words ${from}–${to} (${words[from]} …)`;
-    };
-    return [`${span(view.queries, r, rows)} → ${span(view.keys, c, columns)}`, share];
-  });
-  return box;
-}
-
 const grid = el("div", { class: "wide" });
 const large = el("div", { class: "wide drawn" });
 const modes = el("div", { class: "modes" });
@@ -96,7 +25,7 @@ const heading = el("h2", {});
 const about = el("p", { class: "note" });
 
 function drawGrid(width) {
-  return gridOf(state.view, width, (map) => pick(map));
+  return gridOf(state.view, width, { bits: facts.bits, current: state.map.address, chosen: (map) => pick(map) });
 }
 
 function drawLarge(width) {
@@ -104,7 +33,7 @@ function drawLarge(width) {
   const same = view.keys === view.queries;
   if (mode === "lines") return linesView(map, view.queries, view.keys, width);
   if (mode === "text") return wordsView(map, view.queries, view.keys, same);
-  return mapOf(map, view, width);
+  return mapOf(map, view, width, facts.bits);
 }
 
 function pick(map) {

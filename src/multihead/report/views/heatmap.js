@@ -39,8 +39,13 @@ export function pixels(map, width, height, given = {}) {
   const canvas = el("canvas", { width: w, height: h, ...given });
   canvas.style.width = `${width}px`;
   canvas.style.height = `${height}px`;
-  const draw = () => paint(canvas, map.data, map.shape, w, h);
-  draw();
-  dark.addEventListener("change", draw);
+  paint(canvas, map.data, map.shape, w, h);
+  const drawn = new WeakRef(canvas); // one that left the page for good may be forgotten
+  const redraw = () => {
+    const still = drawn.deref();
+    if (still) paint(still, map.data, map.shape, w, h);
+    else dark.removeEventListener("change", redraw);
+  };
+  dark.addEventListener("change", redraw);
   return canvas;
 }

@@ -3,14 +3,18 @@
 import { el, user } from "./dom.js";
 import { percent } from "./format.js";
 import { rowOf } from "./weights.js";
+import { say } from "./say.js";
 
 const HAN = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{P}]/u;
+const GLUED = /^##/; // WordPiece: the word goes on
+const HINT = "Point at a word to see what it looks at; click to hold it.";
 const PAGE = 4000; // words that are laid out at once
 
 export function wordsView(map, queries, keys, same) {
-  const said = el("p", { class: "note told" }, "Point at a word to see what it looks at; click to hold it.");
+  const said = el("p", { class: "note told" }, say(HINT));
   let held = null;
   let lit = [];
+  let wanted = null;
 
   function flow(words, caption, asks) {
     const nodes = new Map();
@@ -21,31 +25,38 @@ export function wordsView(map, queries, keys, same) {
       const parts = [];
       for (; shown < Math.min(words.length, upto); shown += 1) {
         const word = words[shown];
-        const inside = asks ? (map.exact && !map.exact.has(shown) ? " thin" : " asks") : "";
+        const inside = asks ? (map.exact && !map.exact.has(shown) && !map.fetchRow ? " thin" : " asks") : "";
         const node = el("span", { class: `token${inside}`, "data-at": shown, tabindex: asks && words.length < 400 ? "0" : null }, word);
         nodes.set(shown, node);
-        parts.push(...(shown && !HAN.test(word) ? [" ", node] : [node]));
+        parts.push(...(shown && !HAN.test(word) && !GLUED.test(word) ? [" ", node] : [node]));
       }
       place.append(...parts);
       more.hidden = shown >= words.length;
-      more.textContent = `Show the next ${Math.min(PAGE, words.length - shown).toLocaleString("en-US")} of ${words.length.toLocaleString("en-US")} words`;
+      more.textContent = say("Show the next {} of {} words", Math.min(PAGE, words.length - shown).toLocaleString("en-US"), words.length.toLocaleString("en-US"));
     }
     more.addEventListener("click", () => lay(shown + PAGE));
     lay(PAGE);
     return { box: el("div", {}, caption && el("h3", {}, caption), place, more), nodes };
   }
 
-  const from = flow(queries, same ? "" : "Target: what looks", true);
-  const to = same ? from : flow(keys, "Source: what is looked at", false);
+  const from = flow(queries, same ? "" : say("Target: what looks"), true);
+  const to = same ? from : flow(keys, say("Source: what is looked at"), false);
 
   function show(word) {
+    wanted = word;
     for (const node of lit) { node.style.backgroundColor = ""; node.classList.remove("now"); }
     lit = [];
-    if (word === null) { said.textContent = "Point at a word to see what it looks at; click to hold it."; return; }
+    if (word === null) { said.textContent = say(HINT); return; }
     const node = from.nodes.get(word);
     node.classList.add("now");
     lit.push(node);
     const row = rowOf(map, word);
+    if (!row && map.fetchRow) { // a long text: the row is asked for
+      said.textContent = say("Reading the row of “{}” …", queries[word]);
+      wanted = word;
+      map.fetchRow(word).then(() => { if (wanted === word) show(word); }, (error) => { if (wanted === word) said.textContent = error.message; });
+      return;
+    }
     if (!row) {
       said.textContent = `The row of “${queries[word]}” is not in this page, as those of all grey words; heads show … --rows ${word}:${word + 20} puts it there.`;
       return;
@@ -58,7 +69,7 @@ export function wordsView(map, queries, keys, same) {
       lit.push(seen);
     }
     const best = row.slice(0, 5).filter(([, weight]) => weight >= 0.005);
-    said.replaceChildren(user("strong", {}, queries[word]), " looks at ",
+    said.replaceChildren(user("strong", {}, queries[word]), say(" looks at "),
       ...best.flatMap(([key, weight], i) => [i ? ", " : "", user("span", {}, keys[key]), ` ${percent(weight, 0)}`]));
   }
   const asked = (event) => {
