@@ -166,7 +166,7 @@ def test_tables_for_ner(tmp_path: Path) -> None:
     assert [len(answer["tags"]) for answer in run(ner, str(tmp_path / "both.parquet"))[1]] == [3, 3]
     code, found, _ = run(ner, str(tmp_path / "review.csv"), "tokens=review")  # in their place, not the end of the file
     assert (code, [answer["error"]["code"] for answer in found]) == (1, ["bad_input"] * 2)
-    assert found[1]["error"]["message"] == "line 3: 'tokens' is a list of words; a text is called 'text'"
+    assert found[1]["error"]["message"] == "line 3: 'tokens' must be a list of words; put raw text in 'text'"
 
 
 @pytest.mark.parametrize("letters", ["BILU", "BMES"])

@@ -478,7 +478,7 @@ def test_wrong_inputs_and_rows_are_told_what_is_wanted() -> None:
     )
     for wrong, message in (
         (lambda: loaded.predict(3), "predict takes a list, not int"),
-        (lambda: loaded.predict([3]), "input 0: classify takes a text, or an object with text"),
+        (lambda: loaded.predict([3]), "input 0: classify expects a text, or an object with text"),
         (lambda: loaded.evaluate(None), "evaluate takes a list of rows such as {text, label}, not NoneType"),
         (lambda: loaded.evaluate({"text": "a", "label": "bad"}), "not dict"),
         (lambda: loaded.evaluate(["a"]), "row 0: classify scores on objects with text and label, not on str"),

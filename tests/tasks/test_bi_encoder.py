@@ -139,7 +139,7 @@ def test_it_learns_scores() -> None:
         sum((c - r["label"] / 5) ** 2 for c, r in zip(cosines, data[:3], strict=True)), abs=1e-4
     )
     assert int(count) == 3
-    with pytest.raises(ValueError, match="'high' is no number"):
+    with pytest.raises(ValueError, match="'high' is not a number"):
         task.encode({**data[0], "label": "high"})
 
 

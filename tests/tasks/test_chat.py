@@ -101,7 +101,7 @@ def test_long_conversations_are_cut_and_say_so():
     assert (len(window["tokens"]), int(window["cut"])) == (61, whole - 61)
     assert task.skip_reason([window]) == ""
     short = made("char", size=20)
-    assert "no answer begins within the model's 20 tokens" in short.skip_reason(short.encode({"conversation": TALK}))
+    assert "no answer starts within the model's 20 tokens" in short.skip_reason(short.encode({"conversation": TALK}))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_long_conversations_are_cut_and_say_so():
             LOOP + "{% if m.role != 'assistant' or loop.last %}{{ m.content }}{% endif %}</s>{% endfor %}",
             r"chats.jsonl:7: message 3 \(assistant\) is written otherwise once more messages follow",
         ),
-        (LOOP + "<s>{{ m.role }}{{ m.content }}<s>{% endfor %}", "without a token that stops writing .*eos_token_id"),
+        (LOOP + "<s>{{ m.role }}{{ m.content }}<s>{% endfor %}", "without a stop token .*eos_token_id"),
         ("{{ raise_exception('no system') }}", "the chat template refuses these messages: no system"),
     ],
 )

@@ -74,5 +74,5 @@ def test_only_the_mask_is_control():
     assert tokenizer.decode([i for i in ids if i != tokenizer.special["mask"]]) == "the  sat </s>"
     with pytest.raises(ValueError, match="write <mask> where words are missing"):
         encode_with_masks(tokenizer, "the cat", 40)
-    with pytest.raises(ValueError, match="this model reads 5"):
+    with pytest.raises(ValueError, match="the model's limit is 5"):
         encode_with_masks(tokenizer, "the <mask> sat on the mat and on", 5)

@@ -93,5 +93,5 @@ def test_a_score_that_is_no_number_is_told_with_its_place(label: str | float) ->
         Encoder(ModelConfig(vocab=len(TOKENIZER), dim=8, layers=1, heads=2)), ClassifierReadout(8, 1, "mean")
     )
     row = {"text_a": "a", "text_b": "b", "label": label, "file": "test.csv", "line": 9}
-    with pytest.raises(ValueError, match=r"test\.csv:9: the score .* is no number"):
+    with pytest.raises(ValueError, match=r"test\.csv:9: the score .* is not a number"):
         list(predict_rows(model, task, [row]))

@@ -326,7 +326,7 @@ def test_a_document_ends_with_its_file() -> None:
 
 
 def test_tags_of_another_scheme_are_named() -> None:
-    with pytest.raises(ValueError, match=r"'U-LOC' are no BIO tags; say what they are: ner\.scheme = \"BILOU\""):
+    with pytest.raises(ValueError, match=r"'U-LOC' are not BIO; set ner\.scheme = \"BILOU\""):
         Ner.collect_labels([{"tags": ["O", "B-PER", "U-LOC"]}])
     with pytest.raises(ValueError, match="BMES"):
         Ner.collect_labels([{"tags": ["B-PER", "M-PER", "E-PER"]}])

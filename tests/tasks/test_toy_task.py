@@ -172,7 +172,7 @@ def test_init(source: Path, place: Path) -> None:
 def test_check_train_evaluate_predict(source: Path, place: Path) -> None:
     assert "unknown" not in multihead(source, place, "check", "run.toml", "data.test=''")
     told = multihead(source, place, "train", "run.toml", "train.smoothing=0.1", code=1)
-    assert "train.smoothing is of classes, and task = rate learns something else; leave one out" in told
+    assert "train.smoothing needs class labels and does not support task = rate; remove one of them" in told
     multihead(source, place, "train", "run.toml")
     assert (place / "runs/rate/run.toml").read_text().startswith('task = "rate"')
     assert "spearman" in (place / "runs/rate/report.html").read_text(encoding="utf-8")

@@ -129,10 +129,10 @@ def test_what_is_cut_and_left_out_is_told(place):
     for again in (False, True):  # the second time from the cache
         run = training(place, "run")
         notes = "\n".join(run.examples.notes)
-        assert "1 rows are not used: no answer begins within the model's 64 tokens; first: " in notes
+        assert "1 rows are not used: no answer starts within the model's 64 tokens; first: " in notes
         assert f"{place}/chats.jsonl:7" in notes
         whole = len(run.task.tokenizer.encode_chat(ends, add_generation_prompt=False))
-        assert f"1 rows are longer than 64 tokens: {whole - 65} tokens at their ends are cut off" in notes
+        assert f"1 rows are longer than 64 tokens: {whole - 65} tokens at their ends are truncated" in notes
         assert "1 × no assistant turn" in run.examples.read
         assert "1 × no list of messages" in run.examples.read
         assert len(run.examples) == 7
@@ -140,7 +140,9 @@ def test_what_is_cut_and_left_out_is_told(place):
 
 
 def test_texts_and_conversations_do_not_mix(place):
-    with pytest.raises(ValueError, match=r"chats\.jsonl holds conversations, .*text\.txt texts; make a task of each"):
+    with pytest.raises(
+        ValueError, match=r"chats\.jsonl holds conversations, .*text\.txt texts; make each a task of its own"
+    ):
         training(place, "run", files='train = "{d}/chats.jsonl"\nvalid = "{d}/text.txt"')
     with pytest.raises(ValueError, match=r"generate\.turns is about conversations"):
         training(place, "run", '[generate]\nturns = "all"\n', 'train = "{d}/text.txt"')

@@ -1,6 +1,6 @@
-"""Tasks: one file each, one contract, and one entry in `spec.SPECS`.
+"""Tasks: one file each, one shared interface, one entry in `spec.SPECS`.
 
-What needs torch is imported on first use: the configuration and the readers know tasks by their specs alone.
+Whatever needs torch is imported on first use; configuration and dataset readers depend on the specs alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TaskClasses(Mapping[str, "type[Task]"]):
-    """The class that does a task, by the task's name; its module is imported when it is asked for."""
+    """Mapping from a task's name to its implementing class, imported on first access."""
 
     def __getitem__(self, name: str) -> type[Task]:
         task: type[Task] = import_object(SPECS[name].implementation)
@@ -33,7 +33,7 @@ TASKS = TaskClasses()
 
 
 def list_tasks() -> dict[str, str]:
-    """Return every task with what it reads and learns: {"classify": "text -> label", …}."""
+    """Return every task with its input and label columns: {"classify": "text -> label", …}."""
     return {name: " -> ".join(filter(None, map(" + ".join, (spec.inputs, spec.gold)))) for name, spec in SPECS.items()}
 
 
@@ -53,7 +53,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Names of the contract, and the classes of tasks (`multihead.tasks.Ner`)."""
+    """Resolve names of the task interface and the task classes (`multihead.tasks.Ner`) on first access."""
     modules = dict(spec.implementation.split(":")[::-1] for spec in SPECS.values())
     module = "multihead.tasks.task" if name in __all__ else modules.get(name)
     if module is None:

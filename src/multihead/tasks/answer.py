@@ -1,4 +1,4 @@
-"""answer: the piece of a text that answers a question (extractive question answering), or none."""
+"""answer: extractive question answering: the span of a text that answers a question, or none."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer,
 if TYPE_CHECKING:
     from multihead.tasks.sections import TaskSection
 
-NONE = 0  # the first token stands for "no answer here"
-LEAST = 16  # tokens of the context that must fit beside a question
+NONE = 0  # the first token means "no answer here"
+LEAST = 16  # minimum context tokens that must fit next to a question
 
 
 class Answer(Task):
-    """options: no_answer: a question may have none; longest: tokens of an answer at most."""
+    """Extractive question answering.
+
+    options: no_answer: a question may have no answer; longest: maximum answer length in tokens.
+    """
 
     spec = SPECS["answer"]
     readout = ReadoutKind("ForQuestionAnswering", "tokens")
@@ -41,41 +44,41 @@ class Answer(Task):
         return []
 
     def classes(self) -> int:
-        return 2  # where it starts, where it ends
+        return 2  # start and end logits
 
     def encode(self, values: Values) -> list[Window]:
-        whole = self.tokenizer.encode(values["question"], values["context"])
-        question, context = ([i for i, side in enumerate(whole.sequences) if side == which] for which in (0, 1))
-        room = self.size - (len(whole) - len(context))
+        encoding = self.tokenizer.encode(values["question"], values["context"])
+        question, context = ([i for i, side in enumerate(encoding.sequences) if side == which] for which in (0, 1))
+        room = self.size - (len(encoding) - len(context))
         lost: list[int] = []
-        if room < min(LEAST, self.size // 2):  # the question is cut: half of the model's tokens are for the context
+        if room < min(LEAST, self.size // 2):  # truncate the question: half of the window is for the context
             lost = question[room - self.size // 2 :]
             room += len(lost)
         cut = set(lost)
-        found: list[Window] = []
+        windows: list[Window] = []
         for start, stop in split_windows(len(context), room, min(self.overlap, room // 2)) or [(0, 0)]:
             inside = set(context[start:stop])
-            chosen = [i for i, side in enumerate(whole.sequences) if (side != 1 or i in inside) and i not in cut]
+            chosen = [i for i, side in enumerate(encoding.sequences) if (side != 1 or i in inside) and i not in cut]
             window = {
-                "tokens": np.array([whole.ids[i] for i in chosen], dtype=np.int32),
-                "types": np.array([whole.types[i] for i in chosen], dtype=np.int32),
-                # Characters of the context that each token covers; -1: not of the context.
+                "tokens": np.array([encoding.ids[i] for i in chosen], dtype=np.int32),
+                "types": np.array([encoding.types[i] for i in chosen], dtype=np.int32),
+                # Character span of each context token; -1 for tokens outside the context.
                 "offsets": np.array(
-                    [whole.offsets[i] if whole.sequences[i] == 1 else (-1, -1) for i in chosen], dtype=np.int32
+                    [encoding.offsets[i] if encoding.sequences[i] == 1 else (-1, -1) for i in chosen], dtype=np.int32
                 ),
-                "cut": np.array(0 if found else len(lost), dtype=np.int32),
+                "cut": np.array(0 if windows else len(lost), dtype=np.int32),
             }
             if "answers" in values:
                 window["span"] = np.array(self._span(values["answers"], window["offsets"]), dtype=np.int64)
-            found.append(window)
-        if values.get("answers") and not any(window["span"].any() for window in found):
-            # There is an answer, so "none here" would be a lie.
-            found = [{**window, "span": np.full_like(window["span"], IGNORE)} for window in found]
-        return found
+            windows.append(window)
+        if values.get("answers") and not any(window["span"].any() for window in windows):
+            # An answer exists outside these windows, so the label "no answer" would be wrong.
+            windows = [{**window, "span": np.full_like(window["span"], IGNORE)} for window in windows]
+        return windows
 
     def skip_reason(self, windows: Sequence[Window]) -> str:
         lost = (windows[0]["span"] == IGNORE).any()
-        return "no window of the context holds the answer whole, from token to token" if lost else ""
+        return "no window of the context contains the full answer on token boundaries" if lost else ""
 
     def collate(self, windows: Sequence[Window]) -> Batch:
         batch = super().collate(windows)
@@ -108,7 +111,7 @@ class Answer(Task):
             low, high = window["offsets"][inside[a], 0], window["offsets"][inside[b], 1]
             spans.append((float(table[a, b]), int(low), int(high)))
         best = max(spans, default=(-np.inf, 0, 0))
-        nothing = min(none)  # every window must say that there is none
+        nothing = min(none)  # no answer only if every window predicts none
         chance = 1.0 / (1.0 + np.exp(np.clip(nothing - best[0], -50, 50)))
         if not spans or (self.options.get("no_answer") and nothing > best[0]):
             return {"answer": None, "start": None, "end": None, "score": round(float(1 - chance), 6)}
@@ -121,17 +124,17 @@ class Answer(Task):
         return AnswerScorer(replicates)
 
     def _mask_logits(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Only the context can hold the answer, or the first token say that there is none."""
+        """Mask logits outside the context, except the first token, which means "no answer"."""
         able = batch["offsets"][..., 0] >= 0
         able[:, NONE] = True
         return logits.masked_fill(~able[..., None], -1e4)
 
     @staticmethod
     def _span(answers: Sequence[Any], offsets: NDArray[Any]) -> tuple[int, int]:
-        """First and last token of the first answer that lies whole in this window."""
-        for given in answers:
-            text = given["text"]  # a space at its ends belongs to no token
-            low, high = given["start"] + len(text) - len(text.lstrip()), given["start"] + len(text.rstrip())
+        """Return the first and last token of the first answer that lies fully inside this window."""
+        for answer in answers:
+            text = answer["text"]  # surrounding spaces belong to no token
+            low, high = answer["start"] + len(text) - len(text.lstrip()), answer["start"] + len(text.rstrip())
             inside = np.flatnonzero((offsets[:, 0] < high) & (offsets[:, 1] > low) & (offsets[:, 0] >= 0))
             if len(inside) and offsets[inside[0], 0] <= low and offsets[inside[-1], 1] >= high:
                 return int(inside[0]), int(inside[-1])
@@ -145,7 +148,7 @@ class AnswerScorer(Scorer):
         self.metric = SquadMetric(replicates=replicates)
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
-        gold = [given["text"] for given in values["answers"]]
+        gold = [answer["text"] for answer in values["answers"]]
         self.metric.add([gold], [prediction["answer"]], index=[index])
         return exact_and_f1(gold, prediction["answer"])[0]
 

@@ -1,10 +1,11 @@
-"""match with kind = "bi": each text becomes a vector of its own (the mean of its tokens', or the first one's, at length
-1), and two texts are compared by their cosine. Vectors can be made ahead and searched; the two texts never see each
-other.
+"""match with kind = "bi": a bi-encoder. Each text is embedded on its own (mean of its token vectors, or the first
+token's vector, normalized to length 1) and pairs are compared by cosine similarity. Embeddings can be precomputed and
+searched; the two texts do not attend to each other.
 
-Training on pairs that belong together (Henderson et al. 2017): in a batch, each text must find its partner among the
-partners of all others. So this loss is *not* a sum over independent rows, the one exception among the tasks: it depends
-on which rows share a batch (a pure function of seed and step), and accumulating smaller batches means fewer candidates.
+Training uses in-batch negatives (Henderson et al. 2017): each text must retrieve its partner among the partners of all
+other examples. This loss is therefore *not* a sum over independent examples, the only exception among the tasks: it
+depends on which examples share a batch (a pure function of seed and step), and accumulating smaller batches means fewer
+candidates.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ YES = {
     "1", "true", "yes", "same", "positive", "paraphrase", "duplicate", "match", "similar", "equivalent", "entailment",
     "relevant", "是", "相同", "相似",
 }  # fmt: skip
-POOL = 10_000  # rows among whose texts a query looks for its partner, when scored
-QUERIES = 256  # ranked at a time
+POOL = 10_000  # examples in the candidate pool of a query during evaluation
+QUERIES = 256  # queries ranked per matrix product
 
 
 class EmbeddingTask(Task):
-    """One text -> its vector; a text too long for the model has the mean of its windows'.
+    """Embed one text; the embedding of a text longer than the model is the mean over its windows.
 
-    options: pool: "first" takes the first token's vector, else it is the mean.
+    options: pool: "first" takes the first token's vector; the default is the mean.
     """
 
     spec = TaskSpec(
         name="embed", implementation="multihead.tasks.bi_encoder:Embed", inputs=("text",)
-    )  # no task of run files
+    )  # not available in run files
     readout = ReadoutKind("Model", "none")
 
     @classmethod
@@ -55,10 +56,10 @@ class EmbeddingTask(Task):
         return 0
 
     def encode(self, values: Values) -> list[Window]:
-        return [{"tokens": np.array(piece.ids, dtype=np.int32)} for piece in self.tokenize_windows(values["text"])]
+        return [{"tokens": np.array(part.ids, dtype=np.int32)} for part in self.tokenize_windows(values["text"])]
 
     def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
-        raise NotImplementedError("a vector alone has nothing to learn from; train match with kind = bi")
+        raise NotImplementedError("embeddings have no training loss; train match with kind = bi")
 
     def forward(self, model: TaskModel, batch: Batch) -> list[NDArray[Any]]:
         return list(self.pool(model, batch).cpu().numpy())
@@ -67,10 +68,10 @@ class EmbeddingTask(Task):
         return {"vector": unit_vector(np.mean(outputs, axis=0))}
 
     def scorer(self, replicates: int = 1000) -> Scorer:
-        raise NotImplementedError("a vector alone is neither right nor wrong")
+        raise NotImplementedError("embeddings have no metric; evaluate match with kind = bi")
 
     def pool(self, model: TaskModel, batch: Batch) -> Tensor:
-        """The mean of the tokens' vectors [B, D], or the first token's."""
+        """Return the mean of the token vectors [B, D], or the first token's vector."""
         hidden, real = self.logits(model, batch).float(), batch["keep"][..., None].float()
         if self.options.get("pool") == "first":
             return hidden[:, 0]
@@ -78,11 +79,13 @@ class EmbeddingTask(Task):
 
 
 class BiEncoder(EmbeddingTask):
-    """options: score: (low, high) of a numeric label, which the cosine then learns (as a share of that range);
-    positive: the label of texts that belong together; temperature; pool.
+    """Bi-encoder trained on labeled pairs.
 
-    Rows with another label teach nothing by themselves: their texts are wrong partners for the others of the batch, and
-    good ones where the same text stands in a right pair too.
+    options: score: (low, high) of a numeric label, which the cosine then regresses (as a share of that range);
+    positive: the label of matching texts; temperature; pool.
+
+    Examples with another label have no loss of their own: their texts are negatives for the rest of the batch, and
+    positives where the same text also occurs in a matching pair.
     """
 
     spec = SPECS["match"]
@@ -92,19 +95,20 @@ class BiEncoder(EmbeddingTask):
         return BiEncoder if options.get("score") or options.get("positive") is not None else UnlabeledBiEncoder
 
     def encode(self, values: Values) -> list[Window]:
-        """A window holds a piece of each text, both as long as the longer one: [2, T], flat; and two numbers that tell
-        the whole texts. Of long texts, pieces go side by side; beside those that one has more, the other's last."""
-        pieces = [[piece.ids for piece in self.tokenize_windows(values[name])] for name in self.inputs]
-        texts = np.array([crc32(np.concatenate(side).astype(np.int32).tobytes()) for side in pieces], dtype=np.int64)
-        pairs = [[side[min(i, len(side) - 1)] for side in pieces] for i in range(max(map(len, pieces)))]
-        found = [{**self._pair(*pair), "texts": texts} for pair in pairs]
+        """Encode a pair. A window holds one part of each text, both padded to the longer one ([2, T], flat), and two
+        checksums that identify the full texts. Long texts are paired part by part; the shorter text repeats its last
+        part."""
+        parts = [[part.ids for part in self.tokenize_windows(values[name])] for name in self.inputs]
+        texts = np.array([crc32(np.concatenate(side).astype(np.int32).tobytes()) for side in parts], dtype=np.int64)
+        pairs = [[side[min(i, len(side) - 1)] for side in parts] for i in range(max(map(len, parts)))]
+        windows = [{**self._pair(*pair), "texts": texts} for pair in pairs]
         if "label" in values and self.gold:
             label = np.array(self._target(values["label"]))
-            found = [{**window, "label": label} for window in found]
-        return found
+            windows = [{**window, "label": label} for window in windows]
+        return windows
 
     def collate(self, windows: Sequence[Window]) -> Batch:
-        """tokens, keep [2 B, T], texts [2 B, 1]: all first texts, then all second ones."""
+        """Collate to tokens, keep [2 B, T] and texts [2 B, 1]: all first texts, then all second texts."""
         width = max(len(window["tokens"]) for window in windows) // 2
         tokens = np.full((2, len(windows), width), self.pad, dtype=np.int64)
         keep = np.zeros(tokens.shape, dtype=bool)
@@ -113,26 +117,27 @@ class BiEncoder(EmbeddingTask):
             tokens[:, row, :length] = window["tokens"].reshape(2, length)
             keep[:, row, :length] = window["real"].reshape(2, length)
         batch = {"tokens": torch.from_numpy(tokens).flatten(0, 1), "keep": torch.from_numpy(keep).flatten(0, 1)}
-        if "texts" in windows[0]:  # token caches of before have none
+        if "texts" in windows[0]:  # absent from token caches of older versions
             batch["texts"] = torch.from_numpy(np.stack([window["texts"] for window in windows], axis=1).reshape(-1, 1))
         if "label" in windows[0]:
             batch["label"] = torch.from_numpy(np.stack([window["label"] for window in windows]).reshape(-1))
         return self.to_device(batch)
 
     def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
-        """With scores: (cosine − share)², over rows. Else cross-entropy of finding the partner, the mean of both
-        directions, over the rows that are right pairs."""
+        """With scores: (cosine − share)², summed over examples. Otherwise the cross-entropy of retrieving the partner,
+        averaged
+        over both directions, summed over matching pairs."""
         a, b = F.normalize(self.pool(model, batch), dim=-1).chunk(2)
         if self.options.get("score"):
             return ((a * b).sum(-1) - batch["label"]).square().sum(), torch.tensor(len(a))
         right = batch["label"].bool() if "label" in batch else torch.ones(len(a), dtype=torch.bool, device=a.device)
         scores = a @ b.T / float(self.options.get("temperature", TEMPERATURE))
         same_a, same_b = (_same_texts(side) for side in batch["tokens"].chunk(2))
-        if "texts" in batch:  # pieces of one long text are as little each other's wrong partners as copies are
+        if "texts" in batch:  # neither copies nor parts of one long text are negatives of each other
             same_a, same_b = (
                 same | _same_texts(side) for same, side in zip((same_a, same_b), batch["texts"].chunk(2), strict=True)
             )
-        # Not a candidate: a partner's copy, and what stands beside a copy of the query in another right pair.
+        # Excluded candidates: copies of the partner, and partners of a copy of the query in another matching pair.
         to_b = scores.masked_fill(_off_diagonal(same_b | (same_a & right)), -torch.inf)
         to_a = scores.T.masked_fill(_off_diagonal(same_a | (same_b & right)), -torch.inf)
         partner = torch.arange(len(a), device=a.device)[right]
@@ -147,8 +152,10 @@ class BiEncoder(EmbeddingTask):
             return PairScore(*(unit_vector(vector) for vector in outputs[0]))
         counts = [
             len(self.tokenize_windows(values[name])) for name in self.inputs
-        ]  # behind them, the last piece stands again
-        return PairScore(*(unit_vector(np.mean([one[i] for one in outputs[:n]], axis=0)) for i, n in enumerate(counts)))
+        ]  # after its own parts, a text repeats its last one
+        return PairScore(
+            *(unit_vector(np.mean([output[i] for output in outputs[:n]], axis=0)) for i, n in enumerate(counts))
+        )
 
     def scorer(self, replicates: int = 1000) -> Scorer:
         if self.options.get("score"):
@@ -156,7 +163,7 @@ class BiEncoder(EmbeddingTask):
         return RetrievalScorer(self.options.get("positive"), replicates)
 
     def cosine_to_label(self, cosine: float) -> float:
-        """A cosine as a label, where labels are scores."""
+        """Convert a cosine to a label, where labels are scores."""
         low, high = self.options["score"]
         return float(low + cosine * (high - low))
 
@@ -174,14 +181,14 @@ class BiEncoder(EmbeddingTask):
 
 
 class UnlabeledBiEncoder(BiEncoder):
-    """Data without labels: all its pairs belong together. Data to score on may have labels that say yes or no."""
+    """Bi-encoder for data without labels: all training pairs match. Evaluation data may have yes/no labels."""
 
     gold = ()
     judges = ("label",)
 
 
 class PairScore(dict[str, Any]):
-    """The prediction {score: cosine}, and beside it, for scoring, the two vectors."""
+    """Prediction {score: cosine} that also carries both embeddings, for the retrieval metric."""
 
     def __init__(self, first: NDArray[Any], second: NDArray[Any]) -> None:
         super().__init__(score=round(float(first @ second), 6))
@@ -189,12 +196,14 @@ class PairScore(dict[str, Any]):
 
 
 class RetrievalScorer(Scorer):
-    """Every distinct first text looks for its right partners among all second texts of the data.
+    """Retrieval metric: every distinct first text queries all second texts of the dataset.
 
-    Of more than POOL rows, among those of its own POOL rows: memory stays constant, and larger sets are no harder. A
-    second text that is the query itself is no candidate, unless it is a right one. A row counts as right if its cosine
-    is at least 0.5 and it is a right pair, or below and it is not. positive: the label of a right pair; None: the one
-    that says yes, and where there are no labels, every pair is one.
+    With more than POOL examples, each query searches its own block of POOL examples: memory stays constant, and larger
+    datasets are no harder. A second text equal to the query is not a candidate unless it is relevant. An example counts
+    as
+    correct if its cosine is at least 0.5 and it is a matching pair, or below 0.5 and it is not. positive: the label of
+    a
+    matching pair; None: the label that means yes; without labels, every pair matches.
     """
 
     main = "mrr"
@@ -222,71 +231,71 @@ class RetrievalScorer(Scorer):
     def result(self) -> dict[str, Score]:
         self._rank()
         if not self.metric.bootstrap_sample.samples:
-            raise ValueError(f"no row has the label {self.positive!r}: there is nothing to be found")
+            raise ValueError(f"no example has the label {self.positive!r}; retrieval needs at least one matching pair")
         return self.metric.result()
 
     def _rank(self) -> None:
-        """Rank what has been gathered, and forget it."""
-        seen = [label for _, _, labels, _ in self.pairs for label in labels or ()]
-        if self.positive is None and seen:
-            self.positive = _guess_positive_label(seen)
+        """Rank the buffered examples and clear the buffer."""
+        labels_seen = [label for _, _, labels, _ in self.pairs for label in labels or ()]
+        if self.positive is None and labels_seen:
+            self.positive = _guess_positive_label(labels_seen)
         place = {item: column for column, item in enumerate(self.vectors["item"])}
-        wanted: dict[str, set[int]] = {}
+        relevant_items: dict[str, set[int]] = {}
         first: dict[str, int] = {}
         for query, item, labels, index in self.pairs:
             if self._right(labels):
-                wanted.setdefault(query, set()).add(place[item])
+                relevant_items.setdefault(query, set()).add(place[item])
                 first.setdefault(query, index)
         items = np.array(list(self.vectors["item"].values()))
-        queries = list(wanted)
+        queries = list(relevant_items)
         for start in range(0, len(queries), QUERIES):
             some = queries[start : start + QUERIES]
             scores = np.array([self.vectors["query"][query] for query in some]) @ items.T
             relevant = np.zeros(scores.shape, dtype=bool)
             for row, query in enumerate(some):
-                relevant[row, list(wanted[query])] = True
-                if query in place and place[query] not in wanted[query]:
+                relevant[row, list(relevant_items[query])] = True
+                if query in place and place[query] not in relevant_items[query]:
                     scores[row, place[query]] = -np.inf
             self.metric.add(ranks_of(scores, relevant), [first[query] for query in some])
         self.pairs, self.vectors = [], {"query": {}, "item": {}}
 
 
-def find_positive_label(labels: Iterable[str], wanted: str | None = None) -> str:
-    """Which label marks texts that belong together: the wanted one, the only one, or the one that says yes."""
+def find_positive_label(labels: Iterable[str], requested: str | None = None) -> str:
+    """Return the label of matching texts: the requested one, the only one, or the one that means yes."""
     known = sorted(set(labels))
-    found = [wanted] if wanted in known else []
-    if wanted is None:
-        found = [label for label in known if label.casefold() in YES] if len(known) > 1 else known
-    if len(found) != 1:
+    candidates = [requested] if requested in known else []
+    if requested is None:
+        candidates = [label for label in known if label.casefold() in YES] if len(known) > 1 else known
+    if len(candidates) != 1:
         raise ValueError(
-            f'which label marks texts that belong together? Name it: match.positive = "…"; there are: '
+            f"cannot tell which label means that texts match; set match.positive; labels are: "
             f"{', '.join(known[:20])}{' …' if len(known) > 20 else ''}"
         )
-    return found[0]
+    return candidates[0]
 
 
 def _guess_positive_label(labels: Sequence[str]) -> str:
-    """As `find_positive_label`, of labels that a model was not trained with."""
+    """Like `find_positive_label`, for labels that were not in the training data."""
     try:
         return find_positive_label(labels)
     except ValueError:
         known = ", ".join(sorted(set(labels))[:20])
         raise ValueError(
-            f"this model was trained without labels, and those to score on do not say which texts belong together: "
-            f"{known}; write 1 and 0, or give the column another name"
+            f"this model was trained without labels, and the labels of the evaluation data do not show which match: "
+            f"{known}; write 1 and 0, or rename the column"
         ) from None
 
 
 def unit_vector(vector: NDArray[Any]) -> NDArray[Any]:
-    """The vector at length 1, as float32."""
+    """Normalize a vector to length 1, as float32."""
     return (vector / max(float(np.linalg.norm(vector)), 1e-12)).astype(np.float32)
 
 
 def _same_texts(tokens: Tensor) -> Tensor:
-    """[B, B]: which texts are equal."""
+    """Compare texts: [B, B], True where two texts are equal."""
     return (tokens[:, None] == tokens[None]).all(-1)
 
 
 def _off_diagonal(pairs: Tensor) -> Tensor:
-    """Without the diagonal: a row is no other row."""
+    """Clear the diagonal: an example is not its own negative."""
     return pairs.fill_diagonal_(False)

@@ -1,4 +1,4 @@
-"""A conversation as an example: its tokens by the model's chat template, and which of them are learnt."""
+"""Conversations as training examples: tokens from the model's chat template, and which of them have a loss."""
 
 from __future__ import annotations
 
@@ -18,30 +18,32 @@ CONFIG = "tokenizer_config.json"
 NEW = len(SIGNS)  # tokens that `add_role_tokens` adds
 
 
-def message_of(given: Any, where: str) -> dict[str, Any]:
-    """A message as chat templates take it: its content one text, though it may come in parts (type: text)."""
-    if not isinstance(given, Mapping) or not isinstance(given.get("role"), str) or not given["role"]:
-        raise ValueError(f"{where}: a message is {{role: …, content: …}}")
-    content = given.get("content")
+def message_of(message: Any, where: str) -> dict[str, Any]:
+    """Return a message as chat templates expect it: content as one string, though the input may have parts (type:
+    text)."""
+    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or not message["role"]:
+        raise ValueError(f"{where}: a message must be {{role: …, content: …}}")
+    content = message.get("content")
     parts = content if isinstance(content, list) else []
     written = [part for part in parts if isinstance(part, Mapping) and part.get("type") == "text"]
     texts = [part["text"] for part in written if isinstance(part.get("text"), str)]
     if parts and len(texts) == len(parts):
         content = "".join(texts)
-    if not isinstance(content, str):  # a template would spell it out: None, or a list's brackets
-        raise ValueError(f"{where} ({given['role']}): its content is {str(content)[:40]}, and no text")
-    if not content.strip() and "tool_calls" not in given:
-        raise EmptyInput(f"{where} ({given['role']}): empty content")
-    return {**given, "content": content}
+    if not isinstance(content, str):  # a template would render None or a list literally
+        raise ValueError(f"{where} ({message['role']}): content must be text, not {str(content)[:40]}")
+    if not content.strip() and "tool_calls" not in message:
+        raise EmptyInput(f"{where} ({message['role']}): empty content")
+    return {**message, "content": content}
 
 
 def encode_conversation(
     tokenizer: Tokenizer, messages: Messages, stop: Sequence[int], everyone: bool, size: int
 ) -> Window:
-    """tokens; counted [T]: 1 where a token is learnt; cut: how many tokens at the end were left out.
+    """Return tokens; counted [T]: 1 where a token has a loss; cut: number of tokens truncated at the end.
 
-    Of an assistant's turn all is learnt that the model has to write: from behind what asks for the turn to the token
-    that stops it. everyone: the other turns too.
+    The loss covers all tokens of an assistant's turn that the model has to generate: from the end of the generation
+    prompt
+    to the stop token. everyone: include the other turns.
     """
     safe, mark = mark_control_tokens(messages, list(tokenizer.control))
     with tokenizer.name_template():
@@ -54,12 +56,12 @@ def encode_conversation(
         if not len(last):
             origin = f"{tokenizer.template_file}: " if tokenizer.template_file else ""
             raise ValueError(
-                f"{origin}the chat template ends an assistant's turn without a token that stops writing "
-                f"({', '.join(tokenizer.tokens(stop))}); name the one it ends with as eos_token_id in the model's "
+                f"{origin}the chat template ends an assistant's turn without a stop token "
+                f"({', '.join(tokenizer.tokens(stop))}); set the token it ends with as eos_token_id in the model's "
                 "generation_config.json"
             )
         counted[inside[inside <= last]] = 1
-    most = size + 1  # the last token is only foretold
+    most = size + 1  # the last token is only a label
     return {
         "tokens": np.array(ids[:most], dtype=np.int32),
         "counted": counted[:most],
@@ -68,7 +70,7 @@ def encode_conversation(
 
 
 def _tokens(tokenizer: Tokenizer, text: str, mark: str, borders: Sequence[int]) -> tuple[list[int], NDArray[Any]]:
-    """Tokens, and where each begins. None reaches over the beginning of an answer: the model writes from there on."""
+    """Return the tokens and the start of each. No token spans the beginning of an answer, where generation starts."""
     ids, places = tokenizer.encode_marked(text, mark)
     starts, ends = np.array(places, dtype=np.int64).reshape(-1, 2).T
     if not any(((starts < border) & (ends > border)).any() for border in borders):
@@ -83,7 +85,7 @@ def _tokens(tokenizer: Tokenizer, text: str, mark: str, borders: Sequence[int]) 
 
 
 def add_role_tokens(tokenizer: Tokenizer) -> Tokenizer:
-    """A learnt tokenizer that knows the signs of the roles as tokens of their own."""
+    """Return a trained tokenizer with the role markers added as tokens."""
     tokenizer.inner.add_special_tokens([tokenizers.AddedToken(sign, normalized=False, special=True) for sign in SIGNS])
     return Tokenizer(
         tokenizer.inner,
@@ -95,8 +97,9 @@ def add_role_tokens(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def add_default_template(tokenizer: Tokenizer, first: int, last: int) -> None:
-    """A tokenizer without a chat template gets the default one, and is saved with it. first, last: tokens that begin
-    and end a text. Signs of roles that are no tokens of its own are spelled out."""
+    """Give a tokenizer without a chat template the default one, which is saved with it. first, last: the tokens that
+    begin
+    and end a text. Role markers that are not in the vocabulary are spelled out."""
     tokenizer.template, tokenizer.template_file = default_template(*tokenizer.tokens([first, last])), ""
-    if CONFIG in tokenizer.files:  # which is saved unchanged
+    if CONFIG in tokenizer.files:  # saved unchanged
         tokenizer.files["chat_template.jinja"] = tokenizer.template.encode()

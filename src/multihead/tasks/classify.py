@@ -1,4 +1,4 @@
-"""classify: a label for a text, or several (multi-label)."""
+"""classify: single-label or multi-label text classification."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ from multihead.tasks.task import Batch, Prediction, ReadoutKind, Scorer, Task, V
 if TYPE_CHECKING:
     from multihead.tasks.sections import TaskSection
 
-SEVERAL = "set classify.multi_label = true, or mend it"
+SEVERAL = "set classify.multi_label = true, or fix the label"
 
 
 class Classify(Task):
-    """options: multi_label; class_weights: {label: weight}. A long text is judged by its windows' mean."""
+    """Text classifier. A long text is classified by the mean over its windows.
+
+    options: multi_label; class_weights: {label: weight}.
+    """
 
     spec = SPECS["classify"]
     readout = ReadoutKind("ForSequenceClassification", "first", "tanh")
@@ -51,11 +54,11 @@ class Classify(Task):
         return names
 
     def encode(self, values: Values) -> list[Window]:
-        found = [window_arrays(encoding) for encoding in self.tokenize_windows(*self.texts(values))]
+        windows = [window_arrays(encoding) for encoding in self.tokenize_windows(*self.texts(values))]
         if "label" in values:
             label = self._mix_soft_labels(self._target(values["label"]), values.get("belief"))
-            found = [{**window, "label": label} for window in found]
-        return found
+            windows = [{**window, "label": label} for window in windows]
+        return windows
 
     def texts(self, values: Values) -> tuple[str, ...]:
         return (values["text"],)
@@ -75,7 +78,7 @@ class Classify(Task):
         return list(chances.cpu().numpy())
 
     def soft_labels(self, values: Values, windows: Sequence[Window], outputs: Sequence[Any]) -> NDArray[Any]:
-        """[C]; of a score [1]"""
+        """Return class probabilities [C], or the score [1]."""
         return np.mean(outputs, axis=0)
 
     def hard_labels(self, belief: NDArray[Any]) -> Values:
@@ -103,7 +106,7 @@ class Classify(Task):
         return np.array(numbers[0], dtype=np.int64)
 
     def _mix_soft_labels(self, target: NDArray[Any], belief: NDArray[Any] | None) -> NDArray[Any]:
-        """The label, and what a teacher believes, as chances [C]."""
+        """Mix the label with the teacher's soft labels: probabilities [C]."""
         if belief is None:
             return target
         gold = np.eye(len(self.labels))[target] if target.dtype.kind == "i" else target
@@ -111,7 +114,7 @@ class Classify(Task):
 
     def _number(self, name: str) -> int:
         if name not in self.numbers:
-            raise ValueError(f"the label {name!r} was not in the training data, which has: {', '.join(self.labels)}")
+            raise ValueError(f"label {name!r} was not seen in training; labels are: {', '.join(self.labels)}")
         return self.numbers[name]
 
 
@@ -125,18 +128,18 @@ class ClassScorer(Scorer):
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
         gold = label_names(values["label"])
         if isinstance(self.metric, MultiLabelMetric):
-            said = set(prediction["labels"])
-            self.rows.add(*([name in names for name in self.labels] for names in (gold, said)), index)
-            return set(gold) == said
+            predicted = set(prediction["labels"])
+            self.rows.add(*([name in names for name in self.labels] for names in (gold, predicted)), index)
+            return set(gold) == predicted
         if gold[0] not in self.numbers:
-            raise ValueError(f"the label {gold[0]!r} is not one of the model's: {', '.join(self.labels)}")
+            raise ValueError(f"label {gold[0]!r} was not seen in training; labels are: {', '.join(self.labels)}")
         chances = np.array([prediction["scores"][name] for name in self.labels])
         self.rows.add(self.numbers[gold[0]], self.numbers[prediction["label"]], chances / chances.sum(), index)
         return bool(gold[0] == prediction["label"])
 
     @property
     def one(self) -> ClassificationMetric | None:
-        """The score of one label a text, with its confusions and calibration."""
+        """The single-label metric, with its confusion matrix and calibration."""
         self.rows.flush()
         return self.metric if isinstance(self.metric, ClassificationMetric) else None
 
@@ -150,5 +153,5 @@ class ClassScorer(Scorer):
 
 
 def label_names(label: Any) -> list[str]:
-    """A label, or a list of them, as strings: a file may spell a class 1, "1" or true."""
-    return [str(one) for one in label] if isinstance(label, list | tuple) else [str(label)]
+    """Return a label, or a list of labels, as strings: a file may spell a class 1, "1" or true."""
+    return [str(name) for name in label] if isinstance(label, list | tuple) else [str(label)]

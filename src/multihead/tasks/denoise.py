@@ -1,6 +1,6 @@
-"""denoise: pre-training of an encoder and a decoder: stretches of a text become one mask each, and the whole text is
-written anew (BART's text infilling, Lewis et al. 2020). No sentinel tokens, as T5 has them, are needed, and the decoder
-learns to write whole texts, which is what summaries and translations want of it."""
+"""denoise: encoder-decoder pre-training by text infilling (BART, Lewis et al. 2020): spans of a text become one mask
+token each, and the decoder reconstructs the full text. Unlike T5, no sentinel tokens are needed, and the decoder learns
+to generate complete texts, as summarization and translation require."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ from multihead.tasks.spec import SPECS
 from multihead.tasks.task import IGNORE, Batch, Prediction, Scorer, Task, Values, Window
 from multihead.tasks.translate import Translate
 
-JUDGED = 32  # windows per batch
+JUDGED = 32  # windows per evaluation batch
 
 
 class Denoise(Translate):
-    """options: share: of the tokens that is hidden; span: how many one mask hides, on average; start, stop, decode.
+    """Denoising pre-training.
 
-    Validation hides the same tokens every time. A long text gives several windows, which do not overlap.
+    options: share: fraction of tokens to mask; span: mean number of tokens per mask; start, stop, decode.
+
+    Validation masks the same tokens every time. A long text is split into windows without overlap.
     """
 
     spec = SPECS["denoise"]
 
-    def validate(self, given: Any, where: str) -> Values:
-        return {**super().validate(given, where), "fill": True}
+    def validate(self, raw_input: Any, where: str) -> Values:
+        return {**super().validate(raw_input, where), "fill": True}
 
     def encode(self, values: Values) -> list[Window]:
         if values.get("fill"):
@@ -43,22 +45,22 @@ class Denoise(Translate):
         return (
             ""
             if any(len(self._content_tokens(window["tokens"])) for window in windows)
-            else "there is no token to hide"
+            else "the text has no token to mask"
         )
 
     def collate(self, windows: Sequence[Window]) -> Batch:
         return Task.collate(self, windows)
 
     def _content_tokens(self, tokens: Ids) -> Ids:
-        """Without what the tokenizer puts around a text."""
+        """Strip the special tokens that the tokenizer adds around a text."""
         inside = ~np.isin(tokens, list(self.tokenizer.control.values()))
         return tokens[inside]
 
     def add_noise(self, batch: Batch, seed: int) -> Batch:
-        """Texts with gaps as source, whole ones as target."""
+        """Return a batch with masked texts as source and the full texts as target."""
         mask, options = self.tokenizer.special["mask"], self.options
         share, span = float(options.get("share", 0.3)), float(options.get("span", 3.0))
-        found = []
+        examples = []
         for row, length in zip(batch["tokens"].cpu().numpy(), batch["keep"].sum(1).tolist(), strict=True):
             tokens = row[:length]
             inside = self._content_tokens(tokens)
@@ -68,8 +70,8 @@ class Denoise(Translate):
                 : self.size - len(head) - len(tail)
             ]
             target = np.array([options["start"], *inside, options["stop"][0]])
-            found.append({"tokens": np.concatenate([head, source, tail]), "target": target})
-        return Translate.collate(self, found)
+            examples.append({"tokens": np.concatenate([head, source, tail]), "target": target})
+        return Translate.collate(self, examples)
 
     def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
         pair = self.add_noise(batch, torch.initial_seed() if model.training else 0)
@@ -89,9 +91,11 @@ class Denoise(Translate):
                 yield values, {"nats": lost, "tokens": count}
 
     def postprocess(self, values: Values, windows: Sequence[Window], outputs: Sequence[Any]) -> Prediction:
-        found = super().postprocess(values, windows, outputs)
-        texts = [{"text": one["target"], "score": one["score"]} for one in found.get("nbest", [])]
-        return {"text": found["target"], "score": found["score"], **({"nbest": texts} if texts else {})}
+        prediction = super().postprocess(values, windows, outputs)
+        texts = [
+            {"text": candidate["target"], "score": candidate["score"]} for candidate in prediction.get("nbest", [])
+        ]
+        return {"text": prediction["target"], "score": prediction["score"], **({"nbest": texts} if texts else {})}
 
     def scorer(self, replicates: int = 1000) -> Scorer:
         return PerplexityScorer(replicates)

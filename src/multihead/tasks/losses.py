@@ -1,4 +1,4 @@
-"""Losses that tasks share. They are sums: the loop divides once, by the count over the whole step."""
+"""Losses shared by tasks. They are sums: the training loop divides once, by the count over the full step."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from multihead.tasks.task import IGNORE
 def class_loss(
     logits: Tensor, labels: Tensor, smoothing: float = 0.0, weight: Tensor | None = None, rdrop: float = 0.0
 ) -> Tensor:
-    """Cross-entropy, summed: logits [N, C], labels [N] (IGNORE: none) or chances [N, C] (zeros: none), weight [C] of
-    each class.
+    """Return the summed cross-entropy of logits [N, C] and labels [N] (IGNORE: none) or probabilities [N, C] (zeros:
+    none),
+    with class weights `weight` [C].
 
-    smoothing: that share of every label is spread over all classes alike (Szegedy et al. 2016); with 0 the bits are
-    those of the plain loss.
-    agree: the second half reads the rows of the first again, with other dropout; so much counts how far the two are
-    apart (R-Drop, Liang et al. 2021): half of KL(p‖q) + KL(q‖p) = Σ (p − q)(log p − log q).
+    smoothing: the share of each label that is spread evenly over all classes (Szegedy et al. 2016); 0 is bit-identical
+    to
+    the plain loss.
+    rdrop: weight of the divergence between two forward passes; the second half of the batch repeats the first with
+    other
+    dropout masks (R-Drop, Liang et al. 2021): half of KL(p‖q) + KL(q‖p) = Σ (p − q)(log p − log q).
     """
     logits = upcast_logits(logits)
     weight = None if weight is None else weight.to(logits.dtype)
@@ -35,12 +38,13 @@ def class_loss(
 
 
 def label_mask(labels: Tensor) -> Tensor:
-    """Which labels count: [...] of numbers, [..., C] of chances."""
+    """Return which labels count: [...] for class indices, [..., C] for probabilities."""
     return labels.sum(-1) > 0 if labels.is_floating_point() else labels != IGNORE
 
 
 def label_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, rdrop: float = 0.0) -> Tensor:
-    """Binary cross-entropy, summed: logits and labels [N, C], each label on its own; smoothing pulls it to 1/2."""
+    """Return the summed binary cross-entropy of logits and labels [N, C], one per label; smoothing pulls labels to
+    1/2."""
     logits = upcast_logits(logits)
     labels = labels.to(logits.dtype)
     if smoothing:

@@ -1,4 +1,4 @@
-"""mask: pre-training by hidden words (masked language model, Devlin et al. 2019; whole words), and filling of gaps."""
+"""mask: masked language modeling (Devlin et al. 2019; whole-word masking), and filling of mask tokens."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from multihead.tasks.spec import SPECS
 from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window
 from multihead.tasks.word_spans import WORDS, word_of
 
-TOLD = 5  # candidates for a gap
-JUDGED = 64  # windows per batch
+TOLD = 5  # candidates per mask token
+JUDGED = 64  # windows per evaluation batch
 
 
 class MaskedLM(Task):
-    """options: share: of the words that is hidden; whole_words: all pieces of a word are hidden together.
+    """Masked language model.
 
-    Validation hides the same words every time. A long text gives several windows, which do not overlap.
+    options: share: fraction of words to mask; whole_words: mask all subwords of a word together.
+
+    Validation masks the same words every time. A long text is split into windows without overlap.
     """
 
     spec = SPECS["mask"]
@@ -37,31 +39,31 @@ class MaskedLM(Task):
     def collect_labels(cls, rows: Iterable[Values], **options: Any) -> list[str]:
         return []
 
-    def validate(self, given: Any, where: str) -> Values:
-        return {**super().validate(given, where), "fill": True}
+    def validate(self, raw_input: Any, where: str) -> Values:
+        return {**super().validate(raw_input, where), "fill": True}
 
     def encode(self, values: Values) -> list[Window]:
         if values.get("fill"):
             return [{"tokens": np.array(encode_with_masks(self.tokenizer, values["text"], self.size), dtype=np.int32)}]
-        places = [found.span() for found in WORDS.finditer(values["text"])]
-        found = []
-        for piece in self.tokenize_windows(values["text"]):
-            special = np.array(piece.special)
-            word = word_of(piece.offsets, places)
-            alone = len(places) + np.arange(len(piece))  # a token of no word is hidden by itself
+        places = [match.span() for match in WORDS.finditer(values["text"])]
+        windows = []
+        for part in self.tokenize_windows(values["text"]):
+            special = np.array(part.special)
+            word = word_of(part.offsets, places)
+            alone = len(places) + np.arange(len(part))  # a token outside of words is masked on its own
             word = np.where(word < 0, alone, word) if self.options.get("whole_words", True) else alone
             word = np.where(special, -1, word)
-            found.append({"tokens": np.array(piece.ids, dtype=np.int32), "word": word.astype(np.int32)})
-        return found
+            windows.append({"tokens": np.array(part.ids, dtype=np.int32), "word": word.astype(np.int32)})
+        return windows
 
     def _overlap_within(self, room: int) -> int:
         return 0
 
     def skip_reason(self, windows: Sequence[Window]) -> str:
-        return "" if any((window["word"] >= 0).any() for window in windows) else "there is no token to hide"
+        return "" if any((window["word"] >= 0).any() for window in windows) else "the text has no token to mask"
 
     def add_noise(self, batch: Batch, seed: int) -> tuple[Tensor, Tensor]:
-        """Tokens with some of them hidden, and the hidden ones as labels; [B, T] both."""
+        """Return masked tokens and the labels of the masked positions; both [B, T]."""
         tokens, word = (batch[name].cpu().numpy() for name in ("tokens", "word"))
         shown, labels = tokens.copy(), np.full_like(tokens, IGNORE)
         for row, length in enumerate(batch["keep"].sum(1).tolist()):
@@ -74,10 +76,10 @@ class MaskedLM(Task):
 
     @cached_property
     def _plain(self) -> NDArray[np.int64]:
-        """Tokens that are no control."""
+        """Token ids that are not special tokens."""
         control = [*self.tokenizer.control.values(), self.tokenizer.special.get("unk", -1)]
-        found: NDArray[np.int64] = np.setdiff1d(np.arange(len(self.tokenizer)), control)
-        return found
+        plain: NDArray[np.int64] = np.setdiff1d(np.arange(len(self.tokenizer)), control)
+        return plain
 
     def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
         states, labels = self.masked_states(model, batch, torch.initial_seed() if model.training else 0)
@@ -85,13 +87,13 @@ class MaskedLM(Task):
         return total, (labels != IGNORE).sum()
 
     def masked_states(self, model: TaskModel, batch: Batch, seed: int) -> tuple[Tensor, Tensor]:
-        """Hidden states [B, T, D] of texts with gaps, and what is missing [B, T]."""
+        """Return hidden states [B, T, D] of the masked texts, and the labels [B, T]."""
         shown, labels = self.add_noise(batch, seed)
         keep = None if bool(batch["keep"].all()) else batch["keep"]
         return model.body(shown, keep), labels
 
     def score_rows(self, model: TaskModel, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
-        """Each window with some words hidden: how well they were foretold, and how many were right."""
+        """Mask words in each window and yield the loss on them and the number of correct predictions."""
         windows = ((values, window) for values in rows for window in self.encode(values))
         usable = ((values, window) for values, window in windows if not self.skip_reason([window]))
         model.eval()
@@ -109,16 +111,17 @@ class MaskedLM(Task):
                 yield values, {"nats": lost, "tokens": count, "right": good}
 
     def forward(self, model: TaskModel, batch: Batch) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-        """For every gap of a text the likeliest tokens and their chances; both [gaps, candidates]."""
+        """Return the most likely tokens for each mask of a text, and their probabilities; both [masks, candidates]."""
         gaps = batch["tokens"] == self.tokenizer.special["mask"]
         states = model.body(batch["tokens"], None if bool(batch["keep"].all()) else batch["keep"])
-        found = []
+        candidates = []
         for row, where in zip(states, gaps, strict=True):
-            # A table may have more rows than there are tokens; their share counts, they are no candidates.
+            # An embedding matrix may have more rows than the vocabulary; they count in the softmax but are no
+            # candidates.
             chances = model.readout(row[where]).float().softmax(-1)[:, : len(self.tokenizer)]
             best = chances.topk(min(TOLD, chances.shape[1]), dim=-1)
-            found.append((best.indices.cpu().numpy(), best.values.cpu().numpy()))
-        return found
+            candidates.append((best.indices.cpu().numpy(), best.values.cpu().numpy()))
+        return candidates
 
     def postprocess(self, values: Values, windows: Sequence[Window], outputs: Sequence[Any]) -> Prediction:
         ((tokens, chances),) = outputs
@@ -137,7 +140,7 @@ class MaskedLM(Task):
 
 
 class MaskedLMScorer(Scorer):
-    """Loss on the hidden tokens, and the share of them that was the likeliest candidate; a sample is a window."""
+    """Loss and accuracy on masked tokens; the sampling unit is a window."""
 
     main = "loss"
 

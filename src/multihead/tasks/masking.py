@@ -1,7 +1,7 @@
-"""Noise for pre-training: what is hidden from the model, which then has to say it.
+"""Noise for pre-training: which tokens are masked for the model to predict.
 
-It is a pure function of a seed and of the tokens themselves: the same in any batch, on any number of processes, and
-after any restart. The loop seeds every step from (run's seed, step), so a text is hidden otherwise each time.
+Masks are a pure function of a seed and the tokens themselves: the same in any batch, on any number of processes, and
+after a resume. The loop seeds every step from (run seed, step), so each epoch masks a text differently.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from multihead.text.tokenizer import Tokenizer
 
 Ids = NDArray[Any]
-MASKED, RANDOM = 0.8, 0.1  # of the hidden tokens: shown as the mask, as any token; the rest as they are (BERT)
+MASKED, RANDOM = 0.8, 0.1  # shares of masked tokens that become [MASK] or a random token; the rest stay (BERT)
 
 
 def make_generator(seed: int, tokens: Ids) -> np.random.Generator:
@@ -23,30 +23,31 @@ def make_generator(seed: int, tokens: Ids) -> np.random.Generator:
 
 
 def choose_masked(word: Ids, share: float, random: np.random.Generator) -> NDArray[np.bool_]:
-    """Which tokens are hidden: all of some words, until they are this share of the tokens. word: -1 = none of them."""
+    """Choose tokens to mask: all tokens of random words, up to this share of the tokens. word: -1 = not maskable."""
     words, sizes = np.unique(word[word >= 0], return_counts=True)
     order = random.permutation(len(words))
-    wanted = max(1.0, share * sizes.sum())
-    chosen = words[order[np.cumsum(sizes[order]) - sizes[order] < wanted]]
+    budget = max(1.0, share * sizes.sum())
+    chosen = words[order[np.cumsum(sizes[order]) - sizes[order] < budget]]
     return np.isin(word, chosen) & (word >= 0)
 
 
 def apply_masks(tokens: Ids, chosen: NDArray[np.bool_], mask: int, plain: Ids, random: np.random.Generator) -> Ids:
-    """The tokens as the model sees them. plain: tokens that may stand for any."""
+    """Return the corrupted tokens. plain: tokens that random replacement may draw."""
     kind = random.random(len(tokens))
-    other = plain[random.integers(0, len(plain), len(tokens))]
-    shown = np.where(kind < MASKED, mask, np.where(kind < MASKED + RANDOM, other, tokens))
+    replacements = plain[random.integers(0, len(plain), len(tokens))]
+    shown = np.where(kind < MASKED, mask, np.where(kind < MASKED + RANDOM, replacements, tokens))
     return np.where(chosen, shown, tokens)
 
 
 def infill_spans(tokens: Ids, share: float, span: float, mask: int, random: np.random.Generator) -> Ids:
-    """Stretches of tokens become one mask each, until this share is hidden; their lengths are Poisson-distributed, and
-    0 puts a mask where nothing is missing (BART's text infilling, Lewis et al. 2020)."""
+    """Replace spans of tokens by one mask each until this share is masked. Span lengths are Poisson-distributed; length
+    0
+    inserts a mask where nothing is missing (BART's text infilling, Lewis et al. 2020)."""
     budget = max(1, round(share * len(tokens)))
     lengths: list[int] = []
     while sum(lengths) < budget and len(lengths) <= budget:
         lengths.append(min(int(random.poisson(span)), budget - sum(lengths)))
-    # Where they begin: places among what is left, so that no two of them touch the same token.
+    # Start positions are drawn among the unmasked tokens, so that no two spans share a token.
     left = len(tokens) - sum(lengths)
     places = np.sort(random.integers(0, left + 1, len(lengths)))
     shown: list[Ids] = []
@@ -59,12 +60,12 @@ def infill_spans(tokens: Ids, share: float, span: float, mask: int, random: np.r
 
 
 def encode_with_masks(tokenizer: Tokenizer, text: str, size: int) -> list[int]:
-    """A text in which the mask token is spelled out ([MASK], <mask>), as tokens; nothing else in it is control."""
+    """Encode a text in which mask tokens are spelled out ([MASK], <mask>); nothing else in it is treated as special."""
     name = tokenizer.named.get("mask", "")
     if not name or tokenizer.special.get("mask") is None:
-        raise ValueError("this model's tokenizer has no mask token; it was not trained to fill gaps")
+        raise ValueError("this model's tokenizer has no mask token; use a masked language model")
     if name not in text:
-        raise ValueError(f"there is nothing to fill: write {name} where words are missing")
+        raise ValueError(f"the text has no mask token; write {name} where words are missing")
     empty = tokenizer.encode("")
     half = (len(empty) + 1) // 2
     ids = empty.ids[:half]
@@ -73,5 +74,5 @@ def encode_with_masks(tokenizer: Tokenizer, text: str, size: int) -> list[int]:
         ids += tokenizer.encode(part, special=False).ids if part else []
     ids += empty.ids[half:]
     if len(ids) > size:
-        raise ValueError(f"the text is {len(ids)} tokens long, this model reads {size}; shorten it")
+        raise ValueError(f"the text has {len(ids)} tokens, the model's limit is {size}; shorten it")
     return ids

@@ -1,6 +1,6 @@
-"""match: how two texts belong together: a class (paraphrase or not), or a score (how similar).
+"""match: classify a pair of texts (paraphrase or not), or score its similarity.
 
-Here both are read together; tasks/bi_encoder.py makes a vector of each (kind = "bi")."""
+This is the cross-encoder; tasks/bi_encoder.py embeds each text on its own (kind = "bi")."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class Match(Classify):
-    """Both texts go through the model together (a cross-encoder), so that every word sees the other text.
+    """Cross-encoder: both texts share one input sequence, so that tokens attend across texts.
 
-    options: score: (low, high) of a numeric label; absent, the label is a class. positive: of two classes, the one of
-    texts that belong together. symmetric: each pair is read both ways round, and what is said of the two is averaged.
+    options: score: (low, high) of a numeric label; absent: the label is a class. positive: of two classes, the one for
+    matching texts. symmetric: each pair is encoded in both orders, and the two outputs are averaged.
     """
 
     spec = SPECS["match"]
@@ -46,7 +46,7 @@ class Match(Classify):
         if options.get("kind") != "bi":
             return {name: value for name, value in options.items() if name not in ("kind", "temperature")}
         if options.pop("symmetric", None) is not None:
-            raise ValueError('match.symmetric is for kind = "cross"; vectors know no first and second; leave it out')
+            raise ValueError('match.symmetric needs kind = "cross"; a bi-encoder is symmetric already; remove it')
         if "score" not in options and "label" in next(rows(), {}):
             labels = (label for values in rows() for label in label_names(values["label"]))
             options["positive"] = find_positive_label(labels, options.get("positive"))
@@ -60,8 +60,8 @@ class Match(Classify):
     def labels_of_row(cls, values: Values, **options: Any) -> Iterable[str]:
         return () if options.get("score") else super().labels_of_row(values, **options)
 
-    def __init__(self, *given: Any, **options: Any) -> None:
-        super().__init__(*given, **options)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.readings = 2 if options.get("symmetric") else 1
 
     def encode(self, values: Values) -> list[Window]:
@@ -76,7 +76,7 @@ class Match(Classify):
     def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
         if not self.options.get("score"):
             return super().loss(model, batch)
-        # A score between two ends is learned as a chance: its logit has no ends to bump into.
+        # A bounded score is learned as a probability: its logit is unbounded.
         logits = self.logits(model, batch)[:, 0]
         total = F.binary_cross_entropy_with_logits(logits, batch["label"].to(logits.dtype), reduction="sum")
         return total, torch.tensor(len(logits))
@@ -109,12 +109,12 @@ class Match(Classify):
         return scorer
 
     def _positive(self) -> int:
-        """The class whose F1 is told: that of texts that belong together; where no name says so, the second."""
-        wanted = self.options.get("positive")
+        """Return the class whose F1 is reported: matching texts, or the second class if no label name shows it."""
+        requested = self.options.get("positive")
         try:
-            return self.numbers[find_positive_label(self.labels, wanted)]
+            return self.numbers[find_positive_label(self.labels, requested)]
         except ValueError:
-            if wanted is not None:
+            if requested is not None:
                 raise
             return 1
 

@@ -1,10 +1,10 @@
-"""ner: a tag for every word; entities by character offsets. Any token tagging works (parts of speech and the like).
+"""ner: token classification; entities by character offsets. Any word tagging works (part-of-speech tags and the like).
 
-Every subword learns a tag (the pieces behind a word's first one continue its entity), so that text which nobody cut
-into words, Chinese above all, can be tagged as well; the tag of a word is that of its first piece.
+Every subword has a label (subwords after the first continue the entity), so that text without word boundaries, above
+all Chinese, can be tagged as well; the tag of a word is that of its first subword.
 
-With `crf`, the tags of a sentence's words are learnt and found as one sequence (a conditional random field) in which
-only sequences that BIO allows exist, in training as in prediction; the other pieces learn theirs as without it.
+With `crf`, the tags of a sentence are trained and decoded as one sequence (a conditional random field) restricted to
+valid BIO sequences, in training and in prediction; other subwords keep their per-token loss.
 """
 
 from __future__ import annotations
@@ -63,9 +63,12 @@ if TYPE_CHECKING:
 
 
 class Ner(Task):
-    """options: context: words of the document to show on either side; case: tell an uncased body how words are
-    written (through its token types); crf: learn which tag follows which; notation: the letters of the training data's
-    tags, where these were not BIO."""
+    """Named-entity tagger.
+
+    options: context: words of the document to show on either side; case: encode each word's casing for an uncased body
+    (through its token types); crf: model tag transitions; notation: the prefixes of the training data's tags, if not
+    BIO.
+    """
 
     spec = SPECS["ner"]
     readout = ReadoutKind("ForTokenClassification", "tokens")
@@ -74,19 +77,19 @@ class Ner(Task):
         super().__init__(tokenizer, labels, size, overlap, **options)
         self.rules = transition_rules(self.labels)
         going_on = (self.numbers.get(f"I-{tag[2:]}", n) if tag[1:2] == "-" else n for n, tag in enumerate(labels))
-        self.inner = np.array([*going_on], dtype=np.int64)  # tag -> that of the pieces behind a word's first one
-        self.moves = self.rules  # with a crf, `forward` adds what the model has learnt
-        self.notation = TagNotation(options.get("notation", BIO))  # of answers, unless inputs have tags in another
-        self.seen_tags: TagCounts | None = TagCounts()  # of the inputs so far; None: all inputs were surveyed before
+        self.inner = np.array([*going_on], dtype=np.int64)  # tag -> tag of the subwords after a word's first
+        self.moves = self.rules  # with a crf, `forward` adds the trained transitions
+        self.notation = TagNotation(options.get("notation", BIO))  # of predictions, unless inputs have tags in another
+        self.seen_tags: TagCounts | None = TagCounts()  # of the inputs so far; None: all inputs were surveyed
 
     @classmethod
     def collect_labels(cls, rows: Iterable[Values], **options: Any) -> list[str]:
         tags = {tag for values in rows for tag in values["tags"]}
-        other = sorted(tag for tag in tags if tag[1:2] == "-" and tag[0] in "LUSEMW")
-        if other and all(tag == "O" or tag[1:2] == "-" for tag in tags):
-            scheme = "BMES" if any(tag[0] in "MW" for tag in other) else "BILOU"
-            raise ValueError(f'tags such as {other[0]!r} are no BIO tags; say what they are: ner.scheme = "{scheme}"')
-        # A model that may say B-X must be able to go on with I-X, seen or not.
+        foreign = sorted(tag for tag in tags if tag[1:2] == "-" and tag[0] in "LUSEMW")
+        if foreign and all(tag == "O" or tag[1:2] == "-" for tag in tags):
+            scheme = "BMES" if any(tag[0] in "MW" for tag in foreign) else "BILOU"
+            raise ValueError(f'tags such as {foreign[0]!r} are not BIO; set ner.scheme = "{scheme}"')
+        # A model that can predict B-X must be able to continue with I-X, whether it occurs in training or not.
         tags |= {f"I-{tag[2:]}" for tag in tags if tag.startswith("B-")}
         return sorted(tags, key=lambda tag: (tag != "O", tag[2:], tag))
 
@@ -98,20 +101,21 @@ class Ner(Task):
     @classmethod
     def resolve_options(cls, section: TaskSection, rows: Callable[[], Iterator[Values]]) -> dict[str, Any]:
         options = super().resolve_options(section, rows)
-        options.pop("scheme", None)  # of the files; what is read is BIO
+        options.pop("scheme", None)  # of the files; readers convert to BIO
         return options
 
     def prepare(self, rows: Iterable[Values]) -> Iterable[Values]:
         return add_context(rows, self.options["context"]) if self.options.get("context") else rows
 
     def training_rows(self, rows: Iterable[Values]) -> Iterable[Values]:
-        """With context, every word of a stretch of the document learns its tag at once: each then has neighbours on
-        both sides, and they cost nothing, where a sentence shown amid unlabelled ones costs a multiple of its own."""
+        """Return rows for training. With context, all words of a document window have a loss at once: each then has
+        neighbors
+        on both sides at no extra cost, where one sentence amid unlabeled context costs a multiple of its own length."""
         return join_sentences(rows, 2 * self.options["context"]) if self.options.get("context") else rows
 
     def adapt(self, model: TaskModel) -> None:
-        """More token types for the cases; they start as type 0, so nothing changes before training. A readout that
-        knows neighbours, for the crf."""
+        """Add token types for the cases, initialized as type 0 so that nothing changes before training, and a CRF
+        readout."""
         if (
             self.options.get("crf")
             and isinstance(model.readout, ClassifierReadout)
@@ -128,57 +132,63 @@ class Ner(Task):
             body.config = replace(body.config, token_types=len(table))
 
     def survey(self, inputs: Iterable[Any]) -> None:
-        """Learn the notation of the tags that inputs have; answers are written in it."""
+        """Detect the tag notation of the inputs; predictions are written in it."""
         tags = TagCounts()
-        for given in inputs:
-            self._see_tags(given, tags)
+        for raw_input in inputs:
+            self._see_tags(raw_input, tags)
         self.write_as(choose_notation(tags, self.notation.letters))
 
     def write_as(self, letters: str) -> None:
-        """Write the tags of all answers in these letters (`data.notation`); "": as the training data has them."""
+        """Write the tags of all predictions in these letters (`data.notation`); "": as in the training data."""
         self.notation, self.seen_tags = TagNotation(letters) if letters else self.notation, None
 
-    def _see_tags(self, given: Any, survey: TagCounts) -> None:
+    def _see_tags(self, raw_input: Any, survey: TagCounts) -> None:
         column = self.options.get("columns", {}).get("tags", "tags")
-        tags = given.get(column, given.get("tags")) if isinstance(given, Mapping) else None
+        tags = raw_input.get(column, raw_input.get("tags")) if isinstance(raw_input, Mapping) else None
         if isinstance(tags, list) and is_string_list(tags):
             survey.add((0, tag) for tag in tags)
 
-    def map_columns(self, given: Any) -> Any:
-        asked = super().map_columns(given)
-        if not isinstance(given, Mapping) or "tokens" not in asked:
+    def map_columns(self, raw_input: Any) -> Any:
+        asked = super().map_columns(raw_input)
+        if not isinstance(raw_input, Mapping) or "tokens" not in asked:
             return asked
-        if self.seen_tags is not None:  # a stream, of which nobody knows what comes
-            self._see_tags(given, self.seen_tags)
+        if self.seen_tags is not None:  # a stream cannot be surveyed in advance
+            self._see_tags(raw_input, self.seen_tags)
             self.notation = TagNotation(choose_notation(self.seen_tags, self.notation.letters))
         return {**asked, "notation": self.notation}
 
-    def validate(self, given: Any, where: str) -> Values:
-        """Text, or words in `tokens`; of no document, unless it is named: inputs are not each other's context. What
-        else an object holds is left out: rows have names of ours for what stands around them."""
-        if isinstance(given, dict) and "tokens" in given:
-            if not isinstance(given["tokens"], list) or not all(isinstance(word, str) for word in given["tokens"]):
-                raise ValueError(f"{where}: 'tokens' is a list of words; a text is called 'text'")
-            check_filled({"tokens": given["tokens"]}, where)
-            kept = {name: given[name] for name in ("tokens", "spaces", "document", "notation") if name in given}
-            return {"document": None, **kept}
-        text = given.get("text") if isinstance(given, dict) else given
+    def validate(self, raw_input: Any, where: str) -> Values:
+        """Return the text, or the words in `tokens`. Inputs are not each other's context unless they name a document.
+        Other
+        keys are dropped: rows use names of their own for context."""
+        if isinstance(raw_input, dict) and "tokens" in raw_input:
+            if not isinstance(raw_input["tokens"], list) or not all(
+                isinstance(word, str) for word in raw_input["tokens"]
+            ):
+                raise ValueError(f"{where}: 'tokens' must be a list of words; put raw text in 'text'")
+            check_filled({"tokens": raw_input["tokens"]}, where)
+            columns = {
+                name: raw_input[name] for name in ("tokens", "spaces", "document", "notation") if name in raw_input
+            }
+            return {"document": None, **columns}
+        text = raw_input.get("text") if isinstance(raw_input, dict) else raw_input
         if not isinstance(text, str):
-            raise ValueError(f"{where}: ner takes a text, {{text: …}} or {{tokens: […]}}")
+            raise ValueError(f"{where}: ner expects a text, {{text: …}} or {{tokens: […]}}")
         check_filled({"text": text}, where)
         return {"text": text, "document": None}
 
     def reads_raw_text(self, values: Values) -> bool:
-        """Does the model read the tokens of a row as it reads the same sentence as raw text: as the file has it, or
-        else the text that the tokens are joined to?"""
+        """Whether the tokens of a row encode exactly like the same sentence as raw text: the file's raw text, or else
+        the text
+        that joins the tokens."""
         raw = values.get("raw_text")
         if not isinstance(raw, str):
             raw = join_tokens(values["tokens"], values.get("spaces"))[0]
-        texts = [separate_marks(*layout_words(given)[1:])[0] for given in (values, {"text": raw})]
+        texts = [separate_marks(*layout_words(row)[1:])[0] for row in (values, {"text": raw})]
         return texts[0] == texts[1] or self.tokenizer.encode(texts[0]).ids == self.tokenizer.encode(texts[1]).ids
 
     def encode(self, values: Values) -> list[Window]:
-        """Sentences that are shown together share their windows, which know the words of all of them."""
+        """Encode a row. Sentences of one context window share its encoded windows."""
         shown: ContextWindow | None = values.get("shown")
         if shown is not None:
             if shown.windows is None:
@@ -201,7 +211,7 @@ class Ner(Task):
         tags: Sequence[str] | None,
         belief: Sequence[NDArray[Any]] | None = None,
     ) -> list[Window]:
-        """Of a text and its words, the `count` behind the first ones are asked for, and have these tags."""
+        """Encode a text. Of its words, the `count` after the first `before` are predicted, and have these tags."""
         encoding = self.tokenizer.encode(text)
         first, last = content_span(encoding.special)
         owner = word_of(encoding.offsets[first:last], places)
@@ -212,39 +222,41 @@ class Ner(Task):
         head, tail = encoding.ids[:first], encoding.ids[last:]
         room = self.size - len(head) - len(tail)
         cuts = self._window_spans(owner, room)
-        found: list[Window] = []
+        windows: list[Window] = []
         for (start, stop), (own_start, own_stop) in zip(cuts, core_spans(cuts), strict=True):
             here = slice(start, stop)
-            mine = np.zeros(stop - start, dtype=bool)
-            mine[own_start - start : own_stop - start] = True
+            owned = np.zeros(stop - start, dtype=bool)
+            owned[own_start - start : own_stop - start] = True
             window = {
                 "tokens": np.array([*head, *encoding.ids[first:last][here], *tail], dtype=np.int32),
-                "word": self._pad_special(np.where(mine & starts[here], owner[here], -1), head, tail, -1),
+                "word": self._pad_special(np.where(owned & starts[here], owner[here], -1), head, tail, -1),
             }
             if labels is not None:
-                window["labels"] = self._window_labels(labels[here], mine, head, tail)
+                window["labels"] = self._window_labels(labels[here], owned, head, tail)
             if kinds is not None:
                 window["types"] = self._pad_special(kinds[here], head, tail, 0)
-            if self.options.get("crf"):  # does the sentence begin in this window, and end?
-                window["ends"] = np.array([not found, (start, stop) == cuts[-1]], dtype=np.int32)
-            found.append(window)
-        return found
+            if self.options.get("crf"):  # whether the sentence begins and ends in this window
+                window["ends"] = np.array([not windows, (start, stop) == cuts[-1]], dtype=np.int32)
+            windows.append(window)
+        return windows
 
     def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Summed over all labelled pieces. A sentence of n words in a crf counts n: its −log p(tags) is the sum of
-        −log p(tag | the tags before it), so that losses with and without the crf are on one scale."""
+        """Return the loss, summed over all labeled subwords. With a CRF, a sentence of n words counts n: its −log
+        p(tags) is the
+        sum of −log p(tag | previous tags), so that losses with and without the CRF are on one scale."""
         logits = self.logits(model, batch)
         labels = batch["labels"]
         count = label_mask(labels).sum()
         if not isinstance(model.readout, CRFReadout):
             return class_loss(logits.flatten(0, 1), labels.flatten(0, 1), self.smoothing, rdrop=self.rdrop), count
         inner = labels.masked_fill(batch["word"] >= 0, IGNORE)
-        pieces = class_loss(logits.flatten(0, 1), inner.flatten(), self.smoothing)
-        return self._chain_loss(model.readout, logits, batch) + pieces, count
+        subword_loss = class_loss(logits.flatten(0, 1), inner.flatten(), self.smoothing)
+        return self._chain_loss(model.readout, logits, batch) + subword_loss, count
 
     def _chain_loss(self, chain: CRFReadout, logits: Tensor, batch: Batch) -> Tensor:
-        """−log p(tags of the words), summed; words stand apart from each other in logits [B, T, C]. (Labels of a
-        sequence are not smoothed.)"""
+        """Return −log p(tags of the words), summed; word positions are gathered from logits [B, T, C]. (Labels of a
+        sequence
+        are not smoothed.)"""
         first = batch["word"] >= 0
         lengths = first.sum(1)
         order = first.byte().argsort(dim=1, descending=True, stable=True)[:, : max(int(lengths.max()), 1)]
@@ -266,29 +278,29 @@ class Ner(Task):
         scores = self.logits(model, batch).float()
         chain = model.readout
         if isinstance(chain, CRFReadout):
-            learnt = (part.float().cpu().numpy() for part in (chain.start, chain.end, chain.step))
-            self.moves = self.rules + TransitionScores(*learnt)
+            trained = (part.float().cpu().numpy() for part in (chain.start, chain.end, chain.step))
+            self.moves = self.rules + TransitionScores(*trained)
         else:
             scores = scores.log_softmax(-1)
         tables = (table.cpu().numpy() for table in (scores, batch["word"]))
         return [row[word >= 0] for row, word in zip(*tables, strict=True)]
 
     def soft_labels(self, values: Values, windows: Sequence[Window], outputs: Sequence[Any]) -> NDArray[Any]:
-        """[words, C]; with a crf there are none of a word alone."""
+        """Return tag probabilities [words, C]; a CRF has none per word."""
         return np.exp(self._scores(values, len(layout_words(values)[0]), windows, outputs))
 
     def hard_labels(self, belief: NDArray[Any]) -> Values:
         likely = np.log(np.maximum(belief, 1e-30))
         return {"tags": [self.labels[i] for i in best_legal_path(likely, self.rules)]}
 
-    def _scores(self, values: Values, count: int, windows: Sequence[Window], said: Sequence[Any]) -> NDArray[Any]:
-        """What was said of each word [words, C]"""
+    def _scores(self, values: Values, count: int, windows: Sequence[Window], outputs: Sequence[Any]) -> NDArray[Any]:
+        """Return the scores of each word [words, C]."""
         scores = np.full((count, len(self.labels)), -1e4)
-        scores[:, self.numbers.get("O", 0)] = 0.0  # a word of which the tokenizer sees nothing is no entity
-        for window, rows in zip(windows, said, strict=True):
+        scores[:, self.numbers.get("O", 0)] = 0.0  # a word without tokens is outside of entities
+        for window, rows in zip(windows, outputs, strict=True):
             word = window["word"][window["word"] >= 0] - values.get("at", 0)
-            mine = (word >= 0) & (word < count)
-            scores[word[mine]] = rows[mine]
+            inside = (word >= 0) & (word < count)
+            scores[word[inside]] = rows[inside]
         return scores
 
     def postprocess(self, values: Values, windows: Sequence[Window], outputs: Sequence[NDArray[Any]]) -> Prediction:
@@ -298,11 +310,11 @@ class Ner(Task):
         path = best_path(scores, self.moves) if crf else best_legal_path(scores, self.rules)
         tags = [self.labels[i] for i in path]
         plain = not is_bio(self.labels)
-        found = [] if plain else entity_spans(tags, "conlleval")
-        # How sure: the chance of the entity's tags as a whole with a crf, the mean of its words' without.
-        sequence = SpanProbabilities(scores, self.moves) if crf and found else None
+        spans = [] if plain else entity_spans(tags, "conlleval")
+        # Confidence: with a CRF, the probability of the entity's tag sequence; otherwise the mean over its words.
+        sequence = SpanProbabilities(scores, self.moves) if crf and spans else None
         entities = []
-        for label, start, stop in found:
+        for label, start, stop in spans:
             a, b = places[start][0], places[stop - 1][1]
             if sequence is not None:
                 score = sequence.of(path, start, stop)
@@ -313,7 +325,7 @@ class Ner(Task):
         if "tokens" in values:
             tokens = join_tokens(values["tokens"], values.get("spaces"))[1]
             tags = tags_of_tokens(tags, places, tokens)
-            notation = values.get("notation")  # an object of ours: a user's column may have this name too
+            notation = values.get("notation")  # check the type: a user's column may have this name too
             if isinstance(notation, TagNotation) and are_bio(self.labels):
                 tags = notation.write(tags)
             prediction |= {"text": text, "tags": tags}
@@ -325,10 +337,10 @@ class Ner(Task):
         return TagScorer(self.labels, replicates)
 
     def _repair_tags(self, tags: Sequence[str] | None) -> Sequence[str] | None:
-        """A crf knows no I-X that continues nothing: as conlleval reads it, it opens an entity."""
+        """Turn an I-X that continues nothing into B-X, as conlleval reads it: the CRF forbids it."""
         if tags is None or not self.options.get("crf"):
             return tags
-        pairs = zip(["O", *tags], tags, strict=False)  # the last tag has no follower
+        pairs = zip(["O", *tags], tags, strict=False)  # the last tag has no successor
         opened = [f"B-{tag[2:]}" if tag.startswith("I-") and last[1:] != tag[1:] else tag for last, tag in pairs]
         return [new if new in self.numbers else tag for new, tag in zip(opened, tags, strict=True)]
 
@@ -339,21 +351,21 @@ class Ner(Task):
         owner: NDArray[Any],
         starts: NDArray[Any],
     ) -> NDArray[Any] | None:
-        """Of each token the number of its tag [T], or, with a teacher, the chance of each tag [T, C]."""
+        """Return the tag index of each token [T], or, with a teacher, tag probabilities [T, C]."""
         if tags is None:
             return None
         numbers = np.array([self._number(tag) for tag in tags], dtype=np.int64)
         if belief is None:
             both = np.array([numbers, self.inner[numbers]])
             return np.where(owner >= 0, both[np.where(starts, 0, 1), owner], IGNORE)
-        tag = np.eye(len(self.labels))  # a row of chances for each, and for the pieces behind a word's first
+        tag = np.eye(len(self.labels))  # one-hot rows, also for the subwords after a word's first
         chances = (1 - self.distill_weight) * tag[numbers] + self.distill_weight * np.stack(belief)
         both = np.array([chances, chances @ tag[self.inner]])
         return np.where((owner >= 0)[:, None], both[np.where(starts, 0, 1), owner], 0.0)
 
     def _number(self, tag: str) -> int:
         if tag not in self.numbers:
-            raise ValueError(f"the tag {tag!r} was not in the training data, which has: {', '.join(self.labels)}")
+            raise ValueError(f"tag {tag!r} was not seen in training; tags are: {', '.join(self.labels)}")
         return self.numbers[tag]
 
     def _case_types(self, words: Sequence[str], owner: NDArray[Any]) -> NDArray[Any] | None:
@@ -363,11 +375,11 @@ class Ner(Task):
         return np.where(owner >= 0, kinds[owner], 0)
 
     def _window_spans(self, owner: NDArray[Any], room: int) -> list[tuple[int, int]]:
-        """Windows over the sentence; what is left of the room shows the words around it."""
-        mine = np.flatnonzero(owner >= 0)
-        if not len(mine):
+        """Return windows over the sentence; spare room shows the words around it."""
+        owned = np.flatnonzero(owner >= 0)
+        if not len(owned):
             return [(0, min(len(owner), room))]
-        low, high = int(mine[0]), int(mine[-1]) + 1
+        low, high = int(owned[0]), int(owned[-1]) + 1
         if high - low > room:
             overlap = min(self.overlap, room - 1)
             return [(low + a, low + b) for a, b in split_windows(high - low, room, overlap)]
@@ -377,12 +389,12 @@ class Ner(Task):
         return [(low - left, high + right)]
 
     def _window_labels(
-        self, labels: NDArray[Any], mine: NDArray[Any], head: Sequence[int], tail: Sequence[int]
+        self, labels: NDArray[Any], owned: NDArray[Any], head: Sequence[int], tail: Sequence[int]
     ) -> NDArray[Any]:
-        """The labels that this window teaches; others are another's."""
+        """Return the labels that this window owns; the rest belong to overlapping windows."""
         if labels.ndim == 1:
-            return self._pad_special(np.where(mine, labels, IGNORE), head, tail, IGNORE)
-        return np.pad(labels * mine[:, None], ((len(head), len(tail)), (0, 0))).astype(np.float32)
+            return self._pad_special(np.where(owned, labels, IGNORE), head, tail, IGNORE)
+        return np.pad(labels * owned[:, None], ((len(head), len(tail)), (0, 0))).astype(np.float32)
 
     @staticmethod
     def _pad_special(inside: NDArray[Any], head: Sequence[int], tail: Sequence[int], filler: int) -> NDArray[Any]:
@@ -390,13 +402,14 @@ class Ner(Task):
 
 
 def is_bio(tags: Iterable[str]) -> bool:
-    """Do tags tell of entities, or only of words (parts of speech)?"""
+    """Whether tags mark entities, as opposed to every word (part-of-speech tags)."""
     return all(tag == "O" or tag[1:2] == "-" for tag in tags)
 
 
 def comparable_parts(values: Values, prediction: Prediction) -> tuple[list[str], list[str]]:
-    """Gold and predicted tags of the parts that entities are compared by: tokens, cut where a predicted entity begins
-    or ends within one, since an entity that holds half of a token is not what was asked for."""
+    """Return gold and predicted tags of comparable units: tokens, split where a predicted entity begins or ends inside
+    one,
+    since an entity that covers half of a token is wrong."""
     text, places = join_tokens(values["tokens"], values.get("spaces"))
     starts = {start: tag for (start, _), tag in zip(places, values["tags"], strict=True)}
     ends = {end for entity in prediction["entities"] for end in (entity["start"], entity["end"])}
@@ -407,15 +420,15 @@ def comparable_parts(values: Values, prediction: Prediction) -> tuple[list[str],
     for at in points:
         tag = starts[at] if at in starts else continue_tag(tag)
         gold.append(tag)
-    said = ["O"] * len(points)
+    predicted = ["O"] * len(points)
     for entity in prediction["entities"]:
         for number in range(bisect_left(points, entity["start"]), bisect_left(points, entity["end"])):
-            said[number] = f"{'B' if points[number] == entity['start'] else 'I'}-{entity['label']}"
-    return gold, said
+            predicted[number] = f"{'B' if points[number] == entity['start'] else 'I'}-{entity['label']}"
+    return gold, predicted
 
 
 class TagScorer(Scorer):
-    """Entities where tags are BIO (strict and conlleval beside each other), and every tag in any case."""
+    """Entity F1 for BIO tags (strict and conlleval), and accuracy over tags in any case."""
 
     def __init__(self, labels: Sequence[str], replicates: int) -> None:
         self.tags = TokenTagMetric(replicates)
@@ -424,28 +437,28 @@ class TagScorer(Scorer):
         self.rows = RowBuffer(self._give)
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
-        gold, said = list(values["tags"]), list(prediction["tags"])
-        parts = comparable_parts(values, prediction) if self.entities is not None else (gold, said)
-        self.rows.add(gold, said, *parts, index)
-        return gold == said and parts[0] == parts[1]
+        gold, predicted = list(values["tags"]), list(prediction["tags"])
+        parts = comparable_parts(values, prediction) if self.entities is not None else (gold, predicted)
+        self.rows.add(gold, predicted, *parts, index)
+        return gold == predicted and parts[0] == parts[1]
 
     def _give(
         self,
         gold: list[list[str]],
-        said: list[list[str]],
+        predicted: list[list[str]],
         gold_parts: list[list[str]],
-        said_parts: list[list[str]],
+        predicted_parts: list[list[str]],
         index: list[int],
     ) -> None:
-        self.tags.add(gold, said, index)
+        self.tags.add(gold, predicted, index)
         if self.entities is not None:
-            self.entities.add(gold_parts, said_parts, index)
+            self.entities.add(gold_parts, predicted_parts, index)
 
     def result(self) -> dict[str, Score]:
         self.rows.flush()
-        found = ({} if self.entities is None else self.entities.result()) | self.tags.result()
+        scores = ({} if self.entities is None else self.entities.result()) | self.tags.result()
         first = ("strict.f1", "strict.precision", "strict.recall", "conlleval.f1", "accuracy", "macro_f1")
-        return {name: found[name] for name in first if name in found} | found
+        return {name: scores[name] for name in first if name in scores} | scores
 
     def tables(self) -> list[MetricTable]:
         self.rows.flush()

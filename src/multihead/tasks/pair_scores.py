@@ -1,4 +1,4 @@
-"""Numeric labels of pairs: how similar two texts are, between two ends."""
+"""Numeric labels of text pairs: similarity scores on a bounded scale."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from multihead.tasks.task import Prediction, Scorer, Values
 
 
 def share_of(label: Any, low: float, high: float) -> float:
-    """Where a label stands between the ends of the training data, 0 to 1. (Outside them it can only be in data that
-    nothing is learnt from: there, the label itself is scored, not its share.)"""
+    """Return where a label lies in the training range, 0 to 1. (Only evaluation data can lie outside of it; there, the
+    label itself is scored, not its share.)"""
     if low == high:
-        raise ValueError(f"every row of the training data has the score {low}; nothing can be learnt from that")
+        raise ValueError(f"every training example has the score {low}; provide examples with different scores")
     with suppress(ValueError, TypeError):
         if math.isfinite(score := float(label)):
             return min(max((score - low) / (high - low), 0.0), 1.0)
-    raise ValueError(f"the score {label!r} is no number")
+    raise ValueError(f"the score {label!r} is not a number")
 
 
 def number(values: Values) -> float:
-    """The label of a row, where it is a score."""
+    """Return the label of an example as a number."""
     with suppress(ValueError, TypeError):
         if math.isfinite(score := float(values["label"])):
             return score
-    raise ValueError(f"{values['file']}:{values['line']}: the score is {values['label']!r}, which is no number")
+    raise ValueError(f"{values['file']}:{values['line']}: the score {values['label']!r} is not a number")
 
 
 class SimilarityScorer(Scorer):
-    """Correlations of label and score. ends: of the labels; scale: from a score to a label. A row is right that is less
-    than a tenth of the way between the ends off."""
+    """Correlation of labels and predicted scores. ends: the range of the labels; scale: converts a score to a label. A
+    prediction within a tenth of the range counts as correct."""
 
     main = "spearman"
 
@@ -43,14 +43,14 @@ class SimilarityScorer(Scorer):
         self.rows = RowBuffer(self._give)
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
-        gold, said = float(values["label"]), float(prediction["score"])
-        self.rows.add(gold, said, index)
-        return abs(gold - self.scale(said)) < self.near
+        gold, predicted = float(values["label"]), float(prediction["score"])
+        self.rows.add(gold, predicted, index)
+        return abs(gold - self.scale(predicted)) < self.near
 
     def result(self) -> dict[str, Score]:
         self.rows.flush()
         return {name: score for part in self.parts for name, score in part.result().items()}
 
-    def _give(self, gold: list[float], said: list[float], index: list[int]) -> None:
+    def _give(self, gold: list[float], predicted: list[float], index: list[int]) -> None:
         for part in self.parts:
-            part.add(gold, said, index)
+            part.add(gold, predicted, index)

@@ -1,4 +1,4 @@
-"""Running text as tokens, with what each of them adds to the text: what bits per character are counted from."""
+"""Tokenized running text with the characters and bytes that each token adds, for bits per character."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from multihead.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class ScoredText:
-    """Tokens of a text that is being scored, and how many characters and bytes each of them adds."""
+    """Tokens of a text under evaluation, and how many characters and bytes each of them adds."""
 
     tokens: NDArray[np.int32]
     characters: NDArray[np.int64]
@@ -21,17 +21,17 @@ class ScoredText:
 
 
 def score_text(tokenizer: Tokenizer, values: Values, stop: list[int]) -> ScoredText:
-    """A document, or a piece of one: what stands before a text and what ends it belong to its first and last."""
+    """Tokenize a document, or a part of one: only the first and last part have the document's start and end tokens."""
     text = values["text"]
-    found = tokenizer.encode(text)
-    first, last = content_span(found.special)
+    encoding = tokenizer.encode(text)
+    first, last = content_span(encoding.special)
     begins = values.get("at", 0) == 0
     ends = values.get("at", 0) + len(text) >= values.get("of", 0)
-    head = found.ids[:first] if begins else []
+    head = encoding.ids[:first] if begins else []
     tail = stop if ends else []
-    ids = found.ids[first:last]
-    # A token adds what stands between the end of the one before it and its own end; the last one takes the rest.
-    bounds = np.array([0, *(end for _, end in found.offsets[first:last])], dtype=np.int64)
+    ids = encoding.ids[first:last]
+    # A token adds the text between the previous token's end and its own; the last token takes the rest.
+    bounds = np.array([0, *(end for _, end in encoding.offsets[first:last])], dtype=np.int64)
     if len(bounds) > 1:
         bounds[-1] = len(text)
     bounds = np.maximum.accumulate(bounds)
@@ -45,7 +45,7 @@ def score_text(tokenizer: Tokenizer, values: Values, stop: list[int]) -> ScoredT
 
 
 def _octets(text: str) -> NDArray[np.int64]:
-    """[characters + 1] how many bytes of UTF-8 stand before each."""
+    """Return the UTF-8 byte offset of each character [characters + 1]."""
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
     sizes = 1 + (codes > 0x7F) + (codes > 0x7FF) + (codes > 0xFFFF)
     return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))

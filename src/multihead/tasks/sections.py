@@ -1,6 +1,6 @@
-"""The sections of a run file that belong to one task each, and what all sections are made of.
+"""Sections of the run file that configure one task each, and the base class of all sections.
 
-A leaf without torch: the configuration (`run/`), the readers (`data/`) and the command line know tasks by it.
+A leaf without torch: the configuration (`config/`), the readers (`data/`) and the command line import it.
 """
 
 from __future__ import annotations
@@ -10,54 +10,54 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
-# Every number has a range: beyond it are only mistakes, which would end in an overflow or without memory.
+# Every number has a range: values beyond it are mistakes that would overflow or exhaust memory.
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Whole = Annotated[int, Field(ge=0, le=1_000_000_000)]
 Width = Annotated[int, Field(ge=1, le=65_536)]  # of a layer
 Layers = Annotated[int, Field(ge=1, le=1_000)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(ge=1e-6, le=1e6)]
-Names = Annotated[tuple[str, ...], Strict(False)]  # TOML has lists only
+Names = Annotated[tuple[str, ...], Strict(False)]  # TOML has no tuples
 Name = Annotated[str, Field(min_length=1)]
 
 
 def key(default: Any, note: str, example: Any = None, *, shown: bool = False) -> Any:
-    """A key with the comment that `template` writes behind it; `example` is shown where the default is unset.
+    """Declare a key with the comment that `template` writes after it; `example` is shown where the default is unset.
 
-    shown: a person must look at it, so the template has it without # in front.
+    shown: the user should review it, so the template writes it uncommented.
     """
     return Field(default, description=note, examples=[example], json_schema_extra={"shown": True} if shown else None)
 
 
 class Section(BaseModel):
-    """A table of the file. A validator's message starts with the key it is about ("it": the validated one)."""
+    """A table of the run file. Validator messages start with the key they are about ("it": the validated one)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, populate_by_name=True)
 
 
 class TaskSection(Section):
-    """The options of one task. A task without options has this very class as its section."""
+    """Options of one task. A task without options uses this class itself."""
 
     @property
     def label_optional(self) -> bool:
-        """Whether it can be trained on rows without a label."""
+        """Whether the task can be trained on examples without a label."""
         return False
 
     @property
     def numeric_labels(self) -> bool | None:
-        """Whether its labels are numbers on a scale, not classes; None: the data shows it."""
+        """Whether labels are numbers on a scale, not classes; None: decided by the data."""
         return None
 
     @property
     def whole_documents(self) -> bool:
-        """Whether rows of one document are held out together."""
+        """Whether a split keeps the rows of one document together."""
         return False
 
     def check(self) -> None:
-        """Raise ValueError for options that do not go together."""
+        """Raise ValueError for options that conflict."""
 
     def conflicts(self) -> Mapping[str, str]:
-        """Return keys of other sections that these options do not support -> why."""
+        """Return keys of other sections that these options do not support, mapped to the reason."""
         return {}
 
     def reader_options(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class ClassifySection(TaskSection):
     def check(self) -> None:
         if self.multi_label and self.class_weights != "none":
             raise ValueError(
-                "classify.class_weights weighs one label a text, multi_label allows several; leave one out"
+                "classify.class_weights needs one label per text, multi_label allows several; remove one of them"
             )
 
 
@@ -115,7 +115,7 @@ class MatchSection(TaskSection):
 
     @property
     def label_optional(self) -> bool:
-        return self.kind == "bi" and self.target == "classes"  # pairs without labels: all of them belong together
+        return self.kind == "bi" and self.target == "classes"  # without labels, all pairs match
 
     @property
     def numeric_labels(self) -> bool:
@@ -124,7 +124,7 @@ class MatchSection(TaskSection):
     def check(self) -> None:
         usual = type(self).model_fields["temperature"].default
         if self.kind == "cross" and self.temperature != usual:
-            raise ValueError('match.temperature is for kind = "bi"; leave it out')
+            raise ValueError('match.temperature is for kind = "bi"; remove it')
 
     def conflicts(self) -> Mapping[str, str]:
         reasons = {"data.teacher": "vectors (match.kind = bi)"} if self.kind == "bi" else {}

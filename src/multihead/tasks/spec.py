@@ -1,7 +1,7 @@
-"""What each task is: one `TaskSpec` a task, read by the configuration, the readers, training and the command line.
+"""Task specifications: one `TaskSpec` per task, shared by configuration, dataset readers, training and command line.
 
 To add a task, write its file (a `Task` whose `spec` is `SPECS[name]`) and add its entry to `SPECS`. A leaf without
-torch: the class that does a task is imported when `multihead.tasks.TASKS` is asked for it.
+torch: `multihead.tasks.TASKS` imports the implementing class on first access.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from multihead.tasks.sections import TaskSection
 
 Body = Literal["encoder", "decoder", "encoder_decoder"]
-# A model from scratch has a shape that learns well: mBART's for encoder-decoders, far faster than Marian's (norm after,
-# sinusoidal); for all others rotary positions and the norm first, which is Llama's shape for decoders, and for encoders
-# far faster than BERT's (learned positions, norm after).
+# Default architectures from scratch: mBART's for encoder-decoders, which trains far faster than Marian's (post-norm,
+# sinusoidal); for all others rotary positions and pre-norm, which is Llama's design for decoders, and for encoders
+# trains far faster than BERT's (learned positions, post-norm).
 LEARNED_POSITIONS: dict[str, dict[str, Any]] = {"model": {"positions": "learned"}}
 SMOOTHED: dict[str, dict[str, Any]] = {"train": {"smoothing": 0.1}}
 SAMPLED: dict[str, dict[str, Any]] = {"decode": {"beam": 1, "sample": True, "temperature": 0.8, "top_p": 0.95}}
@@ -26,25 +26,25 @@ SAMPLED: dict[str, dict[str, Any]] = {"decode": {"beam": 1, "sample": True, "tem
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec:
-    """The facts about one task.
+    """Facts about one task.
 
-    name: what run files and model directories call it, also the name of its section.
-    implementation: the class that does it, as "module:Class".
-    inputs, gold: the columns that a prediction needs, and those that training needs on top.
-    label: the gold column that holds a label; None: the output is a text of its own, or none.
-    body: what the model is.
+    name: name in run files and model directories, and of its section.
+    implementation: the implementing class, as "module:Class".
+    inputs, gold: the columns that prediction needs, and those that training needs in addition.
+    label: the gold column that holds a label; None: the output is a generated text, or none.
+    body: the kind of body: encoder, decoder or encoder-decoder.
     options: the class of its section in the run file, as "module:Class".
     example: a training file and its format, for `multihead init`.
     defaults: section -> key -> value, where they differ from those of other tasks.
-    generates_text: it has [decode].
-    has_source: it writes another text than it reads, whose words can be aligned.
-    soft_labels: it can learn a teacher's probabilities.
+    generates_text: the task has a [decode] section.
+    has_source: it generates a text from another text, and words of the two can be aligned.
+    soft_labels: it can be distilled from a teacher's probabilities.
     numeric_labels: its labels may be numbers on a scale.
-    unsupported: keys of other sections that would change nothing, such as train.smoothing.
+    unsupported: keys of other sections that would have no effect, such as train.smoothing.
     self_describing: formats that name their own columns (CoNLL, SQuAD) are its usual ones.
-    documents: a plain file is one text that a model goes on with, and JSON may hold conversations.
+    documents: a plain file is one running text, and JSON may hold conversations.
     fills_masks: its input is a text with mask tokens.
-    default_for_body: what a language model with such a body is used for that was not trained here.
+    default_for_body: the default task of a pretrained language model with such a body.
     """
 
     name: str
@@ -68,33 +68,33 @@ class TaskSpec:
 
     @property
     def section(self) -> type[TaskSection]:
-        """The class of its options; imported when asked for, because opening a model does without pydantic."""
+        """The class of its options; imported on first access, since loading a model does not need pydantic."""
         section: type[TaskSection] = import_object(self.options)
         return section
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of its training data. A prompt is none: it is the beginning of a text."""
+        """The columns of its training data. A prompt is not one: it is the beginning of a text."""
         return self.gold if self.documents else (*self.inputs, *self.gold)
 
     @property
     def text_columns(self) -> tuple[str, ...]:
-        """The columns of its training data that are read, without the labels or the text to be written."""
+        """The input columns of its training data, without labels or target texts."""
         return self.gold if self.documents else self.inputs
 
     @property
     def tags_words(self) -> bool:
-        """Whether it labels words; raw text can be given instead of words, and tags have a scheme."""
+        """Whether it labels words; raw text can replace words, and tags have a scheme."""
         return "tags" in self.columns
 
     def conflicts(self, section: TaskSection) -> Mapping[str, str]:
-        """Return keys of other sections that the task does not support with these options -> why."""
+        """Return keys of other sections that the task does not support with these options, mapped to the reason."""
         reasons = {} if self.soft_labels else {"data.teacher": self.name}
         return {**reasons, **dict.fromkeys(self.unsupported, f"task = {self.name}"), **section.conflicts()}
 
 
 def import_object(path: str) -> Any:
-    """Return what "module:name" names."""
+    """Import and return the object at "module:name"."""
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
 
@@ -210,9 +210,9 @@ SPECS: dict[str, TaskSpec] = {
 
 
 def check_task_name(task: str) -> str:
-    """Return the name, if there is such a task."""
+    """Return the name of a known task, or raise ValueError."""
     if task in SPECS:
         return task
     near = get_close_matches(task.lower(), SPECS, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(SPECS)}"
-    raise ValueError(f"task is {task!r}; {hint}")
+    raise ValueError(f"unknown task {task!r}; {hint}")

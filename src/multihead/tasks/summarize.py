@@ -1,4 +1,4 @@
-"""summarize: translate's ways from a long text to a short one, scored by ROUGE beside the text's own beginning."""
+"""summarize: sequence-to-sequence summarization, scored by ROUGE against lead baselines."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SENTENCE = re.compile(r".*?(?:[.!?](?=\s|$)|[。！？]|\n|$)", re.DOTALL)
 
 
 class Summarize(Translate):
-    """options as in translate, but by and stem: what ROUGE counts.
+    """Summarizer. options as in translate, except by and stem: the units that ROUGE counts.
 
-    A text longer than the model is read from its beginning, where news and papers say what they are about; the
-    input_info says how many tokens were left out.
+    A text longer than the model is truncated on the right, since news and papers start with what they are about;
+    input_info reports how many tokens were truncated.
     """
 
     spec = SPECS["summarize"]
@@ -35,17 +35,19 @@ class Summarize(Translate):
         if options["by"] == "auto":
             options["by"] = counted_of(first_targets(rows))
         if options["stem"] and options["by"] == "characters":
-            raise ValueError("summarize.stem cuts English endings, and ROUGE counts characters here; leave it out")
+            raise ValueError("summarize.stem needs words, but ROUGE counts characters here; remove it")
         return options
 
     def encode_source(self, text: str) -> list[Window]:
-        whole = self.tokenizer.encode(text)
-        (part,) = self.split_source(text, whole)
-        lost = len(whole) - len(part)
+        encoding = self.tokenizer.encode(text)
+        (part,) = self.split_source(text, encoding)
+        lost = len(encoding) - len(part)
         return [{"tokens": np.array(part.ids, dtype=np.int32), "cut": np.array(lost, dtype=np.int32)}]
 
-    def split_source(self, text: str, whole: Encoding) -> list[Encoding]:
-        return slice_encodings(whole, [{0: (0, self.size - sum(whole.special))}])  # what ends a text still ends it
+    def split_source(self, text: str, encoding: Encoding) -> list[Encoding]:
+        return slice_encodings(
+            encoding, [{0: (0, self.size - sum(encoding.special))}]
+        )  # special tokens at the end stay
 
     def limit(self, length: int) -> int:
         return max(1, min(int(self.settings.get("max_length") or 128), self.size - 1))
@@ -55,8 +57,9 @@ class Summarize(Translate):
 
 
 class SummaryScorer(Scorer):
-    """ROUGE of what was written, and of two leads: the text's first sentence, and as many words of it as the gold has
-    (the second is told how long to be, which the model is not)."""
+    """ROUGE of the generated summary and of two lead baselines: the text's first sentence, and its first words up to
+    the
+    length of the reference (an oracle length that the model does not have)."""
 
     main = "rougeL"
 
@@ -65,17 +68,17 @@ class SummaryScorer(Scorer):
         self.gold = PerplexityMetric(replicates)
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
-        wanted, source = references(values), values["source"]
+        gold, source = references(values), values["source"]
         first = source[0] if not isinstance(source, str) and source else first_sentence(source_text(source))
         for metric, text in (
             (self.texts, prediction["target"]),
             (self.lead, first),
-            (self.short, " ".join(self.texts.words(first)[: len(self.texts.words(wanted[0]))])),
+            (self.short, " ".join(self.texts.words(first)[: len(self.texts.words(gold[0]))])),
         ):
-            metric.add([wanted], [text], [index])
+            metric.add([gold], [text], [index])
         if "gold" in prediction:
             self.gold.add([prediction["gold"]["nats"]], [prediction["gold"]["tokens"]], index=[index])
-        return prediction["target"] in wanted
+        return prediction["target"] in gold
 
     def result(self) -> dict[str, Score]:
         leads = {"lead": self.lead, "lead_short": self.short}
@@ -84,11 +87,12 @@ class SummaryScorer(Scorer):
 
 
 def counted_of(text: str) -> str:
-    """What ROUGE counts: words of a-z, which it finds none of in Chinese, Thai or Russian targets: characters there."""
+    """Return the units that ROUGE counts: words of a-z, or characters where it would find no words (Chinese, Thai,
+    Russian)."""
     letters = [sign for sign in text if sign.isalpha()]
     return "words" if 2 * sum(sign.isascii() for sign in letters) >= len(letters) else "characters"
 
 
 def first_sentence(text: str) -> str:
-    """The first one that says something."""
-    return next((found for m in SENTENCE.finditer(text.strip()) if len(found := m.group().strip()) > 3), text)
+    """Return the first sentence with content."""
+    return next((sentence for m in SENTENCE.finditer(text.strip()) if len(sentence := m.group().strip()) > 3), text)

@@ -1,8 +1,8 @@
-"""The contract of a task: what is between a row of a file and a model, and between a model and an answer.
+"""Interface of a task: everything between a dataset row and a model, and between a model and a prediction.
 
 values (of a record) -> `encode` -> windows -> `collate` -> batch -> `loss`; or `forward`, `postprocess` -> prediction.
-A window is one input that fits the model, as arrays; an input too long gives several, and `postprocess` joins what the
-model said of each.
+A window is one input that fits the model, as arrays; a longer input has several windows, and `postprocess` merges the
+model's outputs for them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from multihead.text.tokenizer import Encoding, Tokenizer
 if TYPE_CHECKING:
     from multihead.tasks.sections import TaskSection
 
-WHOLE = ("label", "span", "ends", "cut")  # fields of the whole window: stacked in a batch, where others are padded
+WHOLE = ("label", "span", "ends", "cut")  # per-window fields: stacked in a batch; per-token fields are padded
 
 Values = Mapping[str, Any]
 Window = dict[str, NDArray[Any]]  # "tokens" [T], and more
@@ -36,33 +36,33 @@ Prediction = dict[str, Any]
 
 
 class EmptyInput(ValueError):
-    """An input without text: nothing, or white space alone."""
+    """Input without text: empty, or only white space."""
 
 
 def check_filled(values: Values, where: str) -> None:
-    """Raise ValueError for what a row of a file would be rejected for, empty text above all: one rule everywhere."""
+    """Raise ValueError for text that dataset readers reject too, above all empty text."""
     if fault := find_fault(values):
         kind = EmptyInput if fault[0].startswith("empty") else ValueError
         raise kind(f"{where}: {fault[1]}")
 
 
 class ReadoutKind(NamedTuple):
-    """What sits on the body: the family architecture it is saved as, or the same outside a family."""
+    """Kind of readout on the body, and the family architecture it is saved as."""
 
     architecture: str
     over: Literal["tokens", "first", "last", "mean", "vocabulary", "none"]
     hidden: Literal["tanh"] | None = None
-    other: str = ""  # what Marian and GPT-2 call it
+    other: str = ""  # its name in Marian and GPT-2
 
 
 class Scorer(ABC):
-    """Predictions against gold, streaming. `main` names the score that decides which model is best."""
+    """Streaming comparison of predictions with gold. `main` names the score that selects the best model."""
 
     main: str
 
     @abstractmethod
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
-        """Returns whether the prediction is right."""
+        """Add one prediction and return whether it is correct."""
 
     @abstractmethod
     def result(self) -> dict[str, Score]: ...
@@ -72,23 +72,21 @@ class Scorer(ABC):
 
 
 class Task(ABC):
-    """One way of using a model; made with a tokenizer, the labels and the longest input the model takes."""
+    """One use of a model, built from a tokenizer, the labels and the model's maximum input length."""
 
-    spec: ClassVar[TaskSpec]  # from which come:
+    spec: ClassVar[TaskSpec]  # source of:
     name: ClassVar[str]
-    inputs: ClassVar[tuple[str, ...]]  # columns that a prediction needs
-    gold: ClassVar[tuple[str, ...]]  # columns that training needs on top
-    body: ClassVar[Body]  # what it sits on
-    judges: ClassVar[tuple[str, ...]] = ()  # columns that training does without, and scores heed where they are there
+    inputs: ClassVar[tuple[str, ...]]  # columns that prediction needs
+    gold: ClassVar[tuple[str, ...]]  # columns that training needs in addition
+    body: ClassVar[Body]  # kind of body
+    judges: ClassVar[tuple[str, ...]] = ()  # optional columns that only scoring uses
     readout: ReadoutKind
-    running: bool = False  # trained on running text: all rows one after the other, cut into equal windows
-    readings: int = 1  # windows that an input gives which fits: 2 where it is read both ways round
-    smoothing: float = 0.0  # of labels, while training
-    rdrop: float = 0.0  # while training, rows are read twice, and so much counts how far the two readings are apart
-    distill_weight: float = (
-        0.0  # of what is learnt, so much is what a teacher believes (`soft_labels` of a row), the rest its labels
-    )
-    device = torch.device("cpu")  # where the model is, and batches are made for it
+    running: bool = False  # trained on running text: all rows concatenated, cut into equal windows
+    readings: int = 1  # windows of an input that fits: 2 for a pair encoded in both orders
+    smoothing: float = 0.0  # label smoothing, while training
+    rdrop: float = 0.0  # R-Drop weight, while training
+    distill_weight: float = 0.0  # weight of the teacher's soft labels in the loss; the rest is the gold labels
+    device = torch.device("cpu")  # device of the model and its batches
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -103,17 +101,17 @@ class Task(ABC):
 
     @classmethod
     def variant(cls, options: Mapping[str, Any]) -> type[Task]:
-        """The class that does it, where one task has several ways."""
+        """Return the implementing class, where options select one of several."""
         return cls
 
     @classmethod
     def columns(cls) -> tuple[str, ...]:
-        """The columns that training data has."""
+        """Return the columns of the training data."""
         return cls.gold if cls.spec.documents else (*cls.inputs, *cls.gold)
 
     @classmethod
     def resolve_options(cls, section: TaskSection, rows: Callable[[], Iterator[Values]]) -> dict[str, Any]:
-        """Return the task's options: its section of the run file, with what the training data decides."""
+        """Return the task's options: its section of the run file, plus options that depend on the training data."""
         options = section.model_dump()
         if cls.readout.over == "vocabulary":
             return options
@@ -121,71 +119,72 @@ class Task(ABC):
 
     @classmethod
     def options_of_files(cls, section: TaskSection, formats: Iterable[tuple[str, str]]) -> dict[str, Any]:
-        """Return the options that the files of a run (name, format) decide."""
+        """Return the options that depend on the files of a run (name, format)."""
         return {}
 
     @classmethod
     @abstractmethod
     def collect_labels(cls, rows: Iterable[Values], **options: Any) -> list[str]:
-        """The labels of a training set, in a fixed order."""
+        """Return the labels of a training set, in a fixed order."""
 
     @classmethod
     def labels_of_row(cls, values: Values, **options: Any) -> Iterable[str]:
-        """The labels that a row holds, of those that `collect_labels` finds."""
+        """Return the labels of one row, of those that `collect_labels` returns."""
         return ()
 
     @abstractmethod
     def encode(self, values: Values) -> list[Window]:
-        """One example -> one window, or several. Gold columns that are there become labels."""
+        """Encode one example to one or more windows. Gold columns, if present, become labels."""
 
     @abstractmethod
     def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The sum of the losses, and over how many."""
+        """Return the summed loss and the count to divide by."""
 
     @abstractmethod
     def forward(self, model: TaskModel, batch: Batch) -> list[Any]:
-        """What the model says of each window: an array with the padding cut off, or what it wrote."""
+        """Return the model's output for each window: an array without padding, or generated text."""
 
     @abstractmethod
     def postprocess(self, values: Values, windows: Sequence[Window], outputs: Sequence[Any]) -> Prediction:
-        """What was said of an example's windows -> the prediction object."""
+        """Merge the outputs of an example's windows into the prediction object."""
 
     def soft_labels(self, values: Values, windows: Sequence[Window], outputs: Sequence[Any]) -> NDArray[Any]:
-        """What another model can learn from what was said: the chance of each label, of the row or of each word."""
+        """Return soft labels for distillation: the probability of each label, per row or per word."""
         raise NotImplementedError(f"{self.name} has no labels")
 
     def hard_labels(self, belief: NDArray[Any]) -> Values:
-        """The gold columns of a row, were they what is believed most."""
+        """Return the gold columns of a row for the most likely soft labels."""
         raise NotImplementedError(f"{self.name} has no labels")
 
     @abstractmethod
     def scorer(self, replicates: int = 1000) -> Scorer: ...
 
     def classes(self) -> int:
-        """How many scores the readout gives."""
+        """Return the output size of the readout."""
         return len(self.labels)
 
     def prepare(self, rows: Iterable[Values]) -> Iterable[Values]:
-        """Rows that need their neighbours get them here."""
+        """Add neighboring rows as context to rows that need it."""
         return rows
 
     def training_rows(self, rows: Iterable[Values]) -> Iterable[Values]:
-        """Rows as training takes them, where that is not as `prepare` gives them."""
+        """Return rows as training needs them, where that differs from `prepare`."""
         return self.prepare(rows)
 
     def skip_reason(self, windows: Sequence[Window]) -> str:
-        """Why an encoded row cannot be learnt from; it is left out of training then, counted and told."""
+        """Return why an encoded row is unusable for training, or ""; such rows are dropped, counted and reported."""
         return ""
 
     def score_rows(self, model: TaskModel, rows: Iterable[Values]) -> Iterable[tuple[Values, Prediction]] | None:
-        """What is scored, where that is not a prediction for each row: how well a text was foretold."""
+        """Yield scored rows, for tasks that score texts (perplexity) instead of predictions; None: score
+        predictions."""
         return None
 
-    def adapt(self, model: TaskModel) -> None:  # noqa: B027 - most tasks take a body as it is
-        """Changes that the task makes to a body before training."""
+    def adapt(self, model: TaskModel) -> None:  # noqa: B027 - most tasks use a body unchanged
+        """Change the body before training."""
 
     def collate(self, windows: Sequence[Window]) -> Batch:
-        """Windows -> one rectangle: tokens, keep, and what else the windows hold."""
+        """Pad windows to one batch: tokens, keep, and the other fields of the windows."""
         width = max(len(window["tokens"]) for window in windows)
         lengths = torch.tensor([len(window["tokens"]) for window in windows])
         batch: Batch = {"keep": torch.arange(width)[None] < lengths[:, None]}
@@ -194,47 +193,51 @@ class Task(ABC):
                 table = np.stack([window[name] for window in windows])
                 batch[name] = torch.from_numpy(table if table.dtype.kind == "f" else table.astype(np.int64))
                 continue
-            whole = first.dtype.kind != "f"  # else chances of labels
-            filler = {"tokens": self.pad, "labels": IGNORE, "word": -1}.get(name, 0) if whole else 0
-            table = np.full((len(windows), width, *first.shape[1:]), filler, np.int64 if whole else np.float32)
+            integral = first.dtype.kind != "f"  # floats are label probabilities
+            filler = {"tokens": self.pad, "labels": IGNORE, "word": -1}.get(name, 0) if integral else 0
+            table = np.full((len(windows), width, *first.shape[1:]), filler, np.int64 if integral else np.float32)
             for row, window in zip(table, windows, strict=True):
                 row[: len(window[name])] = window[name]
             batch[name] = torch.from_numpy(table)
         return self.to_device(batch)
 
     def to_device(self, batch: Batch) -> Batch:
-        """A batch where the model is."""
+        """Move a batch to the model's device."""
         if self.device.type == "cpu":
             return batch
         return {name: tensor.to(self.device) for name, tensor in batch.items()}
 
-    def validate(self, given: Any, where: str) -> Values:
-        """A user's input as the task's columns; a bare text stands for the only one. What a file's row may not hold,
-        empty text or a NUL character, is no input either."""
-        if isinstance(given, str) and len(self.inputs) == 1:
-            given = {self.inputs[0]: given}
-        if not isinstance(given, dict):
+    def validate(self, raw_input: Any, where: str) -> Values:
+        """Return a user's input as the task's columns; a plain string stands for the only one. Text that a dataset
+        reader
+        rejects, empty or with a NUL character, raises ValueError here too."""
+        if isinstance(raw_input, str) and len(self.inputs) == 1:
+            raw_input = {self.inputs[0]: raw_input}
+        if not isinstance(raw_input, dict):
             text = "a text, or " if len(self.inputs) == 1 else ""
-            raise ValueError(f"{where}: {self.name} takes {text}an object with {' and '.join(self.inputs)}")
-        wrong = next((name for name in self.inputs if not isinstance(given.get(name), str)), None)
-        if wrong is not None and wrong in given:
-            raise ValueError(f"{where}: {wrong!r} is {str(given[wrong])[:40]}, and no text")
+            raise ValueError(f"{where}: {self.name} expects {text}an object with {' and '.join(self.inputs)}")
+        wrong = next((name for name in self.inputs if not isinstance(raw_input.get(name), str)), None)
+        if wrong is not None and wrong in raw_input:
+            raise ValueError(f"{where}: {wrong!r} must be text, not {str(raw_input[wrong])[:40]}")
         if wrong is not None:
-            raise ValueError(f"{where}: {self.name} wants text in {wrong!r}; this has: {', '.join(given) or 'nothing'}")
-        check_filled({name: given[name] for name in self.inputs}, where)
-        return given
+            raise ValueError(
+                f"{where}: {self.name} needs text in {wrong!r}; the input has: {', '.join(raw_input) or 'nothing'}"
+            )
+        check_filled({name: raw_input[name] for name in self.inputs}, where)
+        return raw_input
 
-    def survey(self, inputs: Iterable[Any]) -> None:  # noqa: B027 - most tasks answer each input alone
-        """See a user's inputs before the first of them is answered."""
+    def survey(self, inputs: Iterable[Any]) -> None:  # noqa: B027 - most tasks treat inputs independently
+        """Inspect all user inputs before the first prediction."""
 
-    def map_columns(self, given: Any) -> Any:
-        """A user's input; of an object, what is asked, by the task's columns or by the names that the training data
-        had for them."""
-        if not isinstance(given, Mapping):
-            return given
-        learnt: Mapping[str, str] = self.options.get("columns", {})
-        named = {role: given[name] for role, name in learnt.items() if name in given}
-        return {name: value for name, value in {**given, **named}.items() if name not in self.gold}
+    def map_columns(self, raw_input: Any) -> Any:
+        """Return a user's input; of an object, only the input columns, by the task's column names or those of the
+        training
+        data."""
+        if not isinstance(raw_input, Mapping):
+            return raw_input
+        trained_names: Mapping[str, str] = self.options.get("columns", {})
+        named = {role: raw_input[name] for role, name in trained_names.items() if name in raw_input}
+        return {name: value for name, value in {**raw_input, **named}.items() if name not in self.gold}
 
     def logits(self, model: TaskModel, batch: Batch) -> Tensor:
         types = {"types": batch["types"]} if "types" in batch else {}
@@ -242,56 +245,57 @@ class Task(ABC):
         return model(batch["tokens"], keep, **types)
 
     def tokenize_windows(self, text: str, pair: str | None = None) -> list[Encoding]:
-        """A text, or a pair, in as many pieces as it needs; each with the special tokens. Of a pair, the second text
-        is cut, and the first too if it alone takes more than half of the room."""
-        whole = self.tokenizer.encode(text, pair)
-        if len(whole) <= self.size:
-            return [whole]
-        room = self.size - sum(whole.special)
+        """Encode a text, or a pair, as as many windows as needed, each with the special tokens. In a pair, the second
+        text is
+        split, and the first too if it alone takes more than half of the room."""
+        encoding = self.tokenizer.encode(text, pair)
+        if len(encoding) <= self.size:
+            return [encoding]
+        room = self.size - sum(encoding.special)
         if pair is None:
-            spans = split_windows(len(whole) - sum(whole.special), room, self._overlap_within(room))
-            return slice_encodings(whole, ({0: span} for span in spans))
-        lengths = [whole.sequences.count(side) for side in (0, 1)]
+            spans = split_windows(len(encoding) - sum(encoding.special), room, self._overlap_within(room))
+            return slice_encodings(encoding, ({0: span} for span in spans))
+        lengths = [encoding.sequences.count(side) for side in (0, 1)]
         half = max(room // 2, room - lengths[1])
         firsts = split_windows(lengths[0], half, self._overlap_within(half))
         rest = room - min(lengths[0], half)
         seconds = split_windows(lengths[1], rest, self._overlap_within(rest))
-        return slice_encodings(whole, ({0: a, 1: b} for a in firsts for b in seconds))
+        return slice_encodings(encoding, ({0: a, 1: b} for a in firsts for b in seconds))
 
     def _overlap_within(self, room: int) -> int:
         return min(self.overlap, room // 2)
 
 
 def distinct_windows(windows: Iterable[Window]) -> tuple[list[Window], list[int]]:
-    """Rows may share a window, which is read once: the windows to read, and of each one given, which of them it is."""
-    found: dict[int, tuple[int, Window]] = {}
-    numbers = [found.setdefault(id(window), (len(found), window))[0] for window in windows]
-    return [window for _, window in found.values()], numbers
+    """Return the distinct windows (rows may share one), and the index of each given window among them."""
+    distinct: dict[int, tuple[int, Window]] = {}
+    numbers = [distinct.setdefault(id(window), (len(distinct), window))[0] for window in windows]
+    return [window for _, window in distinct.values()], numbers
 
 
 def content_span(special: Sequence[bool]) -> tuple[int, int]:
-    """Where the text begins and ends between the special tokens around it."""
+    """Return the start and end of the text between its special tokens."""
     inside = [i for i, flag in enumerate(special) if not flag]
     return (inside[0], inside[-1] + 1) if inside else (len(special), len(special))
 
 
 def window_arrays(encoding: Encoding) -> Window:
-    """Tokens, and types where there are two texts."""
+    """Return tokens, and token types for a pair."""
     window = {"tokens": np.array(encoding.ids, dtype=np.int32)}
     return window | {"types": np.array(encoding.types, dtype=np.int32)} if any(encoding.types) else window
 
 
-def slice_encodings(whole: Encoding, parts: Iterable[Mapping[int, tuple[int, int]]]) -> list[Encoding]:
+def slice_encodings(encoding: Encoding, parts: Iterable[Mapping[int, tuple[int, int]]]) -> list[Encoding]:
     """Return one encoding for each of `parts`, which maps the number of a text to a span of its tokens: those tokens,
-    all of the other text, and every special token. Linear: a text of 1 MB has 10,000 windows, and looking through all
-    of its tokens for each of them took minutes."""
+    all of the other text, and every special token. Linear time: a text of 1 MB has 10,000 windows, and scanning all of
+    its tokens for each of them took minutes."""
     places: dict[int | None, list[int]] = {None: [], 0: [], 1: []}
-    for i, side in enumerate(whole.sequences):
+    for i, side in enumerate(encoding.sequences):
         places[side].append(i)
-    columns = (whole.ids, whole.offsets, whole.types, whole.special, whole.sequences)
-    found = []
+    columns = (encoding.ids, encoding.offsets, encoding.types, encoding.special, encoding.sequences)
+    slices = []
     for spans in parts:
         inside = (i for side in (0, 1) for i in places[side][slice(*spans.get(side, (None, None)))])
         chosen = sorted([*places[None], *inside])
-        found.append(Encoding(*([column[i] for i in chosen] for column in columns)))  # type: ignore[arg-type]
-    return found
+        slices.append(Encoding(*([column[i] for i in chosen] for column in columns)))  # type: ignore[arg-type]
+    return slices

@@ -1,4 +1,4 @@
-"""translate: a text in, another text out, by an encoder and a decoder."""
+"""translate: sequence-to-sequence translation by an encoder-decoder."""
 
 from __future__ import annotations
 
@@ -41,25 +41,27 @@ if TYPE_CHECKING:
 
 SIGNS = f"[{HAN}\u3000-\u303f\uff00-\uffef]"
 APART = re.compile(f"(?<={SIGNS}) (?={SIGNS})")
-ENDS = tuple(".!?;\n。！？；…")  # where a source that is too long may be cut
+ENDS = tuple(".!?;\n。！？；…")  # sentence ends where a long source may be split
 
 
 @dataclass(frozen=True)
 class GeneratedText:
-    """What was written from one window, and how well the model foretold the gold text (nats, over so many tokens)."""
+    """Generated text of one window, and the loss on the reference (nats, number of tokens)."""
 
     texts: list[Hypothesis]
     nats: float = 0.0
     count: int = 0
-    seen: NDArray[Any] | None = None  # [tokens written, tokens read]: where the best one looked
+    seen: NDArray[Any] | None = None  # [target tokens, source tokens]: cross-attention of the best hypothesis
 
 
 class Translate(Task):
-    """options: start, stop: the target's first token, and those that end it; first: tokens it must begin with;
-    decode: how text is written; language, tokenize: how BLEU splits words.
+    """Translator.
 
-    A source longer than the model is cut at ends of sentences, and its translations are joined, n-best ones in the
-    combinations of best mean score; for training such a pair is of no use.
+    options: start, stop: the target's first token, and the tokens that end it; first: forced initial tokens;
+    decode: generation settings; language, tokenize: how BLEU splits words.
+
+    A source longer than the model is split at sentence ends, and its translations are joined, n-best lists by the
+    combinations with the best mean score; such a pair is not used for training.
     """
 
     spec = SPECS["translate"]
@@ -77,33 +79,33 @@ class Translate(Task):
         return []
 
     def encode(self, values: Values) -> list[Window]:
-        found = self.encode_source(source_text(values["source"]))
-        if "target" in values and len(found) == 1:
+        windows = self.encode_source(source_text(values["source"]))
+        if "target" in values and len(windows) == 1:
             target = self.target(references(values)[0])
             if len(target) - 1 <= self.size:
-                found[0]["target"] = np.array(target, dtype=np.int32)
-        return found
+                windows[0]["target"] = np.array(target, dtype=np.int32)
+        return windows
 
     def encode_source(self, text: str) -> list[Window]:
-        whole = self.tokenizer.encode(text)
-        return [{"tokens": np.array(part.ids, dtype=np.int32)} for part in self.split_source(text, whole)]
+        encoding = self.tokenizer.encode(text)
+        return [{"tokens": np.array(part.ids, dtype=np.int32)} for part in self.split_source(text, encoding)]
 
-    def split_source(self, text: str, whole: Encoding) -> list[Encoding]:
-        """The source in as many windows as it needs, each a whole number of sentences if they fit."""
-        inside = len(whole) - sum(whole.special)
-        room = self.size - sum(whole.special)
+    def split_source(self, text: str, encoding: Encoding) -> list[Encoding]:
+        """Split the source into as many windows as needed, at sentence ends where possible."""
+        inside = len(encoding) - sum(encoding.special)
+        room = self.size - sum(encoding.special)
         spans, start = [], 0
-        ends = _ends(text, whole) if inside > room else []
+        ends = _ends(text, encoding) if inside > room else []
         while inside - start > room:
             last = bisect_right(ends, start + room)
             cut = ends[last - 1] if last and ends[last - 1] > start else start + room
             spans.append((start, cut))
             start = cut
         spans.append((start, inside))
-        return slice_encodings(whole, ({0: span} for span in spans))
+        return slice_encodings(encoding, ({0: span} for span in spans))
 
     def target(self, text: str) -> list[int]:
-        """start, text, stop. Special tokens of the tokenizer's own between them (BART's <s>) stay."""
+        """Return start, text, stop. The tokenizer's own special tokens between them (BART's <s>) stay."""
         ids = self.tokenizer.target.encode(text).ids
         ids = ids[1:] if ids[:1] == [self.options["start"]] else ids
         ids = ids[:-1] if ids and ids[-1] in self.options["stop"] else ids
@@ -115,12 +117,13 @@ class Translate(Task):
         return "" if "target" in windows[0] else f"the target is longer than the model's {self.size} tokens"
 
     def collate(self, windows: Sequence[Window]) -> Batch:
-        """tokens and keep of the source; target and target_keep, if there is any gold (rows without it: no token)."""
+        """Collate tokens and keep of the source; target and target_keep, if any row has gold (rows without: no
+        token)."""
         batch = super().collate([{"tokens": window["tokens"]} for window in windows])
         if any("target" in window for window in windows):
             empty = np.zeros(0, dtype=np.int32)
-            other = super().collate([{"tokens": window.get("target", empty)} for window in windows])
-            batch |= {"target": other["tokens"], "target_keep": other["keep"]}
+            targets = super().collate([{"tokens": window.get("target", empty)} for window in windows])
+            batch |= {"target": targets["tokens"], "target_keep": targets["keep"]}
         return batch
 
     def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -129,16 +132,16 @@ class Translate(Task):
         return total, (labels != IGNORE).sum()
 
     def run_encoder(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """The source as the decoder sees it: memory [B, S, D], and which of it is real (None: all)."""
+        """Encode the source: memory [B, S, D], and its padding mask (None: no padding)."""
         keep = None if bool(batch["keep"].all()) else batch["keep"]
         return cast(EncoderDecoder, model.body).encoder(batch["tokens"], keep), keep
 
     def run_decoder(
         self, model: TaskModel, batch: Batch, memory: tuple[Tensor, Tensor | None]
     ) -> tuple[Tensor, Tensor]:
-        """Hidden states [B, T, D] before each token of the gold target, and these tokens [B, T].
+        """Return hidden states [B, T, D] before each token of the gold target, and these tokens [B, T].
 
-        Padding stands behind the text, and nothing looks ahead: the decoder needs no mask for it.
+        Padding is on the right and attention is causal, so the decoder needs no padding mask.
         """
         target, keep = batch["target"], batch["target_keep"]
         decoder = cast(EncoderDecoder, model.body).decoder
@@ -167,12 +170,12 @@ class Translate(Task):
         hidden, labels = self.run_decoder(model, batch, (memory, keep))
         nats = vocabulary_nats(cast(LMReadout, model.readout), hidden, labels)
         counted = zip(texts, nats.sum(1).tolist(), (labels != IGNORE).sum(1).tolist(), seen, strict=True)
-        return [GeneratedText(*one) for one in counted]
+        return [GeneratedText(*fields) for fields in counted]
 
     def align_outputs(
         self, model: TaskModel, texts: Sequence[Sequence[Hypothesis]], memory: Tensor, keep: Tensor | None
     ) -> list[NDArray[Any]]:
-        """Where the best text of each row looked, token by token."""
+        """Return the cross-attention of the best hypothesis of each row, token by token."""
         start = self.options["start"]
         batch = super().collate([{"tokens": np.array([start, *several[0].tokens])} for several in texts])
         tables = align_tokens(model, batch["tokens"], memory, keep)
@@ -181,26 +184,29 @@ class Translate(Task):
     @property
     def settings(self) -> dict[str, Any]:
         """The [decode] section of the run file."""
-        found: dict[str, Any] = self.options.get("decode", {})
-        return found
+        decode: dict[str, Any] = self.options.get("decode", {})
+        return decode
 
     def generation_config(self) -> GenerationConfig:
         known = {field.name for field in fields(GenerationConfig)}
         return GenerationConfig(**{name: value for name, value in self.settings.items() if name in known})
 
     def limit(self, length: int) -> int:
-        """Tokens that a source of so many may become: the start token takes one of the model's places."""
-        wanted = self.settings.get("max_length") or 2 * length + 16
-        return max(1, min(int(wanted), self.size - 1))
+        """Return the maximum target length for a source of `length` tokens; the start token takes one position."""
+        requested = self.settings.get("max_length") or 2 * length + 16
+        return max(1, min(int(requested), self.size - 1))
 
     def postprocess(self, values: Values, windows: Sequence[Window], outputs: Sequence[GeneratedText]) -> Prediction:
-        found: list[Prediction] = [
-            {"target": join_texts([self.text(one.tokens) for one in several]), "score": _mean_score(several)}
+        candidates: list[Prediction] = [
+            {
+                "target": join_texts([self.text(hypothesis.tokens) for hypothesis in several]),
+                "score": _mean_score(several),
+            }
             for several in combine_nbest([written.texts for written in outputs], self.generation_config().nbest)
         ]
-        prediction = dict(found[0])
-        if len(found) > 1:
-            prediction["nbest"] = found
+        prediction = dict(candidates[0])
+        if len(candidates) > 1:
+            prediction["nbest"] = candidates
         if outputs[0].seen is not None and "source" in values:
             prediction["alignment"] = self.align_words(source_text(values["source"]), outputs)
         if outputs[0].count:
@@ -210,22 +216,22 @@ class Translate(Task):
     def text(self, tokens: Sequence[int]) -> str:
         ended = tokens[:-1] if tokens and tokens[-1] in self.options["stop"] else tokens
         text = self.tokenizer.target.decode(ended).strip()
-        # WordPiece knows words, not spaces: it puts one between any two, Chinese characters too.
+        # WordPiece does not store spaces: decoding puts one between any two words, also between Chinese characters.
         return APART.sub("", text) if isinstance(self.tokenizer.target.inner.decoder, WordPiece) else text
 
-    def align_words(self, source: str, said: Sequence[GeneratedText]) -> list[Any]:
-        """Which words of the source the words of the best texts of its windows, joined, were written from."""
-        found, texts = [], []
-        for part, written in zip(self.split_source(source, self.tokenizer.encode(source)), said, strict=True):
+    def align_words(self, source: str, outputs: Sequence[GeneratedText]) -> list[Any]:
+        """Align the words of the source with the words of its windows' best hypotheses, joined."""
+        links, texts = [], []
+        for part, written in zip(self.split_source(source, self.tokenizer.encode(source)), outputs, strict=True):
             assert written.seen is not None
             tokens, seen = written.texts[0].tokens, written.seen[:, : len(part)]
             read = [(-1, -1) if special else place for place, special in zip(part.offsets, part.special, strict=True)]
             beginnings = [self.text(tokens[:n]) for n in range(len(tokens) + 1)]
             texts.append(beginnings[-1])
             first = len(join_texts(texts)) - len(texts[-1])
-            mine = link_words(source, read, texts[-1], token_spans(beginnings), seen)
-            found += [{**link, "target": [first + place for place in link["target"]]} for link in mine]
-        return found
+            aligned = link_words(source, read, texts[-1], token_spans(beginnings), seen)
+            links += [{**link, "target": [first + place for place in link["target"]]} for link in aligned]
+        return links
 
     def scorer(self, replicates: int = 1000) -> Scorer:
         options = self.options
@@ -233,7 +239,7 @@ class Translate(Task):
 
 
 class TranslationScorer(Scorer):
-    """BLEU and chrF of what was written, and the loss on the gold text."""
+    """BLEU and chrF of the generated text, and the loss on the reference."""
 
     main = "bleu"
 
@@ -242,28 +248,28 @@ class TranslationScorer(Scorer):
         self.gold = PerplexityMetric(replicates)
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
-        wanted = references(values)
-        self.texts.add([wanted], [prediction["target"]], [index])
+        gold = references(values)
+        self.texts.add([gold], [prediction["target"]], [index])
         if "gold" in prediction:
             self.gold.add([prediction["gold"]["nats"]], [prediction["gold"]["tokens"]], index=[index])
-        return prediction["target"] in wanted
+        return prediction["target"] in gold
 
     def result(self) -> dict[str, Score]:
         return {**self.texts.result(), **self.gold.result()}
 
 
 def source_text(text: str | Sequence[str]) -> str:
-    """A source may come as a list of sentences."""
+    """Return the source as one text; it may come as a list of sentences."""
     return text if isinstance(text, str) else " ".join(text)
 
 
 def first_targets(rows: Callable[[], Iterator[Values]]) -> str:
-    """The targets of the first rows."""
+    """Return the targets of the first rows, joined."""
     return "".join(source_text(values["target"]) for values in islice(rows(), 100))
 
 
 def script_of(text: str) -> str:
-    """zh, ja, ko or th where a text is written so, without spaces that BLEU could split words at; else ""."""
+    """Return zh, ja, ko or th for a script without spaces to split words at for BLEU; else ""."""
     count = max(sum(not sign.isspace() for sign in text), 1)
     for language, signs in (
         ("ja", "\u3040-\u30ff"),
@@ -277,40 +283,40 @@ def script_of(text: str) -> str:
 
 
 def references(values: Values) -> list[str]:
-    """The gold texts of a row; the first is the one that is learnt."""
+    """Return the references of a row; the first is the training target."""
     return [values["target"]] if isinstance(values["target"], str) else list(values["target"])
 
 
 def join_texts(texts: Sequence[str]) -> str:
-    """Translations of the parts of a source; no space behind a Chinese or Japanese sentence."""
-    found = ""
+    """Join translations of the parts of a source; no space after a Chinese or Japanese sentence."""
+    joined = ""
     for text in texts:
-        found += text if not (found and text) or found[-1] in "。！？；…，" else f" {text}"
-    return found
+        joined += text if not (joined and text) or joined[-1] in "。！？；…，" else f" {text}"
+    return joined
 
 
 def combine_nbest(windows: Sequence[Sequence[Hypothesis]], most: int) -> list[list[Hypothesis]]:
-    """One text of each window: the combinations of the largest sums of scores, best first."""
-    found: list[list[Hypothesis]] = [[]]
+    """Choose one hypothesis per window: the combinations with the largest sums of scores, best first."""
+    combinations: list[list[Hypothesis]] = [[]]
     for several in windows:
-        longer = [[*texts, one] for texts in found for one in several]
-        found = sorted(longer, key=lambda texts: -sum(one.score for one in texts))[:most]
-    return found
+        longer = [[*texts, hypothesis] for texts in combinations for hypothesis in several]
+        combinations = sorted(longer, key=lambda texts: -sum(hypothesis.score for hypothesis in texts))[:most]
+    return combinations
 
 
-def _ends(text: str, whole: Encoding) -> list[int]:
-    """The tokens of the text, counted without special ones, before which a sentence ends."""
-    starts = [offset[0] for offset, special in zip(whole.offsets, whole.special, strict=True) if not special]
+def _ends(text: str, encoding: Encoding) -> list[int]:
+    """Return the token indices, without special tokens, before which a sentence ends."""
+    starts = [offset[0] for offset, special in zip(encoding.offsets, encoding.special, strict=True) if not special]
     ends = []
-    seen = stop = 0  # characters looked at, and of these the ones up to the last that is no space
+    scanned = stop = 0  # characters scanned, and the end of the last non-space character
     for i, start in enumerate(starts):
-        for place in range(seen, start):
+        for place in range(scanned, start):
             stop = stop if text[place] == " " else place + 1
-        seen = max(seen, start)
+        scanned = max(scanned, start)
         if text.endswith(ENDS, 0, stop):
             ends.append(i)
     return ends
 
 
 def _mean_score(texts: Sequence[Hypothesis]) -> float:
-    return round(float(np.mean([one.score for one in texts])), 6)
+    return round(float(np.mean([hypothesis.score for hypothesis in texts])), 6)

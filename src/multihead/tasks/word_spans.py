@@ -1,4 +1,4 @@
-"""Words and where they stand: in raw text, in text made of words, among tokens, and among their neighbours."""
+"""Words and their character spans: in raw text, in joined words, among tokens, and in document context."""
 
 from __future__ import annotations
 
@@ -14,52 +14,55 @@ from numpy.typing import NDArray
 
 from multihead.tasks.task import Values, Window
 
-# A word of raw text: letters and digits together, any other sign and every Han, kana or hangul character alone.
+# A word of raw text: a run of letters and digits; any other symbol and every Han, kana or hangul character alone.
 HAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 WORDS = re.compile(rf"[^\W{HAN}]+|\S")
 UNSPACED = re.compile(rf"[{HAN}\u2e80-\u2fdf\u3000-\u303f\uff00-\uff9f]")
-# Marks that stand without a space behind a word, before one, and what a word is shortened to.
+# Marks without a space before them, marks without a space after them, and contractions.
 CLOSING = re.compile(r"[.,;:?!%)\]}\u2019\u201d\u00bb\u2026]+|\.\.\.|''")
 OPENING = re.compile(r"[(\[{$\u00a3\u20ac#\u2018\u201c\u00ab]|``")
 CONTRACTION = re.compile(r"(?:['\u2019](?:s|m|d|ll|re|ve)?|n['\u2019]t)", re.IGNORECASE)
-PAUSES = ",;:.?!"  # behind them, the next word stands apart
-# How a word is written, as a token type. Type 0 stands for lower case, so that nothing changes for such words; type 1
+PAUSES = ",;:.?!"  # followed by a space
+# Casing of a word as a token type. Type 0 is lower case, so that nothing changes for such words; type 1
 # is BERT's second sentence.
 CAPITAL, CAPITALS, MIXED, DIGITS = 2, 3, 4, 5
 
 
 class Word(str):
-    """A word that knows whether a space stands before it; None: as the script has it."""
+    """A word with a flag whether a space precedes it; None: by the script's convention."""
 
     spaced: bool | None = None
 
 
 def layout_words(values: Values) -> tuple[list[str], str, list[tuple[int, int]]]:
-    """Words, the text, and where in it each word stands. Tokens are joined to the text that a user would type, and its
-    words are found as those of raw text are, so that a model reads the same of both."""
+    """Return words, the text, and the span of each word in it. Tokens are joined to the text that a user would type,
+    and
+    split into words like raw text, so that both are encoded alike."""
     text = join_tokens(values["tokens"], values.get("spaces"))[0] if "tokens" in values else values["text"]
-    found = list(WORDS.finditer(text))
-    return [m.group() for m in found], text, [m.span() for m in found]
+    matches = list(WORDS.finditer(text))
+    return [m.group() for m in matches], text, [m.span() for m in matches]
 
 
 def separate_marks(text: str, places: Sequence[tuple[int, int]]) -> tuple[str, list[tuple[int, int]]]:
-    """Text as a model reads it, and its words' places there: marks stand apart from the word that they follow or open
-    ("Rome." is "Rome ."), unless they stand within one (U.S, don't, 3.5); nothing stands apart from a character of a
-    script without spaces."""
-    found, moved = "", []
+    """Return the text as the model encodes it, and its words' spans: punctuation is separated from the word that it
+    follows
+    or opens ("Rome." becomes "Rome ."), unless it is inside one (U.S, don't, 3.5); characters of a script without
+    spaces
+    are not separated."""
+    separated, moved = "", []
     for number, (start, end) in enumerate(places):
         if number:
             last = places[number - 1]
             inside = last[1] == start and (_is_within(text, start, end) or _is_within(text, *last))
             if not inside and not _is_unspaced(text[last[1] - 1], text[start]):
-                found += " "
-        moved.append((len(found), len(found) + end - start))
-        found += text[start:end]
-    return found, moved
+                separated += " "
+        moved.append((len(separated), len(separated) + end - start))
+        separated += text[start:end]
+    return separated, moved
 
 
 def readable_words(values: Values) -> list[Word]:
-    """The words of a row with their spaces, as the model reads them: what is joined with other rows."""
+    """Return the words of a row with their spaces, as the model encodes them, for joining with other rows."""
     text, places = separate_marks(*layout_words(values)[1:])
     words = [Word(text[start:end]) for start, end in places]
     for word, (start, _) in zip(words[1:], places[1:], strict=True):
@@ -68,30 +71,31 @@ def readable_words(values: Values) -> list[Word]:
 
 
 def _is_within(text: str, start: int, end: int) -> bool:
-    """Is a mark of one sign between two letters or digits?"""
+    """Whether a one-character mark is between two letters or digits."""
     sides = text[start - 1 : start], text[end : end + 1]
     return end - start == 1 and not text[start].isalnum() and all(side.isalnum() for side in sides)
 
 
 def _is_unspaced(before: str, after: str) -> bool:
-    """Does one of two neighboring characters belong to a script that is written without spaces?"""
+    """Whether one of two neighboring characters belongs to a script without spaces."""
     return bool(UNSPACED.match(before) or UNSPACED.match(after))
 
 
 def join_tokens(tokens: Sequence[str], spaces: Sequence[bool] | None = None) -> tuple[str, list[tuple[int, int]]]:
-    """Tokens as their language writes them, and where each stands.
+    """Join tokens as their language writes them, and return the text and the span of each token.
 
-    spaces: whether a space follows each token, where the file says so. Otherwise there is none beside Chinese or
-    Japanese characters and full-width marks, none beside marks in a text of such characters, none between the letters
-    of a file that is cut into characters, and marks and contractions stand as English has them.
+    spaces: whether a space follows each token, if the file specifies it. Otherwise there is no space next to Chinese or
+    Japanese characters and full-width marks, next to marks in a text of such characters, or between the letters of a
+    file
+    that is split into characters; punctuation and contractions follow English.
     """
     if spaces is not None and (not isinstance(spaces, list) or len(spaces) != len(tokens)):
-        raise ValueError(f"'spaces' is a list of true or false, one for each of the {len(tokens)} tokens")
+        raise ValueError(f"'spaces' must be a list of true or false, one for each of the {len(tokens)} tokens")
     text, places = "", []
-    others = UNSPACED.sub("", whole := "".join(tokens))
-    unspaced = len(whole) - len(others)
+    others = UNSPACED.sub("", joined := "".join(tokens))
+    unspaced = len(joined) - len(others)
     characters = all(len(token) == 1 for token in tokens) and unspaced > 0
-    # In a text of such a script, marks and numbers stand without spaces too; its language is told by its letters.
+    # In a text of such a script, marks and numbers have no spaces either; letters decide the script.
     mostly = unspaced > sum(map(str.isalpha, others))
     quoted = False
     for number, token in enumerate(tokens):
@@ -113,7 +117,7 @@ def join_tokens(tokens: Sequence[str], spaces: Sequence[bool] | None = None) -> 
 
 
 def _is_attached(before: str, token: str, unspaced: bool) -> bool:
-    """Is a token written without a space behind the one before it? unspaced: in a text of a script without spaces."""
+    """Whether a token follows the previous one without a space. unspaced: in a text of a script without spaces."""
     if not before or not token or _is_unspaced(before[-1], token[0]):
         return True
     if unspaced and not (token[0].isalnum() and (before[-1].isalnum() or before[-1] in PAUSES)):
@@ -124,37 +128,38 @@ def _is_attached(before: str, token: str, unspaced: bool) -> bool:
 def tags_of_words(
     tags: Sequence[str], tokens: Sequence[tuple[int, int]], words: Sequence[tuple[int, int]]
 ) -> list[str]:
-    """Tags of tokens as tags of the words of the same text; a word inside a token continues its entity."""
+    """Convert tags of tokens to tags of the words of the same text; a word inside a token continues its entity."""
     owner = _holders([start for start, _ in words], tokens)
-    found: list[str] = []
+    word_tags: list[str] = []
     for (start, _), at in zip(words, owner, strict=True):
         tag = tags[at] if start == tokens[at][0] else continue_tag(tags[at])
         begun = at and tags[at - 1][1:] == tag[1:] and tag.startswith("I-")
-        if begun and (not found or found[-1][1:] != tag[1:]):  # its entity begins within the word before
+        if begun and (not word_tags or word_tags[-1][1:] != tag[1:]):  # its entity begins inside the previous word
             tag = f"B-{tag[2:]}"
-        found.append(tag)
-    return found
+        word_tags.append(tag)
+    return word_tags
 
 
 def tags_of_tokens(
     tags: Sequence[str], words: Sequence[tuple[int, int]], tokens: Sequence[tuple[int, int]]
 ) -> list[str]:
-    """Tags of words as tags of the tokens of the same text: each has that of the first word which begins in it, or
-    continues the one that it stands in."""
+    """Convert tags of words to tags of the tokens of the same text: the tag of the first word that begins in the token,
+    or
+    the continuation of the word around it."""
     if not words:
         return ["O"] * len(tokens)
     starts = np.array([start for start, _ in words])
-    found = []
+    token_tags = []
     for start, end in tokens:
         first = int(np.searchsorted(starts, start))
         if first < len(words) and words[first][0] < end and (words[first][0] == start or not first):
-            found.append(tags[first])
+            token_tags.append(tags[first])
         elif first and words[first - 1][1] > start:
             inside = first < len(words) and words[first][0] < end and "-" not in tags[first][1:2]
-            found.append(tags[first] if inside else continue_tag(tags[first - 1]))
+            token_tags.append(tags[first] if inside else continue_tag(tags[first - 1]))
         else:
-            found.append("O")
-    return found
+            token_tags.append("O")
+    return token_tags
 
 
 def continue_tag(tag: str) -> str:
@@ -166,11 +171,11 @@ def _holders(starts: Sequence[int], tokens: Sequence[tuple[int, int]]) -> NDArra
 
 
 def word_of(offsets: Sequence[tuple[int, int]], places: Sequence[tuple[int, int]]) -> NDArray[Any]:
-    """The word that each token stands in, -1: none."""
+    """Return the index of the word that contains each token; -1: none."""
     if not places or not offsets:
         return np.full(len(offsets), -1)
     starts, ends = (np.array(side) for side in zip(*places, strict=True))
-    # The middle of a token: some tokenizers count the space before a word as part of its first token.
+    # Use the middle of a token: some tokenizers count the space before a word as part of its first token.
     last = np.array([max(b - 1, a) for a, b in offsets])
     word = np.searchsorted(starts, last, side="right") - 1
     return np.where((word >= 0) & (last < ends[word]), word, -1)
@@ -187,13 +192,13 @@ def case_of(word: str) -> int:
 
 
 def _document(values: Values) -> tuple[bool, object]:
-    """Whether a row stands alone, and what it is a part of: a document of its file."""
+    """Return whether a row has no context, and the key of its document within the file."""
     alone = "tokens" not in values or values.get("document", 0) is None
     return alone, (values.get("file"), values.get("document", 0))
 
 
 def gold_of_words(values: Values) -> list[str]:
-    """The tags that a row has, for the words of its text."""
+    """Return the gold tags of a row, for the words of its text."""
     return tags_of_words(
         values["tags"], join_tokens(values["tokens"], values.get("spaces"))[1], layout_words(values)[2]
     )
@@ -201,7 +206,7 @@ def gold_of_words(values: Values) -> list[str]:
 
 @dataclass(eq=False)
 class ContextWindow:
-    """Sentences of a document that are read together, amid the words before and after them."""
+    """Sentences of a document that are encoded together, with the words before and after them."""
 
     before: list[str]
     words: list[str] = field(default_factory=list)
@@ -210,7 +215,7 @@ class ContextWindow:
     windows: list[Window] | None = None  # encoded once for all of them
 
     def take(self, values: Values) -> int:
-        """A sentence more; where its words begin."""
+        """Append a sentence and return the index of its first word."""
         at = len(self.words)
         self.words += readable_words(values)
         self.tags = None if self.tags is None or "tags" not in values else [*self.tags, *gold_of_words(values)]
@@ -218,12 +223,12 @@ class ContextWindow:
 
 
 def add_context(rows: Iterable[Values], count: int) -> Iterator[Values]:
-    """Each sentence with at least `count` words of its document before and after it, where there are as many.
+    """Yield each sentence with at least `count` words of its document before and after it, where there are as many.
 
-    Sentences that stand together, up to `count` words of them, are shown together: `shown` is the same for all of
-    them, and their own words begin `at` a place in it. So a word is read about three times, however short sentences
-    are. Sentences that name no document are all of one; a row whose document is None, or that is raw text, stands
-    alone.
+    Neighboring sentences, up to `count` words of them, share one context window: `shown` is the same for all of them,
+    and
+    their words begin `at` an index in it. A word is thus encoded about three times, however short sentences are.
+    Sentences that name no document are all of one; a row whose document is None, or that is raw text, has no context.
     """
     past: list[str] = []
     waiting: deque[tuple[ContextWindow, list[Values]]] = deque()
@@ -240,12 +245,12 @@ def add_context(rows: Iterable[Values], count: int) -> Iterator[Values]:
             yield from held
 
     for values in rows:
-        alone, mine = _document(values)
-        if alone or mine != document:
+        alone, key = _document(values)
+        if alone or key != document:
             yield from flush_ready(True)
-            past, document = [], object() if alone else mine
+            past, document = [], object() if alone else key
         if alone:
-            yield values  # at once: a person may be waiting for it
+            yield values  # at once: the input may be interactive
             continue
         if not waiting or len(waiting[-1][0].words) + len(values["tokens"]) > count:
             waiting.append((ContextWindow(past[-count:]), []))
@@ -257,9 +262,9 @@ def add_context(rows: Iterable[Values], count: int) -> Iterator[Values]:
 
 
 def join_sentences(rows: Iterable[Values], count: int) -> Iterator[Values]:
-    """Tagged sentences of a document joined into rows of up to `count` words; a longer sentence is one by itself.
+    """Join tagged sentences of a document into rows of up to `count` words; a longer sentence is its own row.
 
-    What is a document, and what stands alone, is as with `add_context`.
+    Documents and rows without context are defined as in `add_context`.
     """
     held: list[Values] = []
     document, words = object(), 0
@@ -268,19 +273,19 @@ def join_sentences(rows: Iterable[Values], count: int) -> Iterator[Values]:
         together: dict[str, Any] = {"tokens": [word for values in held for word in readable_words(values)]}
         if "tags" in held[0]:
             together["tags"] = [tag for values in held for tag in gold_of_words(values)]
-        if "belief" in held[0]:  # of words already
+        if "belief" in held[0]:  # already per word
             together["belief"] = [part for values in held for part in values["belief"]]
         return {**{name: value for name, value in held[0].items() if name != "spaces"}, **together}
 
     for values in rows:
-        alone, mine = _document(values)
-        if held and (alone or mine != document or words + len(values["tokens"]) > count):
+        alone, key = _document(values)
+        if held and (alone or key != document or words + len(values["tokens"]) > count):
             yield join_held()
             held, words = [], 0
         if alone:
             yield values
         else:
             held.append(values)
-            document, words = mine, words + len(values["tokens"])
+            document, words = key, words + len(values["tokens"])
     if held:
         yield join_held()
