@@ -262,7 +262,7 @@ def test_check_sets_up_as_training_would(place: Path, multihead: Any) -> None:
     told = multihead("check", "run.toml", "data.train=long.csv", "data.test=''", cwd=place)
     assert told.returncode == 0
     assert re.search(
-        r"note  train: 1 of 5\d inputs \(1\.\d%\) are longer than \d+ tokens and read in windows", told.stdout
+        r"note  train: 1 of 5\d inputs \(1\.\d%\) are longer than \d+ tokens and split into windows", told.stdout
     )
 
 

@@ -54,7 +54,7 @@ def test_a_renamed_checkpoint_is_not_used(tmp_path):
     shutil.copytree(save(tmp_path, 8, TENSORS, {"best": {}}), tmp_path / "step-12")
     kept, wrong = latest_checkpoint(tmp_path)
     assert kept.step == 8
-    assert "says step 8, and the directory is step-12" in wrong[0]
+    assert "names step 8, but the directory is step-12" in wrong[0]
 
 
 def test_a_manifest_without_the_seal_is_no_older_one(tmp_path):

@@ -130,24 +130,24 @@ def test_who_cannot_teach(taught, tmp_path):
     others = {"classify": "ner", "match": "classify", "ner": "classify"}
     (tmp_path / "other").mkdir()
     other = runs_of(tmp_path / "other", others[runs.task])
-    with pytest.raises(ValueError, match=f"was trained for {runs.task}; {other.task} is wanted"):
+    with pytest.raises(ValueError, match=f"was trained for {runs.task}; name a model trained for {other.task}"):
         other.make("run", f"data.teacher={model}")
     text = runs.data.read_text(encoding="utf-8")
     wrong = {"classify": "good", "match": "same", "ner": "B-PER"}[runs.task]
     for name in (wrong, wrong.replace("B-", "I-")):
         text = text.replace(name, name + "ness")
     runs.data.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=f"have other labels: .*{wrong}"):
+    with pytest.raises(ValueError, match=f"have different labels: .*{wrong}"):
         runs.make("run", f"data.teacher={model}")
     if runs.task == "ner":
-        with pytest.raises(ValueError, match=r"data\.teacher is for .*and this is a crf"):
+        with pytest.raises(ValueError, match=r"data\.teacher supports .*not a crf"):
             runs.make("run", f"data.teacher={model}", "ner.crf=true")
     if runs.task == "match":
-        with pytest.raises(ValueError, match=r"data\.teacher is for .*and this is vectors"):
+        with pytest.raises(ValueError, match=r"data\.teacher supports .*not vectors"):
             runs.make("run", f"data.teacher={model}", "match.kind=bi")
     with pytest.raises(ValueError, match="no such"):
         runs.make("run", f"data.teacher={tmp_path / 'nowhere'}")
-    with pytest.raises(ValueError, match=r"data\.teacher is for .*and this is mask"):
+    with pytest.raises(ValueError, match=r"data\.teacher supports .*not mask"):
         TrainingRun(read(f'task = "mask"\nout = "{tmp_path}/m"\n[data]\ntrain = "{runs.data}"\nteacher = "{model}"\n'))
 
 
@@ -169,7 +169,7 @@ def test_scores_are_taught_too(scoring):
     for number, prediction in enumerate(chances(model, rows)):
         want = (float(rows[number]["label"]) + prediction["score"]) / 2
         assert float(run.examples[number]["label"][()]) * 4 + 1 == pytest.approx(want, abs=1e-4)
-    with pytest.raises(ValueError, match=r"gives scores from 1\.0 to 5\.0, and the data has classes"):
+    with pytest.raises(ValueError, match=r"has scores from 1\.0 to 5\.0, but the training data has classes"):
         runs.make("classes", f"data.teacher={model}")
     for _ in run:
         pass
@@ -239,7 +239,7 @@ def test_few_labels_and_many_inputs(tmp_path):
 def test_unlabelled_needs_a_teacher_and_rows(taught):
     runs, model = taught
     more = runs.directory / "more.jsonl"
-    with pytest.raises(ValueError, match=r"data\.unlabelled: .*name one in data\.teacher"):
+    with pytest.raises(ValueError, match=r"data\.unlabelled .*set data\.teacher"):
         runs.make("run", f"data.unlabelled={runs.data}")
     for text, wanted in (('{"other": "a"}\n', "more.jsonl"), ("\n", "more.jsonl")):
         more.write_text(text, encoding="utf-8")

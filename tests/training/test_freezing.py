@@ -90,5 +90,5 @@ def test_relative_positions_belong_to_the_embeddings():
 
 def test_a_model_with_nothing_left_to_learn():
     model = LanguageModel(ModelConfig(vocab=11, dim=8, layers=2, heads=2, norm_first=False, tied=True))
-    with pytest.raises(ValueError, match="nothing to learn"):
+    with pytest.raises(ValueError, match="nothing to train"):
         freeze_parameters(model, 2, 0, {id(p) for p in model.parameters()})

@@ -43,7 +43,7 @@ def test_a_damaged_best_model_gives_way_to_the_one_before(runs, damage):
     again = runs.make("run", **SETTINGS)
     (note,) = notes(again)
     assert str(best) in note
-    assert f"the best before it, step {before}, is used" in note
+    assert f"falling back to the previous best, step {before}" in note
     again.finish(replicates=0)
     want = checkpoints.open_checkpoint(run.out / "best" / f"step-{before}").tensors["model"]
     assert again.best["step"] == before
@@ -56,7 +56,7 @@ def test_a_best_model_damaged_while_the_run_goes_on_is_told(runs, caplog):
     list(run)
     flip(run.out / "best" / f"step-{run.best['step']}" / "model.safetensors")
     run.finish(replicates=0)
-    assert "its bytes have changed since it was saved; the best before it" in caplog.text
+    assert "checksum mismatch: the file has changed since it was saved; falling back to" in caplog.text
 
 
 def test_damaged_states_start_over_and_end_well(runs):
@@ -67,7 +67,7 @@ def test_damaged_states_start_over_and_end_well(runs):
     run = runs.make("run", **SETTINGS)
     first = next(event for event in run if isinstance(event, Resumed))
     assert first.step == 0
-    assert all("state.json: its bytes have changed" in fault for fault in first.notes)
+    assert all("state.json: checksum mismatch" in fault for fault in first.notes)
     assert runs.whole("run", **SETTINGS) == want
 
 
@@ -107,7 +107,7 @@ def test_a_damaged_line_of_the_log_is_left_out_and_told(runs, damage):
     log.write_bytes(b"\n".join(lines))
     run = runs.make("run", **SETTINGS)
     (note,) = notes(run)
-    assert note.startswith(f"{log}:4: a damaged line")
+    assert note.startswith(f"{log}:4: damaged line")
     assert len(runs.log("run")) == len(lines) - 2
     run.finish(replicates=0)
     assert runs.fingerprint("run") == whole
@@ -168,7 +168,7 @@ def test_a_checkpoint_of_another_run_is_left_out_of_a_mean(runs):
     shutil.rmtree(step)
     shutil.copytree(runs.directory / "other" / "checkpoints" / "step-8", step)
     assert any(
-        "left out of the mean" in note and "step-8: of another run" in note
+        "excluded from the mean" in note and "step-8: belongs to another run" in note
         for note in notes(runs.make("run", **settings))
     )
 

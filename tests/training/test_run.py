@@ -61,7 +61,7 @@ def test_other_data_is_no_reason_to_go_on(runs):
     text = runs.data.read_text(encoding="utf-8")
     runs.data.write_text(text.replace(",good", ",approve"), encoding="utf-8")
     with pytest.raises(
-        ValueError, match=r"labels or its tokenizer have changed since step 24; start over with --fresh"
+        ValueError, match=r"labels or tokenizer have changed since step 24; start over with --fresh"
     ):
         next(iter(runs.make("run")))
     runs.data.write_text(text, encoding="utf-8")
@@ -177,7 +177,7 @@ def test_keys_without_effect_are_refused(runs):
         runs.make("run", "device=cuda")
     with pytest.raises(ValueError, match=r"train\.lora.*from scratch"):
         runs.make("run", lora=4)
-    with pytest.raises(ValueError, match=r"nothing to score.*name data\.test"):
+    with pytest.raises(ValueError, match=r"leaves no data for evaluation; set data\.test"):
         runs.make("run", "data.hold_out=false")
     with pytest.raises(ValueError, match=r"hold_out.*data\.valid"):
         runs.make("run", "data.hold_out=false", f"data.valid={runs.data}")

@@ -173,9 +173,9 @@ def test_two_halves_are_joined(data):
     assert load(run.out / "model").predict(["Ada is in Rom"]) == run.loaded.predict(["Ada is in Rom"])
     target = run.examples[0]["target"].tolist()
     assert load(writes).tokenizer.decode(target) in (values["target"] for values in run.subjects[0].sides["train"]())
-    with pytest.raises(ValueError, match="has one side; translate wants two"):
+    with pytest.raises(ValueError, match="is not an encoder-decoder; translate needs one"):
         training(data, "wrong", "translate", f'from = "{reads}"')
-    with pytest.raises(ValueError, match="is no language model; generate wants"):
+    with pytest.raises(ValueError, match="is not a causal language model; generate needs"):
         training(data, "wrong2", "generate", f'from = "{reads}"')
 
 

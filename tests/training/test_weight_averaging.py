@@ -101,6 +101,6 @@ def test_a_damaged_checkpoint_is_left_out_and_said(runs):
             file = run.out / "checkpoints" / "step-15" / "model.safetensors"
             file.write_bytes(file.read_bytes()[:-4] + b"\0\1\2\3")
     assert isinstance(events[-2], Note)
-    assert "left out of the mean" in events[-2].text
+    assert "excluded from the mean" in events[-2].text
     assert "step-15" in events[-2].text
     assert events[-1].mean_of == (20, 24)

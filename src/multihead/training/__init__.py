@@ -1,4 +1,4 @@
-"""Training: the loop, the optimiser, checkpoints; a run from its file to a model."""
+"""Training: the loop, the optimizer, checkpoints; from a run file to a trained model."""
 
 from pathlib import Path
 
@@ -8,11 +8,12 @@ from multihead.training.run import TrainingRun
 
 
 def train(run: str | Path | RunConfig, *changes: str, fresh: bool = False) -> TrainingRun:
-    """Train as a run file or a bundled recipe says ("train.lr=3e-5" changes a key), score, write the model; silently.
+    """Train from a run file or a bundled recipe ("train.lr=3e-5" overrides a key), evaluate, and save the model;
+    silently.
 
-    The result holds the model (`.loaded`) and its scores (`.scores`); what is on disk is in `.out`.
+    The result holds the model (`.loaded`) and its scores (`.scores`); files are in `.out`.
     """
-    if isinstance(run, str) and "\n" not in run:  # else a run file's text
+    if isinstance(run, str) and "\n" not in run:  # otherwise the text of a run file
         run = run_file(run)
     training = TrainingRun(run if isinstance(run, RunConfig) else read(run, changes), fresh=fresh)
     for _ in training:

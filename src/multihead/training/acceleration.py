@@ -1,4 +1,4 @@
-"""Ways to train faster that depend on the machine: half precision, where it works, and compiled steps."""
+"""Machine-dependent acceleration: mixed precision, where it works, and compiled steps."""
 
 from __future__ import annotations
 
@@ -20,42 +20,51 @@ from multihead.training.checkpoints import read_states
 Probe = Callable[[], Mapping[str, PrecisionProbe]]
 
 
-def resolve_precision(wanted: str, device: torch.device, probe: Probe | None = None) -> tuple[Name, str]:
-    """What to compute in, and the reason if the machine decided. Weights and their state are fp32 in any case."""
+def resolve_precision(requested: str, device: torch.device, probe: Probe | None = None) -> tuple[Name, str]:
+    """Return the compute precision, and the reason if it was chosen by a probe. Weights and optimizer state stay
+    fp32."""
     names: tuple[Name, ...] = ("onednn", "bf16") if device.type == "cpu" else ("bf16",)
     probe = probe or partial(measure, names, device.type)
-    name = choose_precision(wanted, probe)
-    return name, f"training in {display_name(name)}: {'; '.join(describe_probe(probe()))}" if wanted == "auto" else ""
+    name = choose_precision(requested, probe)
+    return (
+        name,
+        f"training in {display_name(name)}: {'; '.join(describe_probe(probe()))}" if requested == "auto" else "",
+    )
 
 
-def describe_probe(found: Mapping[str, PrecisionProbe]) -> list[str]:
-    """What the probe saw of each way, in words."""
-    return [f"{display_name(name)} here {finding.verdict}" for name, finding in found.items()]
+def describe_probe(findings: Mapping[str, PrecisionProbe]) -> list[str]:
+    """Describe the probe's verdict for each precision."""
+    return [f"{display_name(name)} here {finding.verdict}" for name, finding in findings.items()]
 
 
 def saved_precision(directory: Path) -> str | None:
-    """What a run began in, it goes on in: the probe measures time, and might decide otherwise today."""
+    """Return the precision that a run started in; a resumed run keeps it, since the probe measures time and may
+    vary."""
     return next((str(state["precision"]) for state in read_states(directory) if "precision" in state), None)
 
 
-def compile_model(model: TaskModel, wanted: str | bool) -> TaskModel:
-    """What the loop calls: the model itself, or a compiled view of it with the same parameters.
+def compile_model(model: TaskModel, requested: str | bool) -> TaskModel:
+    """Return the model for the training loop: the model itself, or a compiled view with the same parameters.
 
-    The model itself stays plain, so names in checkpoints, scoring and prediction know nothing of it. "auto" is off on
-    CPU. Tried with a model of MiniLM's size, one thread, a busy machine: 67 s until the first batch was through, 106 s
-    more for one of another shape, and then 1.8 and 3.6 s a step where the plain model took 1.1.
+    The model itself stays uncompiled, so checkpoints, evaluation and prediction are unaffected. "auto" is off on CPU.
+    Measured with a MiniLM-sized model, one thread, a busy machine: 67 s until the first batch, 106 s more for another
+    shape,
+    and then 1.8 and 3.6 s per step where the uncompiled model took 1.1.
     """
-    if wanted is not True:
+    if requested is not True:
         return model
     compiler = os.environ.get("CXX", "g++")
     if not any(map(shutil.which, (compiler, "clang++"))):
-        raise ValueError(f"train.compile wants a C++ compiler, and {compiler} is not there; install one, or set false")
+        raise ValueError(
+            f"train.compile needs a C++ compiler, and {compiler} was not found; install one, or set it to false"
+        )
     return cast(TaskModel, compile_bodies(model))
 
 
 def compile_bodies(part: nn.Module) -> nn.Module:
-    """Encoders and decoders compiled, since some tasks call them and not the model; what holds them is copied, so
-    that the model keeps its own. Parameters are shared."""
+    """Compile encoders and decoders, since some tasks call them directly; containers are copied, so that the model
+    keeps
+    its own. Parameters are shared."""
     if isinstance(part, Encoder | Decoder):
         return cast(nn.Module, torch.compile(part, dynamic=True))
     holders = (Encoder, Decoder, EncoderDecoder)

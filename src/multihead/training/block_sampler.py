@@ -1,4 +1,4 @@
-"""The order of running text: every window of the corpus once an epoch, shuffled, as many per batch as fit."""
+"""Batch order for running text: every block of the corpus once per epoch, shuffled, as many per batch as fit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ AHEAD = 64  # steps
 
 
 class BlockOrder:
-    """As `loop.BatchOrder`, for windows of equal size; it holds nothing but numbers."""
+    """Like `loop.BatchOrder`, for blocks of equal size; stores only numbers."""
 
     def __init__(self, corpus: TokenBlocks, plan: TrainSettings) -> None:
         self.corpus, self.plan = corpus, plan
@@ -31,10 +31,10 @@ class BlockOrder:
         return self.per_epoch
 
     def __getitem__(self, step: int) -> tuple[float, list[NDArray[np.int64]]]:
-        """The epoch that step (from 0) lies in, as a fraction, and its micro-batches."""
+        """Return the epoch of a step (from 0), as a fraction, and its micro-batches."""
         epoch, inside = divmod(step, self.per_epoch)
         stretch, at = divmod(inside, AHEAD)
-        if self.ahead[:2] != (epoch, stretch):  # for several steps at once: one call takes as long as a hundred rows
+        if self.ahead[:2] != (epoch, stretch):  # draw for several steps at once: a call costs as much as a hundred rows
             first = stretch * AHEAD * self.each
             self.ahead = (epoch, stretch, self.corpus.rows(epoch, first, first + AHEAD * self.each, self.plan.seed))
         rows = self.ahead[2][at * self.each : (at + 1) * self.each]

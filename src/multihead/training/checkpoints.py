@@ -1,7 +1,8 @@
-"""Checkpoints: weights, optimiser state and what else a run needs to go on, whole or not at all.
+"""Checkpoints: weights, optimizer state and everything else that a run needs to resume, written atomically.
 
-A checkpoint is written aside, synced, given a manifest of SHA-256 sums, which holds a checksum of itself, and renamed;
-only then is an older one removed. Opening verifies all sums and falls back to the one before, and says so.
+A checkpoint is written to a temporary directory, synced, given a manifest of SHA-256 sums (with a checksum of itself),
+and renamed; only then is an older one removed. Opening verifies all sums and falls back to the previous checkpoint with
+a warning.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from multihead.io.seal import check_digests, seal, unseal
 from multihead.io.weights import read_safetensors, write_tensors
 
 MANIFEST, STATE = "manifest.json", "state.json"
-FILES = (STATE, "model.safetensors")  # that every checkpoint has
+FILES = (STATE, "model.safetensors")  # required in every checkpoint
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def save(
     keep: int = 2,
     every: int = 1,
 ) -> Path:
-    """Write directory/step-N; of the older ones, the newest `keep - 1` stay, and as many on a multiple of `every`."""
+    """Write directory/step-N; retain the newest `keep - 1` older ones, and as many on a multiple of `every`."""
     make_directory(directory)
     aside, final = directory / f".step-{step}.partial", directory / f"step-{step}"
     remove_tree(aside)
@@ -54,7 +55,7 @@ def save(
     write_json(aside / MANIFEST, seal({"step": step, "sha256": sums}))
     with name_file_in_errors(final):
         sync(aside)
-        if os.path.lexists(final):  # a damaged one of the same step
+        if os.path.lexists(final):  # a damaged checkpoint of the same step
             remove(final)
         os.rename(aside, final)
         sync(directory)
@@ -68,14 +69,14 @@ def save(
 
 
 def list_steps(directory: Path) -> list[int]:
-    """The steps that have a checkpoint, oldest first; partial ones do not count."""
+    """Return the steps that have a complete checkpoint, oldest first."""
     if not directory.is_dir():
         return []
     return sorted(int(path.name[5:]) for path in directory.glob("step-*") if path.name[5:].isdigit())
 
 
 def remove(path: Path) -> None:
-    """Rename first: a checkpoint half removed must not look whole."""
+    """Remove a checkpoint; rename first, so that a partly removed one does not look complete."""
     doomed = path.with_name(f".{path.name}.removed.partial")
     remove_tree(doomed)
     with name_file_in_errors(path):
@@ -84,7 +85,7 @@ def remove(path: Path) -> None:
 
 
 def latest_checkpoint(directory: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that is whole, and what was wrong with newer ones."""
+    """Return the newest intact checkpoint, and the faults of newer ones."""
     wrong: list[str] = []
     for step in reversed(list_steps(directory)):
         try:
@@ -95,8 +96,7 @@ def latest_checkpoint(directory: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def read_states(directory: Path) -> Iterator[dict[str, Any]]:
-    """What checkpoints say beside their tensors, the newest first; damaged ones, which `latest_checkpoint` names, are
-    left out."""
+    """Yield the JSON state of checkpoints, newest first, without damaged ones, which `latest_checkpoint` reports."""
     for step in reversed(list_steps(directory)):
         path = directory / f"step-{step}"
         with suppress(ValueError, OSError):
@@ -105,30 +105,30 @@ def read_states(directory: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_manifest(path: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file of a checkpoint, by a manifest that is whole and of this step."""
+    """Return the SHA-256 of each file of a checkpoint, from an intact manifest of this step."""
     file = path / MANIFEST
     if not file.is_file():
-        raise ValueError(f"{path}: it has no {MANIFEST}")
+        raise ValueError(f"{path}: {MANIFEST} is missing")
     manifest = unseal(read_own_json(file), str(file), ("step", "sha256"))
-    # Older manifests have no checksum of themselves; the directory's name says the step a second time.
+    # Older manifests have no checksum of themselves; compare the step with the directory's name instead.
     if type(manifest["step"]) is not int or f"step-{manifest['step']}" != path.name:
-        raise ValueError(f"{file}: says step {str(manifest['step'])[:20]}, and the directory is {path.name}")
+        raise ValueError(f"{file}: names step {str(manifest['step'])[:20]}, but the directory is {path.name}")
     sums = check_digests(manifest["sha256"], str(file), FILES)
     if odd := next((name for name in sums if Path(name).name != name), None):
-        raise ValueError(f"{file}: names {odd[:80]!r}, which is no file of the checkpoint")
+        raise ValueError(f"{file}: names {odd[:80]!r}, which is not a checkpoint file")
     return sums
 
 
 def check_file(path: Path, digest: str) -> None:
-    """Raise ValueError if a file is not there, or not what was written."""
+    """Raise ValueError if a file is missing or does not match its checksum."""
     if not path.is_file():
         raise ValueError(f"{path}: missing")
     if sha256(path) != digest:
-        raise ValueError(f"{path}: its bytes have changed since it was saved")
+        raise ValueError(f"{path}: checksum mismatch: the file has changed since it was saved")
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
-    """A checkpoint after its files were found to be what was written."""
+    """Open a checkpoint after verifying its files."""
     sums = read_manifest(path)
     for name, digest in sums.items():
         check_file(path / name, digest)
@@ -137,25 +137,25 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """The state of a model; a tensor that stands under two names (tied) is kept once."""
-    found: dict[str, Tensor] = {}
-    seen: set[int] = set()
+    """Return the state of a model; a tensor with two names (tied) is stored once."""
+    tensors: dict[str, Tensor] = {}
+    ids: set[int] = set()
     for name, tensor in model.state_dict(keep_vars=True).items():
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
-            found[name] = tensor.detach()
-    return found
+        if id(tensor) not in ids:
+            ids.add(id(tensor))
+            tensors[name] = tensor.detach()
+    return tensors
 
 
 def restore_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Put kept weights into a model of the same shape."""
-    own = model_tensors(model)
-    if own.keys() != tensors.keys():
+    """Load checkpoint weights into a model of the same shape."""
+    current = model_tensors(model)
+    if current.keys() != tensors.keys():
         raise ValueError(
-            f"the checkpoint is of another model: {sorted(own.keys() ^ tensors.keys())[0]} is on one side only"
+            f"the checkpoint is of another model: {sorted(current.keys() ^ tensors.keys())[0]} is missing on one side"
         )
     with torch.no_grad():
-        for name, tensor in own.items():
+        for name, tensor in current.items():
             if tensor.shape != tensors[name].shape:
                 here, there = list(tensor.shape), list(tensors[name].shape)
                 raise ValueError(f"the checkpoint is of another model: {name} is {there} there, {here} here")
@@ -163,7 +163,7 @@ def restore_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimiser's state as flat names: number of the parameter and name of the entry."""
+    """Return the optimizer state by flat names: parameter index and entry name."""
     state = optimizer.state_dict()["state"]
     return {f"{number}.{name}": value for number, entries in state.items() for name, value in entries.items()}
 

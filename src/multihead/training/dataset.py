@@ -1,4 +1,4 @@
-"""A task's data for training: rows of files, split, encoded once into the token cache, and read from there."""
+"""Training datasets of a task: rows of files, split, encoded once into the token cache, and read from there."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from multihead.training.loop import BatchOrder, TrainSettings
 
 log = logging.getLogger(__name__)
 
-STRETCH = 50  # sentences of a document that are held out together, or not
+STRETCH = 50  # sentences of a document that stay in one split
 DTYPES = {
     "tokens": np.int32,
     "types": np.int8,
@@ -43,7 +43,7 @@ DTYPES = {
 
 
 class EncodeCounts(NamedTuple):
-    """Rows that were encoded: all of them, those that gave several windows, those that lost tokens at their ends."""
+    """Counts of encoded rows: all, those with several windows, and truncated ones."""
 
     rows: int
     windowed: int
@@ -52,12 +52,12 @@ class EncodeCounts(NamedTuple):
 
 @dataclass(frozen=True)
 class CachedDataset:
-    """Encoded windows, memory-mapped. What `TokenCache` keeps flat gets its shape back here."""
+    """Encoded windows, memory-mapped. Arrays that `TokenCache` stores flat get their shape back here."""
 
     kept: token_cache.TokenCache
     shapes: dict[str, tuple[int, ...]]  # -1: as long as the window
-    notes: tuple[str, ...] = ()  # rows that were left out, and why
-    read: str = ""  # what was read when the cache was filled
+    notes: tuple[str, ...] = ()  # dropped rows, and why
+    read: str = ""  # report of the readers that filled the cache
     inputs: EncodeCounts | None = None  # None: the cache is older than this count
 
     def __len__(self) -> int:
@@ -72,22 +72,22 @@ class CachedDataset:
 
     @property
     def sizes(self) -> RowLengths:
-        """The tokens of each window; of pairs, both sides together."""
+        """The tokens of each window; for pairs, of both sides together."""
         return RowLengths([self.kept], self.fields, joined=True)
 
     @property
     def lengths(self) -> RowLengths:
-        """[N]; of pairs, each side's [N, 2]."""
+        """Lengths [N]; for pairs, of each side [N, 2]."""
         return RowLengths([self.kept], self.fields)
 
     @property
     def keys(self) -> list[str]:
-        """Of the token cache: they change with the rows, the labels, the tokenizer and how windows are cut."""
+        """Keys of the token cache: they change with the rows, the labels, the tokenizer and the windows."""
         return [self.kept.directory.name]
 
     @property
     def tokens(self) -> list[NDArray[np.integer]]:
-        """Those of all windows, one after the other."""
+        """The tokens of all windows, concatenated."""
         return [self.kept.values[name] for name in self.fields]
 
     def order(self, plan: TrainSettings) -> BatchOrder:
@@ -95,7 +95,7 @@ class CachedDataset:
 
 
 class MixtureDataset:
-    """Several sets of windows, each gone through as often an epoch as its weight says."""
+    """Mixture of several datasets, each repeated per epoch by its weight."""
 
     def __init__(self, parts: Sequence[CachedDataset], weights: Sequence[float]) -> None:
         self.parts, self.weights = parts, weights
@@ -127,7 +127,7 @@ class MixtureDataset:
 
 
 class BlockDataset(TokenBlocks):
-    """Running text of the token cache."""
+    """Blocks of running text from the token cache."""
 
     notes: tuple[str, ...] = ()
     read = ""
@@ -156,8 +156,9 @@ def build_dataset(
     teachers: TeacherEnsemble | None = None,
     beside: Split | None = None,
 ) -> TrainingData:
-    """All that is trained on, from the cache if it has it. weights: one for each training file. beside: inputs whose
-    labels the teachers give."""
+    """Build the training dataset, from the cache if possible. weights: one for each training file. beside: unlabeled
+    inputs
+    that the teachers label."""
     parts = [train] if weights is None else train.parts()
     if weights is not None and len(weights) != len(parts):
         what = "pairs of files" if train.reading.sources[0][1] == "parallel" else "training files"
@@ -166,21 +167,23 @@ def build_dataset(
     keys = [cache_key(files, task, side, train.reading.how, teachers) for side in sides]
     if task.running:
         stores = [build_token_blocks(task, part, cache, key) for part, key in zip(parts, keys, strict=True)]
-        return BlockDataset([kept.values["tokens"] for kept in stores], task.size, weights)
-    counted = "" if task.labels else "train"  # with labels, all rows were read and counted before
-    found = [encode_dataset(task, part, cache, key, teachers, counted) for part, key in zip(parts, keys, strict=True)]
+        return BlockDataset([store.values["tokens"] for store in stores], task.size, weights)
+    counted = "" if task.labels else "train"  # with labels, all rows have been read and counted already
+    datasets = [
+        encode_dataset(task, part, cache, key, teachers, counted) for part, key in zip(parts, keys, strict=True)
+    ]
     if beside is not None:
         assert teachers is not None
         named = [Path(file) for file, _, _ in beside.reading.sources]
         key = cache_key(named, task, "unlabelled", beside.reading.how, teachers)
         further = encode_dataset(task, beside, cache, key, teachers.pseudo_label, "unlabelled")
-        found.append(replace(further, read=f"unlabelled: {further.read}"))
+        datasets.append(replace(further, read=f"unlabelled: {further.read}"))
         weights = [*(weights or [1.0]), 1.0]
-    return found[0] if weights is None else MixtureDataset(found, weights)
+    return datasets[0] if weights is None else MixtureDataset(datasets, weights)
 
 
 def build_token_blocks(task: Task, rows: Split, cache: Path, key: str) -> token_cache.TokenCache:
-    """Documents as tokens, one after the other; small vocabularies take two bytes a token."""
+    """Tokenize documents to one stream; small vocabularies take two bytes per token."""
     dtype = np.uint16 if len(task.tokenizer) <= 1 << 16 else np.int32
 
     def build() -> Iterator[dict[str, Any]]:
@@ -199,24 +202,25 @@ def encode_dataset(
     teachers: Callable[[Callable[[], Iterable[Values]], Path], Iterator[Values]] | None = None,
     counted: str = "",
 ) -> CachedDataset:
-    """The windows of all rows, from the cache if it has them. Rows of no use to training are left out, and told.
+    """Return the windows of all rows, from the cache if possible. Rows that are unusable for training are dropped and
+    reported.
 
-    counted: the name of the side whose rejected rows are counted here, where too many stop the run as `check` does.
+    counted: the split whose rejected rows are counted here; too many raise an error, as in `check`.
     """
 
     def iterate_training_rows() -> Iterable[Values]:
         return task.training_rows(rows() if teachers is None else teachers(rows, cache))
 
-    beside = cache / f"{key}.json"  # what the cache does not say of itself
-    found = _read_beside(beside)
-    if found is None:
-        token_cache.discard(cache, key)  # what was left out of it, and why, is told by those who fill it
+    sidecar = cache / f"{key}.json"  # metadata of the cache
+    cached = _read_sidecar(sidecar)
+    if cached is None:
+        token_cache.discard(cache, key)  # dropped rows are reported while it is filled
         if teachers is not None:
-            log.info("the teacher is asked; what it says is kept, so a run that is stopped goes on")
-    told = _window_fields(task, iterate_training_rows(), rows.reading) if found is None else found
+            log.info("computing the teacher's soft labels; they are cached, so an interrupted run resumes here")
+    metadata = _window_fields(task, iterate_training_rows(), rows.reading) if cached is None else cached
 
     def build() -> Iterator[dict[str, Any]]:
-        left: dict[str, list[Any]] = {}  # reason -> how many, and where the first one stands
+        left: dict[str, list[Any]] = {}  # reason -> count, and place of the first one
         cut = {"rows": 0, "tokens": 0}
         used = windowed = 0
         for values in iterate_training_rows():
@@ -229,25 +233,31 @@ def encode_dataset(
             used, windowed = used + 1, windowed + (len(windows) > task.readings)
             for window in windows:
                 yield {name: array.reshape(-1) for name, array in window.items()}
-        if counted:  # before the cache is complete: the next start would not see it
+        if counted:  # before the cache is complete, since the next start would skip this
             raise_rejected(counted, rows.reading)
-        told.update(left=left, cut=cut, read=str(rows.reading), inputs=EncodeCounts(used, windowed, cut["rows"]))
-        write_json(beside, seal(told))
+        metadata.update(left=left, cut=cut, read=str(rows.reading), inputs=EncodeCounts(used, windowed, cut["rows"]))
+        write_json(sidecar, seal(metadata))
 
-    dtypes = {name: np.dtype(dtype) for name, dtype in told["fields"].items()}
-    kept = token_cache.open_or_build(cache, key, dtypes, build, quiet=teachers is not None)
-    notes = [f"{count:,} rows are not used: {why}; first: {place}" for why, (count, place) in told["left"].items()]
-    if told.get("cut", {}).get("rows"):
-        rows_, tokens = told["cut"]["rows"], told["cut"]["tokens"]
-        notes.append(f"{rows_:,} rows are longer than {task.size} tokens: {tokens:,} tokens at their ends are cut off")
-    shapes = {name: tuple(shape) for name, shape in told["shapes"].items()}
+    dtypes = {name: np.dtype(dtype) for name, dtype in metadata["fields"].items()}
+    tokens_cached = token_cache.open_or_build(cache, key, dtypes, build, quiet=teachers is not None)
+    notes = [f"{count:,} rows are not used: {why}; first: {place}" for why, (count, place) in metadata["left"].items()]
+    if metadata.get("cut", {}).get("rows"):
+        rows_, tokens = metadata["cut"]["rows"], metadata["cut"]["tokens"]
+        notes.append(
+            f"{rows_:,} rows are longer than {task.size} tokens: {tokens:,} tokens at their ends are truncated"
+        )
+    shapes = {name: tuple(shape) for name, shape in metadata["shapes"].items()}
     return CachedDataset(
-        kept, shapes, tuple(notes), told["read"], EncodeCounts(*told["inputs"]) if "inputs" in told else None
+        tokens_cached,
+        shapes,
+        tuple(notes),
+        metadata["read"],
+        EncodeCounts(*metadata["inputs"]) if "inputs" in metadata else None,
     )
 
 
-def _read_beside(file: Path) -> dict[str, Any] | None:
-    """Return what was written beside a cache; None if nothing was, or if it is damaged, which is said."""
+def _read_sidecar(file: Path) -> dict[str, Any] | None:
+    """Return the metadata next to a cache; None if it is missing, or damaged, which is logged."""
     if not file.exists():
         return None
     try:
@@ -258,7 +268,7 @@ def _read_beside(file: Path) -> dict[str, Any] | None:
 
 
 def encode_windows(task: Task, values: Values) -> tuple[list[Window], str]:
-    """A row as the model reads it, and why it is of no use to training ("": it is)."""
+    """Encode a row, and return why it is unusable for training ("" if it is usable)."""
     try:
         windows = task.encode(values)
         return windows, task.skip_reason(windows)
@@ -267,13 +277,13 @@ def encode_windows(task: Task, values: Values) -> tuple[list[Window], str]:
 
 
 def _window_fields(task: Task, rows: Iterable[Values], reading: DataReader) -> dict[str, Any]:
-    """The fields of a window, by the first one that is of use."""
-    found = (encode_windows(task, values) for values in rows)
-    first = next((windows[0] for windows, reason in found if windows and not reason), None)
+    """Return the fields of a window, from the first usable row."""
+    encoded = (encode_windows(task, values) for values in rows)
+    first = next((windows[0] for windows, reason in encoded if windows and not reason), None)
     if first is None:
-        raise ValueError(f"there is nothing to train on: no row was usable\n{reading}")
+        raise ValueError(f"the training data has no usable row\n{reading}")
     return {
-        # One axis is as long as the window (-1), unless the field speaks of the whole window.
+        # One axis has the window's length (-1), unless the field is per window.
         "shapes": {name: array.shape if name in WHOLE else (-1, *array.shape[1:]) for name, array in first.items()},
         "fields": {name: _stored_dtype(name, array) for name, array in first.items()},
         "left": {},
@@ -288,8 +298,9 @@ def _stored_dtype(name: str, array: NDArray[Any]) -> str:
 def cache_key(
     files: Iterable[Path], task: Task, side: str, how: Mapping[str, Any], teachers: TeacherEnsemble | None = None
 ) -> str:
-    """Everything that the windows depend on: the files' bytes and how they are read, the tokenizer, the task and its
-    options, and who teaches."""
+    """Return a hash of everything that the windows depend on: the files' bytes and reader settings, the tokenizer, the
+    task
+    and its options, and the teachers."""
     options = {
         "task": task.name,
         "labels": task.labels,
@@ -302,15 +313,17 @@ def cache_key(
     }
     both = dict.fromkeys((task.tokenizer, task.tokenizer.target))
     return token_cache.cache_key(
-        files, "\n".join(one.inner.to_str() + (one.template or "") for one in both).encode(), options
+        files,
+        "\n".join(tokenizer_.inner.to_str() + (tokenizer_.template or "") for tokenizer_ in both).encode(),
+        options,
     )
 
 
 class Split:
-    """The rows of a file that lie on one side of the split; a new loop reads anew.
+    """Rows of a dataset in one split; each iteration reads the files again.
 
-    limit: no more than so many, drawn by a hash of their text, so that a smaller limit takes a part of a larger one's
-    rows. documents: stretches of documents are held out and drawn, since sentences are shown with their neighbours.
+    limit: at most this many rows, sampled by a hash of their text, so that a smaller limit is a subset of a larger one.
+    documents: split and sample runs of sentences of a document, since sentences are shown with their neighbors.
     """
 
     def __init__(
@@ -323,7 +336,7 @@ class Split:
     def __call__(self) -> Iterator[Values]:
         if self.limit is None:
             return self._rows()
-        if not self.looked:  # once: what a run trains on does not change
+        if not self.looked:  # once: the data of a run does not change
             places = (self._place(number, values) for number, values in enumerate(self._rows()))
             self.last, self.looked = kth_smallest(places, self.limit), True
         last = self.last
@@ -331,14 +344,14 @@ class Split:
         return (values for number, values in numbered if last is None or self._place(number, values) <= last)
 
     def _place(self, number: int, values: Values) -> int:
-        """Rows with the lowest are taken; of a long running text, that is its beginning."""
+        """Return the sampling rank of a row; the lowest are taken. For one long running text, its beginning."""
         if "of" in values:
             return number
         document = f"{values['file']}\n{values.get('document')}"
         return sample_key(document if self.documents else split_key(values), number)
 
     def parts(self) -> list[Split]:
-        """One for each file of the reading (or pair of files)."""
+        """Return one split for each file of the reader (or pair of files)."""
         readings = [DataReader([source], self.reading.options) for source in self.reading.sources]
         parts = [Split(reading, self.side, documents=self.documents) for reading in readings]
         if self.limit is not None:  # of all files together
@@ -348,7 +361,7 @@ class Split:
         return parts
 
     def _located_rows(self) -> Iterator[dict[str, Any]]:
-        """The rows; of a document that is split, the piece over the border in two."""
+        """Yield the rows; a document's chunk across the split border is cut in two."""
         for record in self.reading:
             values = record.placed
             cut = int(values["of"] * (1 - VALID)) - values["at"] if self.side != "all" and "of" in values else 0
@@ -364,18 +377,19 @@ class Split:
             if not self.documents or self.side == "all" or values.get("document", 0) is None:
                 out = self.side != "all" and is_held_out(values)
             else:
-                mine = (values["file"], values.get("document"))
-                document, sentences = mine, sentences + 1 if mine == document else 0
+                key = (values["file"], values.get("document"))
+                document, sentences = key, sentences + 1 if key == document else 0
                 if sentences % STRETCH == 0:
                     out = is_held_out(values)
-                # Neighbours on the other side of the split are not seen: to its sentences, a stretch is a document.
+                # Context must not cross the split: for its sentences, a run of sentences is a document.
                 values["document"] = f"{values.get('document')} from {sentences - sentences % STRETCH}"
             if self.side == "all" or out == (self.side == "valid"):
                 yield values
 
 
 def is_held_out(values: Values) -> bool:
-    """Is a row of train kept for validation? Of one long document it is the end, else a tenth of the rows by hash."""
+    """Whether a training row is held out for validation: the end of one long document, else a tenth of the rows by
+    hash."""
     if "of" in values:
         return int(values["at"]) >= int(values["of"] * (1 - VALID))
     return is_valid(split_key(values))

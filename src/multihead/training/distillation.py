@@ -1,11 +1,11 @@
-"""A trained model whose answers a new one learns beside the labels (Hinton et al. 2015).
+"""Knowledge distillation: train on a teacher's soft labels in addition to the labels (Hinton et al. 2015).
 
-It is asked once, when the token cache is filled. What it believes, the chance of each label, becomes a part of what is
-learnt: (1 - trust) of a row's own label and trust of that. It may be slow: its answers are kept, a piece of the rows at
-a time, so that a run that was stopped goes on, and one begun anew with other settings need not ask again.
+The teacher runs once, when the token cache is filled. Its label probabilities are mixed into the target: weight w for
+the soft labels, 1 - w for the gold label. A teacher may be slow: its outputs are cached in chunks of rows, so that an
+interrupted run resumes, and a new run with other settings reuses them.
 
-The two may have other tokenizers and other shapes: chances are of a text, or of a word. Of several teachers, the mean
-of what they believe is learnt. Of inputs without labels, the best of what is believed stands for them.
+Teacher and student may have different tokenizers and sizes: probabilities are per text, or per word. Several teachers
+are averaged. Unlabeled inputs get the most likely label as a pseudo-label.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from multihead.tasks import Task, Values, Window
 from multihead.training.events import format_duration
 
 FIELDS = {"belief": np.float32, "shape": np.int64}
-ELSEWHERE = {"file", "line", "shown"}  # of a row: where it stands, which changes nothing; what its windows hold
-PACE = 10  # words by which the time left is told
+ELSEWHERE = {"file", "line", "shown"}  # row fields that do not affect the output, or are part of its windows
+PACE = 10  # seconds between progress messages
 
 log = logging.getLogger(__name__)
 
@@ -46,34 +46,40 @@ class Teacher:
         self.loaded = load(where)
         self.task = self.loaded.make_task()
         if type(self.task) is not type(student):
-            raise ValueError(f"data.teacher: {where} was trained for {self.task.name}; {student.name} is wanted")
-        ends = [tuple(one.options.get("score", ())) for one in (self.task, student)]
+            raise ValueError(
+                f"data.teacher: {where} was trained for {self.task.name}; name a model trained for {student.name}"
+            )
+        ends = [tuple(item.options.get("score", ())) for item in (self.task, student)]
         if ends[0] != ends[1]:
-            told = ("scores from {} to {}".format(*one) if one else "classes" for one in ends)
-            raise ValueError("data.teacher: {} gives {}, and the data has {}".format(where, *told))
+            descriptions = ("scores from {} to {}".format(*item) if item else "classes" for item in ends)
+            raise ValueError("data.teacher: {} has {}, but the training data has {}".format(where, *descriptions))
         if {*self.task.labels} != {*student.labels}:
             odd = sorted({*self.task.labels} ^ {*student.labels})
-            raise ValueError(f"data.teacher: {where} and the data have other labels: {', '.join(odd[:10])}")
+            raise ValueError(
+                f"data.teacher: {where} and the training data have different labels: {', '.join(odd[:10])}"
+            )
         if self.task.options.get("crf"):
-            raise ValueError(f"data.teacher: {where} has a crf, and so no chances of each word's tag; name one without")
+            raise ValueError(
+                f"data.teacher: {where} has a CRF and no per-word probabilities; name a teacher without a CRF"
+            )
         self.order = [self.task.numbers[label] for label in student.labels]
         self.digest = sha256(resolve(where) / MANIFEST)
 
     @torch.inference_mode()
     def soft_labels(self, rows: Iterable[Values], precision: str, cache: Path) -> Iterator[NDArray[Any]]:
-        """Of each row the chance of each label [C], or of each word's [T, C]."""
+        """Yield the label probabilities of each row [C], or of each of its words [T, C]."""
         source = iter(self.task.prepare(rows))
-        while piece := list(islice(source, AHEAD)):
-            windows = [encode_row(self.task, values) for values in piece]
-            key = self._key(piece, windows, precision)
-            for said in token_cache.open_or_build(
-                cache, key, FIELDS, partial(self._predict, piece, windows, precision)
+        while chunk := list(islice(source, AHEAD)):
+            windows = [encode_row(self.task, values) for values in chunk]
+            key = self._key(chunk, windows, precision)
+            for cached in token_cache.open_or_build(
+                cache, key, FIELDS, partial(self._predict, chunk, windows, precision)
             ):
-                yield said["belief"].reshape(said["shape"])[..., self.order]
+                yield cached["belief"].reshape(cached["shape"])[..., self.order]
 
-    def _key(self, piece: list[Values], windows: list[list[Window]], precision: str) -> str:
+    def _key(self, chunk: list[Values], windows: list[list[Window]], precision: str) -> str:
         digest = hashlib.sha256(f"belief {token_cache.VERSION} {self.digest} {precision}".encode())
-        for values, several in zip(piece, windows, strict=True):
+        for values, several in zip(chunk, windows, strict=True):
             plain = {name: value for name, value in values.items() if name not in ELSEWHERE}
             digest.update(json.dumps(plain, default=str).encode())
             for window in several:
@@ -81,20 +87,20 @@ class Teacher:
                     digest.update(f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes())
         return digest.hexdigest()
 
-    def _predict(self, piece: list[Values], windows: list[list[Window]], precision: str) -> list[dict[str, Any]]:
+    def _predict(self, chunk: list[Values], windows: list[list[Window]], precision: str) -> list[dict[str, Any]]:
         model = self.loaded.model.eval()
-        said = iter(
+        outputs = iter(
             run_windows(model, self.task, [window for several in windows for window in several], precision=precision)
         )
-        answers = [list(islice(said, len(several))) for several in windows]
-        beliefs = map(self.task.soft_labels, piece, windows, answers)
+        answers = [list(islice(outputs, len(several))) for several in windows]
+        beliefs = map(self.task.soft_labels, chunk, windows, answers)
         return [{"belief": belief.astype(np.float32).reshape(-1), "shape": belief.shape} for belief in beliefs]
 
 
 class TeacherEnsemble:
     def __init__(self, where: str | Sequence[str], student: Task) -> None:
         self.student = student
-        self.each = [Teacher(one, student) for one in ([where] if isinstance(where, str) else where)]
+        self.each = [Teacher(item, student) for item in ([where] if isinstance(where, str) else where)]
         self.precision = "fp32"  # or bf16, where the run trains in it
 
     @property
@@ -102,25 +108,25 @@ class TeacherEnsemble:
         return [teacher.digest for teacher in self.each]
 
     def __call__(self, rows: Callable[[], Iterable[Values]], cache: Path) -> Iterator[Values]:
-        """Rows with what is believed of each."""
+        """Yield rows with their soft labels."""
         total = sum(1 for _ in rows())
-        own, *asked = tee(rows(), 1 + len(self.each))  # one pass: a reading counts what it reads
+        student_rows, *asked = tee(rows(), 1 + len(self.each))  # one pass: a reading counts what it reads
         believed = [
             teacher.soft_labels(more, self.precision, cache) for teacher, more in zip(self.each, asked, strict=True)
         ]
-        for values, *said in report_progress(zip(own, *believed, strict=True), total):
-            yield {**values, "belief": sum(said[1:], said[0]) / len(said)}
+        for values, *probabilities in report_progress(zip(student_rows, *believed, strict=True), total):
+            yield {**values, "belief": sum(probabilities[1:], probabilities[0]) / len(probabilities)}
 
     def pseudo_label(self, rows: Callable[[], Iterable[Values]], cache: Path) -> Iterator[Values]:
-        """Rows without labels: what is believed most stands for them."""
+        """Yield unlabeled rows with the teachers' most likely labels."""
         for values in self(rows, cache):
             yield {**values, **self.student.hard_labels(values["belief"])}
 
 
 def report_progress(answered: Iterable[tuple[Any, ...]], total: int) -> Iterator[tuple[Any, ...]]:
-    """The same, telling now and then how far they are."""
+    """Yield the items unchanged, logging progress now and then."""
     pace: deque[tuple[float, int]] = deque(maxlen=PACE)
-    for number, one in enumerate(answered):
+    for number, item in enumerate(answered):
         now = time.monotonic()
         if not pace:
             pace.append((now, 0))
@@ -128,5 +134,5 @@ def report_progress(answered: Iterable[tuple[Any, ...]], total: int) -> Iterator
             pace.append((now, number))
             first, before = pace[0]
             left = format_duration((now - first) / (number - before) * (total - number))
-            log.info("the teacher has read %s of %s rows, %s left", f"{number:,}", f"{total:,}", left)
-        yield one
+            log.info("the teacher has processed %s of %s rows, %s left", f"{number:,}", f"{total:,}", left)
+        yield item

@@ -1,4 +1,4 @@
-"""What happens in a run, as its loop tells it."""
+"""Events that the training loop yields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from multihead.training.loop import StepRecord
 @dataclass(frozen=True)
 class Resumed:
     step: int
-    notes: list[str]  # what was wrong with newer checkpoints
+    notes: list[str]  # faults of newer checkpoints
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Evaluated:
     scores: dict[str, Score]
     main: str
     best: bool
-    mean_of: tuple[int, ...] = ()  # not the weights of this step, but the mean of these steps' checkpoints
-    mains: tuple[str, ...] = ()  # of several tasks, the scores that the main one is the mean of
+    mean_of: tuple[int, ...] = ()  # averaged checkpoints, instead of this step's weights
+    mains: tuple[str, ...] = ()  # multi-task: the scores whose mean is the main score
 
     @property
     def what(self) -> str:
@@ -37,7 +37,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class Note:
-    """Something that the machine or the files decided, said once."""
+    """A decision that depends on the machine or the files, reported once."""
 
     text: str
 
@@ -46,7 +46,7 @@ Event = StepRecord | Resumed | Evaluated | Saved | Note
 
 
 def format_duration(seconds: float) -> str:
-    """less than a minute, about 12 min, about 3 h 05 min"""
+    """Format a duration: less than a minute, about 12 min, about 3 h 05 min."""
     minutes = round(seconds / 60)
     if not minutes:
         return "less than a minute"

@@ -1,4 +1,4 @@
-"""Parts of a model that stay as they are while the rest learns."""
+"""Freezing of model parts during training."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ EMBEDDINGS = "embeddings"
 
 
 def freeze_parameters(model: TaskModel, freeze: int | Sequence[str], rank: int, old: AbstractSet[int]) -> None:
-    """What may learn: the readout always; of the body, what `freeze` and low-rank updates leave.
+    """Select the trainable parameters: the readout always; of the body, those that `freeze` and LoRA leave.
 
-    old: ids of the parameters that came with the body. What a task added to it (token types for letter case) knows
-    nothing yet and learns in any case.
+    old: ids of the pretrained parameters. Parameters that a task added (token types for letter case) are untrained and
+    always trainable.
     """
     if rank:
         model.body.requires_grad_(False)
@@ -28,16 +28,17 @@ def freeze_parameters(model: TaskModel, freeze: int | Sequence[str], rank: int, 
         if id(parameter) not in old and ".parametrizations." not in name:
             parameter.requires_grad_(True)
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise ValueError("train.freeze leaves nothing to learn: the readout is tied to the embeddings; freeze less")
+        raise ValueError("train.freeze leaves nothing to train: the readout is tied to the embeddings; freeze less")
 
 
 def frozen_modules(model: TaskModel, freeze: int | Sequence[str]) -> list[nn.Module]:
-    """A number: the embeddings and so many lowest layers of each stack. Names: "embeddings", "encoder.0", …"""
+    """Return frozen modules. A number: the embeddings and that many lowest layers of each stack. Names: "embeddings",
+    "encoder.0", …"""
     layers = {block.address: block for block in model.modules() if isinstance(block, TransformerBlock)}
     if isinstance(freeze, int):
         deepest = 1 + max(layer_number(address) for address in layers)
         if freeze > deepest:
-            raise ValueError(f"train.freeze is {freeze}; this model has {deepest} layers")
+            raise ValueError(f"train.freeze is {freeze}; this model has only {deepest} layers")
         low = [block for address, block in layers.items() if layer_number(address) < freeze]
         return [*embeddings(model), *low] if freeze else []
     known = [EMBEDDINGS, *layers]
@@ -47,7 +48,7 @@ def frozen_modules(model: TaskModel, freeze: int | Sequence[str]) -> list[nn.Mod
 
 
 def embeddings(model: TaskModel) -> list[nn.Module]:
-    """Stems, and what a stack has learnt of positions: behind a fixed stem and fixed layers, nothing is kept."""
+    """Return stems and learned positions: below a frozen stem and frozen layers, no gradients are stored."""
     body = model.body
     sides: list[Encoder | Decoder] = [body.encoder, body.decoder] if isinstance(body, EncoderDecoder) else [body]
     positions = [side.stack.position for side in sides]

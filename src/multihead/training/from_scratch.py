@@ -1,17 +1,17 @@
-"""From scratch: tokenizers learnt from the training texts, and a model with new weights.
+"""From scratch: tokenizers trained on the training texts, and a model with random weights.
 
-Where the run file asks for the shape of a public family, the model is one, and opens in transformers:
+Where the run file describes the shape of a public family, the model is one, and loads in transformers:
 
 | body | positions, norm | family |
 |---|---|---|
-| encoder | learned, norm after | BERT |
-| decoder | rotary, norm before | Llama (RMS norm, gated, no biases) |
-| decoder | learned, norm before | GPT-2 |
-| encoder and decoder | sinusoidal, norm after | Marian |
-| encoder and decoder, one vocabulary | learned, norm after | BART |
-| encoder and decoder, one vocabulary | learned, norm before | mBART |
+| encoder | learned, post-norm | BERT |
+| decoder | rotary, pre-norm | Llama (RMS norm, gated, no biases) |
+| decoder | learned, pre-norm | GPT-2 |
+| encoder and decoder | sinusoidal, post-norm | Marian |
+| encoder and decoder, one vocabulary | learned, post-norm | BART |
+| encoder and decoder, one vocabulary | learned, pre-norm | mBART |
 
-Any other shape is our own.
+Any other shape is native.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from multihead.tasks import Task, Values
 from multihead.tasks.chat import NEW, add_default_template, add_role_tokens
 from multihead.text.tokenizer import Tokenizer
 
-LEARNT = 100_000_000  # characters that a tokenizer is learnt from, at most
+MAX_CHARACTERS = 100_000_000  # maximum characters of a tokenizer's training text
 
 
 def create_model(
     run: RunConfig, kind: type[Task], train: Callable[[], Iterable[Values]], talks: bool = False
 ) -> Pipeline:
-    """The model of a run file without `from`, with the vocabulary readout of a task that wants one; talks: with a chat
+    """Build the model of a run file without `from`, with an LM readout if the task needs one; talks: with a chat
     template."""
     check_memory(run, kind)
     if kind.body == "encoder_decoder" and not run.tokenizer.shared:
@@ -74,7 +74,7 @@ def create_model(
 
 
 def check_memory(run: RunConfig, kind: type[Task]) -> None:
-    """Raise if the layers cannot be trained here: weights, gradients and AdamW's two moments, 4 bytes each."""
+    """Raise if the model cannot be trained here: weights, gradients and AdamW's two moments, 4 bytes each."""
     model = run.model
     layers = model.layers + ((model.decoder_layers or model.layers) if kind.body == "encoder_decoder" else 0)
     count = layers * (4 * model.dim**2 + 2 * model.dim * (model.inner or 4 * model.dim))
@@ -83,26 +83,26 @@ def check_memory(run: RunConfig, kind: type[Task]) -> None:
     if needed > there:
         raise ValueError(
             f"model.dim = {model.dim}, model.layers = {model.layers}, model.inner and model.max_length make {count:,} "
-            f"weights; to train them takes {needed / 2**30:,.0f} GiB, there are {there / 2**30:,.0f}: make them smaller"
+            f"weights; training needs {needed / 2**30:,.0f} GiB, {there / 2**30:,.0f} GiB are available: reduce them"
         )
 
 
 def special_token_ids(tokenizer: Tokenizer) -> Json:
-    """How a text begins and ends, as config.json and generation_config.json say it."""
+    """Return the start, end and padding tokens for config.json and generation_config.json."""
     special = tokenizer.special
     first = special.get("bos", special.get("cls"))
     last = special.get("eos", special.get("sep"))
-    found = {
+    ids = {
         "bos_token_id": first,
         "eos_token_id": last,
         "pad_token_id": special.get("pad"),
         "decoder_start_token_id": first,
     }
-    return {name: number for name, number in found.items() if number is not None}
+    return {name: number for name, number in ids.items() if number is not None}
 
 
 def texts_of(values: Values, names: Iterable[str] | None = None) -> Iterator[str]:
-    """The texts of a row, for a tokenizer to learn from."""
+    """Yield the texts of a row, for training a tokenizer."""
     if "tokens" in values:
         yield " ".join(values["tokens"])
     yield from (message["content"] for message in values.get("conversation", ()))
@@ -114,12 +114,17 @@ def texts_of(values: Values, names: Iterable[str] | None = None) -> Iterator[str
 def _train_tokenizer(
     run: RunConfig, train: Callable[[], Iterable[Values]], names: tuple[str, ...] | None = None, less: int = 0
 ) -> Tokenizer:
-    """Kept in the run's cache. names: the columns that it is learnt from; None: all texts. less: tokens that are to be
-    added to it."""
+    """Train a tokenizer, stored in the run's cache. names: the columns that it is trained on; None: all texts. less:
+    number
+    of tokens that will be added to it."""
     options, alone = run.tokenizer, [run] if run.task else [run.for_task(block) for block in run.tasks]
-    given = [one.data.train for one in alone if one.data is not None]
-    files = [file for one in given for file in ([one] if isinstance(one, str) else one)]
-    settings = {"data": [one.data.model_dump(mode="json") for one in alone if one.data], "names": names, "most": LEARNT}
+    trains = [one.data.train for one in alone if one.data is not None]
+    files = [file for one in trains for file in ([one] if isinstance(one, str) else one)]
+    settings = {
+        "data": [one.data.model_dump(mode="json") for one in alone if one.data],
+        "names": names,
+        "most": MAX_CHARACTERS,
+    }
 
     def texts() -> Iterator[str]:
         return _first(text for values in train() for text in texts_of(values, names))
@@ -130,60 +135,60 @@ def _train_tokenizer(
     except ValueError as error:
         if not str(error).startswith("vocab="):
             raise
-        raise ValueError(f"tokenizer.{error}") from None  # the key's whole name
+        raise ValueError(f"tokenizer.{error}") from None  # the full name of the key
 
 
 def _first(texts: Iterable[str]) -> Iterator[str]:
-    seen = 0
+    characters = 0
     for text in texts:
         yield text
-        seen += len(text)
-        if seen >= LEARNT:
+        characters += len(text)
+        if characters >= MAX_CHARACTERS:
             return
 
 
 def _shapes(
     run: RunConfig, kind: type[Task], reads: Tokenizer, writes: Tokenizer
 ) -> tuple[str | None, ModelConfig | None, ModelConfig | None]:
-    """The family, and the shape of each side."""
-    given = run.model.model_dump(exclude={"decoder_layers"})
-    look = (given["positions"], given["norm_first"])
-    plain = given["kv_heads"] is None or given["kv_heads"] == given["heads"]
+    """Return the family, and the config of each side."""
+    shape = run.model.model_dump(exclude={"decoder_layers"})
+    look = (shape["positions"], shape["norm_first"])
+    plain = shape["kv_heads"] is None or shape["kv_heads"] == shape["heads"]
     more: dict[str, Any] = {}
     if kind.body == "encoder":
         family = "bert" if look == ("learned", False) and plain else None
         more = {"activation": "gelu", "token_types": 2} | ({"embed_norm": True} if family else {})
-        return family, _config(reads, given, more), None
+        return family, _config(reads, shape, more), None
     if kind.body == "decoder":
         family = {("rotary", True): "llama", ("learned", True): "gpt2" if plain else None}.get(look)
         if family == "llama":
-            inner = given["inner"] or 8 * round(given["dim"] / 3)  # 8/3 · dim, so that the gate adds no weights
-            given["inner"] = inner
+            inner = shape["inner"] or 8 * round(shape["dim"] / 3)  # 8/3 · dim, so that gating adds no weights
+            shape["inner"] = inner
             more = {"norm": "rms", "gated": True, "activation": "silu", "attention_bias": "", "inner_bias": False}
         elif family == "gpt2":
             more = {"activation": "gelu_tanh"}
-        return family, None, _config(writes, given, more)
-    one = run.tokenizer.shared
+        return family, None, _config(writes, shape, more)
+    shared = run.tokenizer.shared
     families = {
         ("sinusoidal", False): "marian",
-        ("learned", False): "bart" if one else None,
-        ("learned", True): "mbart" if one else None,
+        ("learned", False): "bart" if shared else None,
+        ("learned", True): "mbart" if shared else None,
     }
     family = families.get(look) if plain else None
     if family in ("bart", "mbart"):
         more = {"embed_norm": True, "position_offset": 2, "activation": "gelu"}
     layers = run.model.decoder_layers or run.model.layers
-    return family, _config(reads, given, more), _config(writes, {**given, "layers": layers}, more)
+    return family, _config(reads, shape, more), _config(writes, {**shape, "layers": layers}, more)
 
 
-def _config(tokenizer: Tokenizer, given: dict[str, Any], more: dict[str, Any]) -> ModelConfig:
-    if given["positions"] == "sinusoidal":  # they are large: tokens of the usual size would drown in them
-        more = {"embed_scale": given["dim"] ** 0.5, **more}
-    return ModelConfig(vocab=len(tokenizer), pad=tokenizer.special.get("pad"), **given, **more)
+def _config(tokenizer: Tokenizer, shape: dict[str, Any], more: dict[str, Any]) -> ModelConfig:
+    if shape["positions"] == "sinusoidal":  # sinusoids are large compared with embeddings of the usual scale
+        more = {"embed_scale": shape["dim"] ** 0.5, **more}
+    return ModelConfig(vocab=len(tokenizer), pad=tokenizer.special.get("pad"), **shape, **more)
 
 
 def _family_architecture(family: str, kind: type[Task]) -> tuple[str, str]:
-    """The family and its name for the readout; a task that learns classes gets its readout later."""
+    """Return the family and its architecture name; classification tasks get their readout later."""
     if kind.readout.over != "vocabulary":
         return family, "Model"
     return family, kind.readout.other if family in ("marian", "gpt2") else kind.readout.architecture
@@ -205,7 +210,7 @@ def _native_model(encoder: ModelConfig | None, decoder: ModelConfig | None, shar
 
 
 def with_vocabulary(body: Encoder | Decoder | EncoderDecoder, transform: bool) -> TaskModel:
-    """A readout tied to the table of embeddings; transform: with BERT's layer between."""
+    """Return a model with an LM readout tied to the embeddings; transform: with BERT's layer between."""
     last = body.decoder if isinstance(body, EncoderDecoder) else body
     table = last.stem.embedding.weight if last.config.tied and isinstance(last.stem, TokenEmbedding) else None
     return TaskModel(body, LMReadout(last.config, table, bias=transform, transform=transform))

@@ -1,4 +1,4 @@
-"""One writer per directory: a lock that dies with its holder and tells who that is."""
+"""One writer per directory: a lock that is released when its process ends, and names its holder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from multihead.io.files import name_file_in_errors, open_own
 
 @contextmanager
 def lock_directory(directory: Path) -> Iterator[None]:
-    """Hold the directory, or say who does."""
+    """Lock the directory, or raise ValueError naming the holder."""
     file = directory / ".lock"
     with name_file_in_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The log of a run, log.jsonl: a line for every step and every evaluation."""
+"""The training log, log.jsonl: one line for every step and every evaluation."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class JsonlLog:
             os.close(handle)
 
     def truncate(self, step: int) -> str:
-        """Leave out the lines behind the checkpoint, which the steps that are taken again write again, and lines that
-        are damaged; return what is to be said of these, if there are any."""
+        """Drop lines after the checkpoint, which repeated steps write again, and damaged lines; return a note about the
+        damaged ones, or ""."""
         if not self.path.exists():
             return ""
         with add_path(self.path):
@@ -38,11 +38,11 @@ class JsonlLog:
         if not damaged:
             return ""
         more = f", and {len(damaged) - 1:,} more" if len(damaged) > 1 else ""
-        return f"{self.path}:{damaged[0]}: a damaged line{more}; left out, the run does not need it"
+        return f"{self.path}:{damaged[0]}: damaged line{more}; dropped, the run does not need it"
 
 
 def read_record(line: bytes) -> dict[str, Any] | None:
-    """Return a line of the log that has the numbers which its readers need; None for one that is damaged."""
+    """Parse a line of the log; None if it is damaged or lacks required numbers."""
     try:
         record = json.loads(line)
         step, optional, needed = record["step"], [], []
@@ -60,7 +60,8 @@ def read_record(line: bytes) -> dict[str, Any] | None:
 
 
 def _stays(line: bytes, step: int) -> bool | None:
-    """Whether a line lies before the checkpoint; None for a damaged one. The end of the run writes the mean's anew."""
+    """Whether a line precedes the checkpoint; None if it is damaged. The end of the run writes the line of the mean
+    again."""
     if not line:
         return False
     record = read_record(line)

@@ -1,7 +1,7 @@
-"""The loop: a generator of step records. Printing, saving, scoring and stopping consume it.
+"""The training loop: a generator of step records. Printing, saving, evaluation and stopping consume it.
 
-Loss is sum ÷ count over all that belongs to a step. The order of samples and dropout are pure functions of
-(seed, step), so a run goes on bit for bit from any step whose weights and optimiser state were kept.
+The loss is sum ÷ count over all examples of a step. The order of examples and dropout are pure functions of
+(seed, step), so a run resumes bit for bit from any step with saved weights and optimizer state.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from multihead.tasks import Task, Window
 from multihead.training.optimizer import lr_factor, scale_and_clip
 
 log = logging.getLogger(__name__)
-PATIENCE = 20  # steps in a row whose gradients are not finite, before the run is given up
+PATIENCE = 20  # consecutive steps with non-finite gradients before the run stops
 
 
 class Dataset(Protocol):
-    """Encoded data: windows by number, and their lengths."""
+    """Encoded data: windows by index, and their lengths."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, row: int, /) -> Window: ...
@@ -41,7 +41,7 @@ class Dataset(Protocol):
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """How to train, in plain numbers."""
+    """Training hyperparameters, as plain numbers."""
 
     epochs: float = 3.0
     steps: int | None = None  # instead of epochs
@@ -49,7 +49,7 @@ class TrainSettings:
     accumulate: int = 1
     schedule: str = "linear"
     warmup: float = 0.1  # a share of all steps; 1 or more: steps
-    floor: float = 0.0  # the share of the learning rate that is left at the end
+    floor: float = 0.0  # final learning rate, as a share of the peak
     clip: float = 1.0
     seed: int = 1
     precision: str = "fp32"  # or onednn, bf16
@@ -57,23 +57,23 @@ class TrainSettings:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One step of the optimiser."""
+    """One optimizer step."""
 
     step: int  # counted from 1
     epoch: float
     loss: float
     lr: float
     norm: float
-    tokens: int  # real ones
-    padded: int  # and with padding
+    tokens: int  # without padding
+    padded: int  # with padding
     seconds: float
-    skipped: bool  # the gradient was not finite; nothing was learnt
-    task: str = ""  # of several, the one that this step was of
+    skipped: bool  # the gradient was not finite; no update
+    task: str = ""  # multi-task: the task of this step
 
 
 @dataclass(frozen=True)
 class TaskStream:
-    """One of the tasks that a run learns: what a step of it calls, and what it learns from."""
+    """One task of a run: the model that its steps call, and its data."""
 
     model: TaskModel
     task: Task
@@ -82,7 +82,7 @@ class TaskStream:
 
 
 class StepSchedule(Protocol):
-    """What a step is made of: the epoch it lies in, as a fraction, and its micro-batches."""
+    """Composition of steps: the epoch of a step, as a fraction, and its micro-batches."""
 
     steps: int
 
@@ -92,27 +92,27 @@ class StepSchedule(Protocol):
 
 
 class BatchOrder:
-    """Which windows make which step, without a state: epoch after epoch, batches of similar lengths.
+    """Stateless order of batches: epoch after epoch, batches of similar lengths.
 
-    sizes: [N], or [N, 2] for pairs; epochs: which windows an epoch shows, else each of them once.
+    sizes: [N], or [N, 2] for pairs; epochs: the windows of an epoch; default: each of them once.
     """
 
     def __init__(
         self, sizes: NDArray[np.int64] | RowLengths, plan_: TrainSettings, epochs: EpochSampler | None = None
     ) -> None:
         if not len(sizes):
-            raise ValueError("there is nothing to train on: no row was usable")
+            raise ValueError("the training data has no usable row")
         self.sizes, self.plan = sizes, plan_
         self.epochs = epochs or EpochSampler([len(sizes)], None, plan_.seed)
-        self.planned: dict[int, list[list[NDArray[np.int64]]]] = {}  # the steps of the block that was asked for last
-        self.per_block = [0]  # steps before each block, counted through all epochs
+        self.planned: dict[int, list[list[NDArray[np.int64]]]] = {}  # steps of the most recent block
+        self.per_block = [0]  # steps before each block, over all epochs
         if plan_.steps is not None:
             self.steps = plan_.steps
         else:
-            whole, part = int(plan_.epochs), plan_.epochs - int(plan_.epochs)
-            self.steps = self._before(whole)
+            full, part = int(plan_.epochs), plan_.epochs - int(plan_.epochs)
+            self.steps = self._before(full)
             if part:
-                self.steps += round(part * (self._before(whole + 1) - self._before(whole)))
+                self.steps += round(part * (self._before(full + 1) - self._before(full)))
         self.steps = max(self.steps, 1)
 
     @property
@@ -121,11 +121,11 @@ class BatchOrder:
 
     @property
     def epoch_steps(self) -> int:
-        """Of the first epoch; batches are drawn anew in each, so others may have one more or less."""
+        """Steps of the first epoch; batches are drawn anew in each, so other epochs may have one more or less."""
         return self._before(1)
 
     def __getitem__(self, step: int) -> tuple[float, list[NDArray[np.int64]]]:
-        """The epoch that step (from 0) lies in, as a fraction, and its micro-batches."""
+        """Return the epoch of a step (from 0), as a fraction, and its micro-batches."""
         while self.per_block[-1] <= step:
             self._count()
         block = bisect_right(self.per_block, step) - 1
@@ -139,7 +139,7 @@ class BatchOrder:
         return self.per_block[epoch * self.epochs.blocks]
 
     def _count(self) -> None:
-        """One block more."""
+        """Count the steps of one more block."""
         if self.epochs.blocks > 1:
             epoch, block = divmod(len(self.per_block) - 1, self.epochs.blocks)
             log.info("planning the batches of epoch %d: block %d of %d", epoch + 1, block + 1, self.epochs.blocks)
@@ -178,9 +178,9 @@ def train_steps(
     start: int = 0,
     task_of_step: Callable[[int], int] = lambda step: 0,
 ) -> Iterator[StepRecord]:
-    """As `fit`, for one task or several that share weights; whose: the number of the part that a step is of.
+    """Like `fit`, for one task or several with shared weights; whose: maps a step to the index of its task.
 
-    What belongs to other parts only has no gradient in a step, and is left as it is: no decay, no momentum.
+    Parameters of other tasks have no gradient in a step and are not updated: no decay, no momentum.
     """
     bad = 0
     modules = [list(part.model.modules()) for part in parts]
@@ -192,7 +192,7 @@ def train_steps(
         share = lr_factor(step, order.steps, order.warmup, plan_.schedule, plan_.floor)
         for group in optimizer.param_groups:
             group["lr"] = group.get("factor", 1.0) * group["base"] * share
-        if not all(module.training for module in modules[number]):  # `train` itself takes a percent of a small step
+        if not all(module.training for module in modules[number]):  # calling `train` costs a percent of a small step
             part.model.train()
         optimizer.zero_grad(set_to_none=True)
         seed_device(part.task.device, step_seed(plan_.seed, step))
@@ -204,7 +204,7 @@ def train_steps(
         elif bad >= PATIENCE:
             raise ValueError(
                 f"the gradient was not finite for {bad} steps in a row, up to step {step + 1}; the last good "
-                "checkpoint is kept: lower train.lr, or look for broken rows with `multihead check`"
+                "checkpoint remains: lower train.lr, or look for broken rows with `multihead check`"
             )
         seconds = time.perf_counter() - began
         lr = max(group["lr"] / group.get("factor", 1.0) for group in optimizer.param_groups)
@@ -216,7 +216,9 @@ def train_steps(
 def accumulate_gradients(
     model: TaskModel, task: Task, data: Dataset, batches: Sequence[NDArray[np.int64]], precision: str = "fp32"
 ) -> tuple[float, float, int, int]:
-    """Gradients of the summed loss over all micro-batches; the sum, the count, and tokens real and padded."""
+    """Accumulate gradients of the summed loss over all micro-batches; return the sum, the count, and the number of
+    tokens
+    without and with padding."""
     loss, count, real, padded = 0.0, 0.0, 0, 0
     for rows in batches:
         batch = task.collate([data[int(row)] for row in rows] * (2 if task.rdrop else 1))
@@ -231,5 +233,5 @@ def accumulate_gradients(
 
 
 def step_seed(seed_: int, step: int) -> int:
-    """A seed for one step: neighbours share nothing."""
+    """Return a seed for one step; seeds of neighboring steps are unrelated."""
     return int(np.random.SeedSequence([seed_, step]).generate_state(1, np.uint64)[0]) >> 1

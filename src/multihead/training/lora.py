@@ -1,8 +1,8 @@
-"""Low-rank updates instead of full ones (LoRA, Hu et al. 2021): W + 2·up·down, where W stays fixed.
+"""Low-rank adaptation (LoRA, Hu et al. 2021): W + 2·up·down, where W is frozen.
 
-As in the paper, the projections of queries and values get them; keys, outputs, feed-forward, norms and biases stay as
-they are, and the readout learns fully. An update is a parametrisation of the weight: whoever reads `attention.q.weight`
-sees the sum, so that nothing else has to know.
+As in the paper, query and value projections are adapted; keys, outputs, feed-forward, norms and biases are frozen, and
+the readout is fully trained. An update is a parametrization of the weight: reading `attention.q.weight` gives the sum,
+so that other code needs no changes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from torch.nn.utils import parametrize
 
 from multihead.attention import MultiHeadAttention
 
-SCALE = 2.0  # the paper's alpha / rank, at any rank: the learning rate need not be found anew for each
+SCALE = 2.0  # the paper's alpha / rank, at any rank, so that one learning rate fits all ranks
 
 
 class LoRAWeight(nn.Module):
-    """The weight [out, in] plus up [out, rank] · down [rank, in]; at first nothing, since up is zero."""
+    """The weight [out, in] plus up [out, rank] · down [rank, in]; initially no change, since up is zero."""
 
     def __init__(self, weight: Tensor, rank: int) -> None:
         super().__init__()
@@ -33,17 +33,19 @@ class LoRAWeight(nn.Module):
 
 
 def add_updates(body: nn.Module, rank: int, old: AbstractSet[int]) -> None:
-    """q and v of every attention whose weights are old (by id) become W + update; a new one learns fully."""
+    """Adapt q and v of every attention with pretrained weights (`old`, by id); new ones are fully trained."""
     for linear in _projections(body):
         if id(linear.weight) not in old:
             continue
         if rank > min(linear.weight.shape):
-            raise ValueError(f"train.lora is {rank}; a weight of {list(linear.weight.shape)} has no higher rank")
+            raise ValueError(
+                f"train.lora is {rank}; it must not exceed the rank of a weight of {list(linear.weight.shape)}"
+            )
         parametrize.register_parametrization(linear, "weight", LoRAWeight(linear.weight, rank))
 
 
 def merge_updates(body: nn.Module) -> None:
-    """Every sum becomes the plain weight; without updates, nothing changes."""
+    """Merge every update into its weight; without updates, nothing changes."""
     for linear in _projections(body):
         if parametrize.is_parametrized(linear, "weight"):
             parametrize.remove_parametrizations(linear, "weight", leave_parametrized=True)

@@ -1,4 +1,4 @@
-"""Several tasks in turn: which task a step is of, as a pure function of (seed, step)."""
+"""Multi-task schedule: the task of each step, as a pure function of (seed, step)."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from numpy.typing import NDArray
 from multihead.training.dataset import TrainingData
 from multihead.training.loop import StepSchedule, TrainSettings
 
-STREAM = 2  # of the seed: other draws than those of `loop.BatchOrder`
+STREAM = 2  # random stream, independent of `loop.BatchOrder`
 
 
 class InfiniteSchedule(StepSchedule, Protocol):
-    """An order of the whole data, which goes on for ever."""
+    """A schedule over the full data that never ends."""
 
     @property
     def epoch_steps(self) -> int: ...
 
 
 class MultitaskSchedule:
-    """A step is of one task. An epoch has each task's own number of steps times its weight, in an order drawn anew.
+    """Schedule where each step has one task. An epoch has each task's number of steps times its weight, shuffled.
 
-    So with weights of 1, an epoch goes through the data of every task once. Each task goes on in its own order where
-    it stopped, whatever the weights; how far it has come follows from the step alone.
+    With weights of 1, an epoch covers the data of every task once. Each task continues in its own order, whatever the
+    weights; its position follows from the step alone.
     """
 
     def __init__(self, orders: Sequence[InfiniteSchedule], weights: Sequence[float], plan: TrainSettings) -> None:
@@ -45,12 +45,12 @@ class MultitaskSchedule:
         return self.each
 
     def task_of_step(self, step: int) -> int:
-        """The number of the task that step (from 0) is of."""
+        """Return the index of the task of a step (from 0)."""
         epoch, inside = divmod(step, self.each)
         return int(self._epoch(epoch)[0][inside])
 
     def __getitem__(self, step: int) -> tuple[float, list[NDArray[np.int64]]]:
-        """The epoch that step (from 0) lies in, as a fraction, and the micro-batches of its task."""
+        """Return the epoch of a step (from 0), as a fraction, and the micro-batches of its task."""
         epoch, inside = divmod(step, self.each)
         whose, before = self._epoch(epoch)
         number = int(whose[inside])
@@ -58,7 +58,7 @@ class MultitaskSchedule:
         return step / self.each, batches
 
     def _epoch(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """For each step of an epoch: whose it is, and how many of the same task come before it."""
+        """Return for each step of an epoch its task, and the number of earlier steps of the same task."""
         if self.drawn is None or self.drawn[0] != epoch:
             whose = np.repeat(np.arange(len(self.counts)), self.counts)
             np.random.Generator(np.random.PCG64([self.plan.seed, epoch, STREAM])).shuffle(whose)
@@ -72,10 +72,12 @@ class MultitaskSchedule:
 def make_schedule(
     data: Sequence[TrainingData], weights: Sequence[float], plan: TrainSettings, batch_tokens: int
 ) -> tuple[InfiniteSchedule, Callable[[int], int]]:
-    """What every step is made of, and the number of the task whose it is."""
+    """Return the schedule of all steps, and the function from a step to its task's index."""
     if len(data) == 1:
         return data[0].order(plan), lambda step: 0
-    # Batches of each task are as large as wanted, or as its own longest window.
+    # Batches of each task are as large as configured, or as its longest window.
     plans = [replace(plan, steps=1, batch_tokens=max(batch_tokens, int(windows.sizes.max()))) for windows in data]
-    turns = MultitaskSchedule([windows.order(own) for windows, own in zip(data, plans, strict=True)], weights, plan)
+    turns = MultitaskSchedule(
+        [windows.order(own_plan) for windows, own_plan in zip(data, plans, strict=True)], weights, plan
+    )
     return turns, turns.task_of_step

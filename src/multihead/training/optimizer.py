@@ -1,4 +1,4 @@
-"""AdamW with the groups that fine-tuning wants, and the learning rate as a pure function of the step."""
+"""AdamW with parameter groups for fine-tuning, and the learning rate as a pure function of the step."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ import re
 import torch
 from torch import Tensor, nn
 
-# What a conditional random field knows of neighbours are a few plain numbers that must grow to several units from 0;
-# at the rate of a pre-trained body (1e-4, a thousand steps) they would not get there.
+# CRF transitions are a few scalars that must grow to several units from 0; at the learning rate of a pretrained body
+# (1e-4, a thousand steps) they would not get there.
 NEIGHBOURS = dict.fromkeys(("start", "end", "step"), 100.0)
 
 
 def adamw(
     model: nn.Module, lr: float, weight_decay: float = 0.01, layer_decay: float = 1.0, beta2: float = 0.999
 ) -> torch.optim.AdamW:
-    """Norms, biases and embeddings are not decayed. layer_decay < 1: the deeper a layer lies, the slower it learns."""
+    """Build AdamW. Norms, biases and embeddings have no weight decay. layer_decay < 1: lower layers learn more
+    slowly."""
     groups: dict[tuple[float, float], list[Tensor]] = {}
     depth = 1 + max((_layer(name) for name, _ in model.named_parameters()), default=0)
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             decay = weight_decay if parameter.dim() > 1 and "embedding" not in name else 0.0
-            above = name.startswith("readout.")  # also one of several, readout.task-NAME.
+            above = name.startswith("readout.")  # also in multi-task models, readout.task-NAME.
             factor = NEIGHBOURS.get(_last(name), 1.0) if above else layer_decay ** (depth - _layer(name))
             groups.setdefault((decay, factor), []).append(parameter)
     return torch.optim.AdamW(
@@ -37,27 +38,28 @@ def adamw(
 
 
 def lr_factor(step: int, steps: int, warmup: int, schedule: str = "linear", floor: float = 0.0) -> float:
-    """The share of the learning rate at a step (counted from 0); it falls to `floor`."""
+    """Return the learning rate factor at a step (counted from 0); it decays to `floor`."""
     if step < warmup:
         return (step + 1) / (warmup + 1)
-    done = (step - warmup) / max(steps - warmup, 1)
+    progress = (step - warmup) / max(steps - warmup, 1)
     if schedule == "constant":
         return 1.0
-    left = max(0.0, 1.0 - done) if schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * min(done, 1.0)))
+    left = max(0.0, 1.0 - progress) if schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0)))
     return floor + (1.0 - floor) * left
 
 
 def scale_and_clip(optimizer: torch.optim.Optimizer, count: float, clip: float) -> tuple[float, bool]:
-    """Let the next step divide summed gradients by their count and clip them; the norm, and whether it is finite.
+    """Set up the next step to divide summed gradients by their count and clip them; return the norm, and whether it is
+    finite.
 
-    The division is handed to the fused optimiser, which reads every gradient anyway: a pass over all weights is saved.
+    The fused optimizer does the division while it reads the gradients, which saves a pass over all weights.
     """
     gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    # What torch.nn.utils.get_total_norm does, bit for bit, without a call from Python for every parameter.
+    # Equals torch.nn.utils.get_total_norm bit for bit, without a Python call per parameter.
     norm = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))) / count
     factor = min(1.0, clip / (norm + 1e-6)) if clip > 0 else 1.0
     device = gradients[0].device
-    if device.type == "mps":  # whose fused optimiser takes no notice of grad_scale
+    if device.type == "mps":  # its fused optimizer ignores grad_scale
         torch._foreach_mul_(gradients, factor / count)
     else:
         optimizer.grad_scale = torch.full((), count / factor, device=device)  # type: ignore[attr-defined]
@@ -69,6 +71,6 @@ def _last(name: str) -> str:
 
 
 def _layer(name: str) -> int:
-    """0 for the stem, 1 + i for block i."""
-    found = re.search(r"blocks\.(\d+)\.", name)
-    return int(found.group(1)) + 1 if found else 0
+    """Return 0 for the stem, 1 + i for block i."""
+    match = re.search(r"blocks\.(\d+)\.", name)
+    return int(match.group(1)) + 1 if match else 0

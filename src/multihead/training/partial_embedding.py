@@ -1,8 +1,8 @@
-"""Tables of embeddings of which only some rows learn: those whose tokens the training data has.
+"""Partial embeddings: only the rows of tokens in the training data are trained.
 
-No other row ever gets a gradient, and AdamW, which does not decay embeddings, leaves it as it is: nothing changes but
-the cost. Of MiniLM's table, which is half of its weights, CoNLL-2003 has 46 % of the tokens; of a multilingual model's,
-most data has far less.
+No other row ever gets a gradient, and AdamW, which does not decay embeddings, leaves it unchanged: only the cost
+differs. CoNLL-2003 uses 46 % of MiniLM's embedding matrix, which is half of its weights; most datasets use far less of
+a multilingual model's.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from torch import Tensor, nn
 from multihead.data.token_cache import release_pages
 from multihead.models import Encoder, TokenEmbedding
 
-WORTH = 0.9  # the share of rows up to which it pays
-CHUNK = 1 << 22  # tokens that are looked at together
+WORTH = 0.9  # largest share of rows where it pays off
+CHUNK = 1 << 22  # tokens processed at a time
 
 
 class PartialEmbedding(nn.Embedding):
-    """The rows that learn lie first, in one storage with the others: training looks up those alone, scoring all."""
+    """Embedding whose trained rows come first, in one storage with the rest: training looks up those alone, evaluation
+    all."""
 
     def __init__(self, table: nn.Embedding, used: Tensor) -> None:
         order = torch.cat((used.nonzero()[:, 0], (~used).nonzero()[:, 0]))
@@ -31,19 +32,19 @@ class PartialEmbedding(nn.Embedding):
         pad = None if table.padding_idx is None else int(places[table.padding_idx])
         learnt = every[: int(used.sum())]
         super().__init__(len(learnt), every.shape[1], pad, _weight=learnt)
-        self.num_embeddings = len(every)  # tokens that it knows, whichever learn
+        self.num_embeddings = len(every)  # the full vocabulary
         self.every, self.places, self.pad = every, places, table.padding_idx
 
     def forward(self, tokens: Tensor) -> Tensor:
         return F.embedding(self.places[tokens], self.weight if self.training else self.every, self.padding_idx)
 
     def full_embedding(self) -> nn.Embedding:
-        """The plain table again."""
+        """Return the plain embedding again."""
         return nn.Embedding.from_pretrained(self.every[self.places], freeze=False, padding_idx=self.pad)
 
 
 def shrink_embedding(body: nn.Module, tokens: Iterable[NDArray[np.integer]], also: Iterable[int]) -> None:
-    """From now on only the rows of these tokens learn; also: tokens that batches hold beside those of the data."""
+    """Train only the rows of these tokens from now on; also: tokens that batches contain in addition to the data."""
     if not isinstance(body, Encoder) or not isinstance(body.stem, TokenEmbedding):
         return
     table = body.stem.embedding
@@ -60,7 +61,7 @@ def shrink_embedding(body: nn.Module, tokens: Iterable[NDArray[np.integer]], als
 
 
 def restore_embedding(body: nn.Module) -> None:
-    """Every table with all its rows, as it was but for what was learnt."""
+    """Restore every embedding with all rows; trained values stay."""
     for module in body.modules():
         if isinstance(module, TokenEmbedding) and isinstance(module.embedding, PartialEmbedding):
             module.embedding = module.embedding.full_embedding()

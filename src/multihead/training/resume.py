@@ -1,4 +1,4 @@
-"""What an earlier run has left in a directory: is it ours, is it whole, and what is only litter."""
+"""State of earlier runs in a directory: whether it belongs to this run, whether it is intact, and stale files."""
 
 from __future__ import annotations
 
@@ -15,66 +15,66 @@ from multihead.training.checkpoints import Checkpoint, list_steps, open_checkpoi
 
 OWN = r"\.(run\.toml|log\.jsonl|metrics\.json|report[\w-]*\.html)\.\d+\.aside"
 CHECKPOINT = r"\.step-\d+(\.removed)?\.partial"
-TEMPORARY = r"\.tmp\w{6}"  # safetensors writes there before it renames
+TEMPORARY = r"\.tmp\w{6}"  # safetensors' temporary files
 WRITTEN = re.compile(r"\..+\.(?P<process>\d+)\.aside")
 
 
 class Origin:
-    """Which run a checkpoint is of: its settings, and the keys of the token caches that it reads."""
+    """Identity of a checkpoint's run: its settings, and the keys of its token caches."""
 
     def __init__(self, run: RunConfig, keys: list[str]) -> None:
         self.run, self.keys = run, keys
 
     @property
     def state(self) -> dict[str, Any]:
-        """What checkpoints hold of it."""
+        """Return the identity as stored in checkpoints."""
         return {"run": write(pin_paths(self.run)), "data": self.keys}
 
-    def check(self, kept: Checkpoint, path: Path) -> None:
-        """Raise ValueError if a checkpoint is of another run; those from before hold no settings, or no keys."""
+    def check(self, checkpoint: Checkpoint, path: Path) -> None:
+        """Raise ValueError if a checkpoint belongs to another run; older ones store no settings, or no keys."""
         end = "start over with --fresh, or choose another out"
-        changed = difference(read(kept.state["run"]), self.run) if "run" in kept.state else []
+        changed = difference(read(checkpoint.state["run"]), self.run) if "run" in checkpoint.state else []
         if changed:
-            raise ValueError(f"{path}: of another run ({'; '.join(changed)}); remove it, {end}")
-        if kept.state.get("data", self.keys) != self.keys:
-            raise ValueError(
-                f"{path}: the training data, its labels or its tokenizer have changed since step {kept.step}; {end}"
-            )
+            raise ValueError(f"{path}: belongs to another run ({'; '.join(changed)}); remove it, {end}")
+        if checkpoint.state.get("data", self.keys) != self.keys:
+            raise ValueError(f"{path}: the data, labels or tokenizer have changed since step {checkpoint.step}; {end}")
 
 
 def open_best(
     directory: Path, best: Mapping[str, Any], origin: Origin
 ) -> tuple[dict[str, Any], Checkpoint | None, list[str]]:
-    """Return the best evaluation whose weights are whole and of this run, these, and what is wrong with better ones.
+    """Return the best evaluation whose weights are intact and of this run, these weights, and the faults of better
+    ones.
 
-    best: {step, score, loss, stale}, as the newest checkpoint has it, or {}. Earlier best models stay as long as a
-    checkpoint speaks of them, so there is one to fall back to, most often.
+    best: {step, score, loss, stale}, from the newest checkpoint, or {}. Earlier best models remain as long as a
+    checkpoint
+    refers to them, so there is usually one to fall back to.
     """
     faults: list[str] = []
     if "step" not in best:
         return dict(best), None, faults
     if not (newest := directory / f"step-{best['step']}").exists():
-        faults.append(f"{newest}: the best model so far is gone")
+        faults.append(f"{newest}: the best model so far is missing")
     for step in reversed([step for step in list_steps(directory) if step <= best["step"]]):
         path = directory / f"step-{step}"
         try:
-            kept = open_checkpoint(path)
-            origin.check(kept, path)
+            checkpoint = open_checkpoint(path)
+            origin.check(checkpoint, path)
         except (ValueError, OSError) as error:
             faults.append(str(error))
             continue
         if step == best["step"]:
-            return dict(best), kept, faults
-        return {**kept.state.get("best", kept.state), "stale": best["stale"]}, kept, faults
+            return dict(best), checkpoint, faults
+        return {**checkpoint.state.get("best", checkpoint.state), "stale": best["stale"]}, checkpoint, faults
     return {}, None, faults
 
 
 def sweep_litter(out: Path) -> None:
-    """Remove what killed runs left half written. Only for who holds the directory's lock."""
+    """Remove incomplete files of killed runs. Requires the directory's lock."""
     _sweep(out, OWN)
     for name in ("checkpoints", "best"):
         _sweep(out / name, CHECKPOINT)
-    # A model may be saved, and a cache be filled, by who does not hold the lock.
+    # Saving a model or filling a cache does not need the lock.
     for folder in (out / "model", out / "model" / "target", out / "cache"):
         _sweep(folder, WRITTEN.pattern, living=True)
     _sweep(out / "model", TEMPORARY)
@@ -83,7 +83,7 @@ def sweep_litter(out: Path) -> None:
 
 
 def _sweep(folder: Path, pattern: str, living: bool = False) -> None:
-    """living: leave what a process that still runs is writing."""
+    """Remove matching entries. living: skip files of a process that is still running."""
     if folder.is_symlink() or not folder.is_dir():
         return
     for path in folder.iterdir():
@@ -92,7 +92,7 @@ def _sweep(folder: Path, pattern: str, living: bool = False) -> None:
 
 
 def _runs(process: int) -> bool:
-    """Does another process of this number run?"""
+    """Whether another process with this id is running."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

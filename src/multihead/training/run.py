@@ -1,6 +1,6 @@
-"""A run: from a run file to a trained model, step by step; what happens is told as events.
+"""A training run: from a run file to a trained model, as a stream of events.
 
-A run that was stopped, however, goes on from its newest whole checkpoint, bit for bit.
+An interrupted run resumes from its newest intact checkpoint, bit for bit.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ from multihead.training.weight_averaging import (
 
 log = logging.getLogger(__name__)
 
-MEAN = "mean"  # of the main scores of several tasks
-HELD = 0.5  # of the memory that may be used: beyond it, what was freed is given back
+MEAN = "mean"  # multi-task main score
+HELD = 0.5  # share of available memory above which freed memory is returned to the system
 
 
 class TrainingRun(RunSummary):
-    """`for event in training:` trains; `finish` scores the best model and writes it."""
+    """Training run: `for event in training:` trains; `finish` evaluates the best model and saves it."""
 
     def __init__(self, run: RunConfig, fresh: bool = False) -> None:
         self.run, self.out = run, Path(run.out)
-        self.notes: list[str] = []  # what is said before the first step
+        self.notes: list[str] = []  # reported before the first step
         self._claim(fresh)
         began = None if fresh else saved_precision(self.out / "checkpoints")
         memory.disable_malloc_trim()
@@ -72,7 +72,7 @@ class TrainingRun(RunSummary):
         torch.set_num_threads(processors() if run.train.threads == "auto" else int(run.train.threads))
         share_cpus()
         self.subjects: list[TaskSetup]
-        self.subjects, self.model = set_up(run)  # of several tasks, the model holds the readouts of all
+        self.subjects, self.model = set_up(run)  # multi-task: the model holds all readouts
         options = run.train
         device = self.subjects[0].task.device
         precision, self.note = resolve_precision(began or options.precision, device)
@@ -97,14 +97,14 @@ class TrainingRun(RunSummary):
         self.origin = Origin(run, [key for windows in data for key in windows.keys])
         self.validated = [s for s in self.subjects if "valid" in s.sides and not s.auxiliary]
         self.best: dict[str, Any] = {}
-        self.average: dict[str, Tensor] | None = None  # of the steps so far (ema)
-        self.mean: dict[str, Tensor] = {}  # of the last checkpoints, once it is found to be best
+        self.average: dict[str, Tensor] | None = None  # moving average over steps (ema)
+        self.mean: dict[str, Tensor] = {}  # mean of the last checkpoints, if it is best
         self.mean_of: list[int] = []
         self.curves = TensorBoardWriter(self.out / "tensorboard")
         self.log = JsonlLog(self.out / "log.jsonl")
-        self.scores: dict[str, Any] = {}  # of the best model, by side; of several tasks, by name and side
-        self.stop = False  # set from outside: save at the next step, and leave
-        # Only now, when nothing is wrong with it: a run file with a fault must not hold its directory, or empty it.
+        self.scores: dict[str, Any] = {}  # of the best model, by split; multi-task: by name and split
+        self.stop = False  # set from outside: save at the next step, and stop
+        # Only now, after all checks: a faulty run file must neither lock its directory nor empty it.
         with lock_directory(self.out):
             sweep_litter(self.out)
             if fresh:
@@ -112,33 +112,33 @@ class TrainingRun(RunSummary):
             write_bytes(self.out / "run.toml", write(pin_paths(run)).encode())
 
     def _claim(self, fresh: bool) -> None:
-        """A directory of another run is not overwritten: the difference is shown."""
+        """Raise ValueError instead of overwriting a directory of another run, and show the difference."""
         with name_file_in_errors(self.out):
             self.out.mkdir(parents=True, exist_ok=True)
         written = self.out / "run.toml"
         if not fresh and written.exists() and (changed := difference(self._read_settings(written), self.run)):
-            written_otherwise = all(one.startswith("decode.") for one in changed)
+            written_otherwise = all(key.startswith("decode.") for key in changed)
             raise ValueError(
-                f"{self.out} holds a run with other settings ({'; '.join(changed)}); "
+                f"{self.out} contains a run with different settings ({'; '.join(changed)}); "
                 "choose another out, or start over with --fresh"
                 + ("; evaluate and predict take decode.* for a trained model" if written_otherwise else "")
             )
 
     def _read_settings(self, file: Path) -> RunConfig:
-        """The settings of the run that is here; of a damaged file, those that the newest checkpoint holds."""
+        """Return the settings of the run in this directory; if the file is damaged, those in the newest checkpoint."""
         try:
             return read(file, [f"out={format_toml(str(self.out))}"])
         except ValueError as error:
-            kept = next(
+            settings = next(
                 (state["run"] for state in checkpoints.read_states(self.out / "checkpoints") if "run" in state), ""
             )
-            if not kept:
-                raise ValueError(f"{error}; mend it, choose another out, or start over with --fresh") from None
-            self.notes.append(f"{error}; the checkpoint has the run's settings too: written again")
-            return read(kept)
+            if not settings:
+                raise ValueError(f"{error}; fix it, choose another out, or start over with --fresh") from None
+            self.notes.append(f"{error}; restored from the checkpoint")
+            return read(settings)
 
     def _clear(self) -> None:
-        """What an earlier run has left; the token cache knows by itself what it is good for."""
+        """Remove files of an earlier run; the token cache validates itself."""
         for name in ("checkpoints", "best", "model", "tensorboard", "log.jsonl", "metrics.json", "run.toml"):
             remove_tree(self.out / name)
 
@@ -148,27 +148,27 @@ class TrainingRun(RunSummary):
 
     def _events(self) -> Iterator[Event]:
         options = self.run.train
-        if all(subject.task.readout.over != "vocabulary" for subject in self.subjects):  # which may hold the same table
+        if all(subject.task.readout.over != "vocabulary" for subject in self.subjects):  # may share the embeddings
             also = {token for s in self.subjects for token in (s.task.pad, *s.task.tokenizer.special.values())}
             shrink_embedding(
                 self.model.body, (array for part in self.parts for array in cast(TrainingData, part.data).tokens), also
             )
         optimizer = adamw(self.model, options.lr, options.weight_decay, options.layer_decay, options.beta2)
-        kept, wrong = checkpoints.latest_checkpoint(self.out / "checkpoints")
+        checkpoint, wrong = checkpoints.latest_checkpoint(self.out / "checkpoints")
         start = 0
         if options.average == "ema":
             self.average = copy_weights(self.model)
         yield from (Note(note) for note in (*self.notes, self.note) if note)
-        if kept is not None:
-            self.origin.check(kept, self.out / "checkpoints" / f"step-{kept.step}")
-            start, self.best = kept.step, kept.state["best"]
+        if checkpoint is not None:
+            self.origin.check(checkpoint, self.out / "checkpoints" / f"step-{checkpoint.step}")
+            start, self.best = checkpoint.step, checkpoint.state["best"]
             yield from (Note(fault) for fault in self._open_best()[1])
-            checkpoints.restore_weights(self.model, kept.tensors["model"])
-            checkpoints.restore_optimizer(optimizer, kept.tensors["optimizer"])
+            checkpoints.restore_weights(self.model, checkpoint.tensors["model"])
+            checkpoints.restore_optimizer(optimizer, checkpoint.tensors["optimizer"])
             if self.average is not None:
                 self.average = {
-                    name: torch.empty_like(own).copy_(kept.tensors["average"][name])
-                    for name, own in self.average.items()
+                    name: torch.empty_like(weights).copy_(checkpoint.tensors["average"][name])
+                    for name, weights in self.average.items()
                 }
             yield Resumed(start, wrong)
         elif wrong:
@@ -200,19 +200,19 @@ class TrainingRun(RunSummary):
             yield from self._mean()
 
     def _epoch(self) -> float:
-        """Its steps: not always a whole number, so that the last epoch ends with the last step."""
+        """Steps per epoch: not always an integer, so that the last epoch ends with the last step."""
         epochs = self.run.train.epochs
         return max(1.0, self.order.steps / epochs) if epochs else self.order.epoch_steps
 
     def _open_best(self) -> tuple[checkpoints.Checkpoint | None, list[str]]:
-        """The best model, or the best one before it that is whole; lines about those that are not."""
-        self.best, kept, faults = open_best(self.out / "best", self.best, self.origin)
+        """Return the best intact model, and notes about damaged ones."""
+        self.best, checkpoint, faults = open_best(self.out / "best", self.best, self.origin)
         instead = (
-            f"the best before it, step {kept.step}, is used"
-            if kept
-            else "it is chosen anew: by the next evaluation, or the last weights are taken"
+            f"falling back to the previous best, step {checkpoint.step}"
+            if checkpoint
+            else "the next evaluation selects a new one, or the last weights are used"
         )
-        return kept, [f"{fault}; {instead}" for fault in faults]
+        return checkpoint, [f"{fault}; {instead}" for fault in faults]
 
     def _is_out_of_patience(self) -> bool:
         return 0 < self.run.train.patience <= self.best.get("stale", 0)
@@ -220,10 +220,10 @@ class TrainingRun(RunSummary):
     def finish(
         self, replicates: int = 1000, on_row: Mapping[str, Callable[[Values, Prediction, bool], None]] | None = None
     ) -> dict[str, Scorer]:
-        """The best weights, scored on validation and test data, and written as a model directory.
+        """Evaluate the best weights on validation and test data, and save them as a model directory.
 
-        on_row: listeners, by side; of several tasks, by `TaskSetup.qualified_name`: sst2/test. The scorers have the
-        same names.
+        on_row: callbacks, by split; multi-task: by `TaskSetup.qualified_name`: sst2/test. The scorers have the same
+        names.
         """
         with lock_directory(self.out):
             return self._finish(replicates, on_row or {})
@@ -236,48 +236,48 @@ class TrainingRun(RunSummary):
         self._check_finite(self.best.get("step", self.order.steps))
         merge_updates(self.model)
         restore_embedding(self.model)
-        self._write(self.out / "model")  # before anything that could go wrong
+        self._write(self.out / "model")  # before anything that could fail
         scorers: dict[str, Scorer] = {}
         for subject in self.subjects:
             for side in ("valid", "test"):
                 if side in subject.sides:
                     name, rows = subject.qualified_name(side), subject.sides[side]()
                     scorers[name] = evaluate(subject.loaded.model, subject.task, rows, replicates, on_row.get(name))
-            found = {side: scorers[subject.qualified_name(side)].result() for side in subject.sides if side != "train"}
-            self.scores |= {subject.name: found} if subject.name and found else found
+            scores = {side: scorers[subject.qualified_name(side)].result() for side in subject.sides if side != "train"}
+            self.scores |= {subject.name: scores} if subject.name and scores else scores
         of = {"mean_of": self.mean_of} if self.mean else {"step": self.best.get("step", self.order.steps)}
         several = {"tasks": to_json(self.scores)} if self.subjects[0].name else to_json(self.scores)
         write_json(self.out / "metrics.json", {**of, **several})
         return scorers
 
     def _final_weights(self) -> Mapping[str, Tensor] | None:
-        """The weights to end with; None: those that the model has."""
+        """Return the final weights; None: the model's current ones."""
         if self.mean:
             return self.mean
         if self.best:
-            kept, faults = self._open_best()
-            for fault in faults:  # damaged since this run began
+            checkpoint, faults = self._open_best()
+            for fault in faults:  # damaged during this run
                 log.warning("%s", fault)
-            if kept is not None:
-                return kept.tensors["model"]
+            if checkpoint is not None:
+                return checkpoint.tensors["model"]
         return self.average
 
     def _write(self, directory: Path) -> None:
-        """The model; of several tasks, those that are not auxiliary, or the only such one as a model of its own."""
+        """Save the model; multi-task: all tasks that are not auxiliary, or a single one as a plain model."""
         make_directory(directory)
-        kept = {subject.name: subject.loaded for subject in self.subjects if not subject.auxiliary}
-        name, first = next(iter(kept.items()))
-        if len(kept) == 1:
+        pipelines = {subject.name: subject.loaded for subject in self.subjects if not subject.auxiliary}
+        name, first = next(iter(pipelines.items()))
+        if len(pipelines) == 1:
             save(replace(first, name=name), directory)
         else:
-            save(without_readout(first), directory, tasks=kept)
+            save(without_readout(first), directory, tasks=pipelines)
 
     @property
     def only_task(self) -> TaskSetup:
-        """The task of a run that has one."""
+        """The task of a single-task run."""
         if len(self.subjects) > 1:
             names = ", ".join(subject.name for subject in self.subjects)
-            raise ValueError(f"this run has several tasks: {names}; each is one of .subjects")
+            raise ValueError(f"this run has several tasks: {names}; use .subjects")
         return self.subjects[0]
 
     @property
@@ -293,8 +293,9 @@ class TrainingRun(RunSummary):
         return cast(TrainingData, self.parts[self.subjects.index(self.only_task)].data)
 
     def _score(self) -> tuple[dict[str, Score], tuple[str, ...], str]:
-        """What is scored while training (the rows, the ways and the numbers of the end, or the first rows of them), the
-        main score of each task, and what decides: the only one, or the mean. Auxiliary tasks are left out."""
+        """Evaluate while training (on the same rows as at the end, or the first of them). Return the scores, the main
+        score of
+        each task, and the deciding score: the only one, or the mean. Auxiliary tasks are skipped."""
         scores: dict[str, Score] = {}
         mains: list[str] = []
         for subject in self.validated:
@@ -307,14 +308,14 @@ class TrainingRun(RunSummary):
         return scores, tuple(mains), MEAN if len(mains) > 1 else mains[0]
 
     def _check_finite(self, step: int, **groups: Mapping[str, Tensor]) -> None:
-        """Raise before weights that are no numbers are scored or saved; what was saved before stays."""
+        """Raise before non-finite weights are evaluated or saved; earlier checkpoints remain."""
         for what, tensors in ({"model": checkpoints.model_tensors(self.model)} | groups).items():
             name = first_not_finite(tensors.items())
             if name is not None:
                 last = max(checkpoints.list_steps(self.out / "checkpoints"), default=0)
-                stays = f"the checkpoint of step {last} stays" if last else "there is no checkpoint before it"
+                stays = f"the checkpoint of step {last} remains" if last else "there is no checkpoint before it"
                 raise ValueError(
-                    f"{self.out}: at step {step} {name} ({what}) is not finite (NaN or infinite); nothing of it is "
+                    f"{self.out}: at step {step} {name} ({what}) is not finite (NaN or infinite); it is not "
                     f"saved, {stays}: lower train.lr or train.weight_decay, and start over with --fresh"
                 )
 
@@ -327,24 +328,24 @@ class TrainingRun(RunSummary):
             self.best["stale"] = 0 if gain else self.best["stale"] + 1  # evaluations since the score last rose
             if best:
                 self.best |= {"step": step, "score": finite_or_none(scores[main].value), "loss": loss_of(scores)}
-                # Older ones stay until no checkpoint speaks of them.
+                # Older ones remain until no checkpoint refers to them.
                 tensors = {"model": checkpoints.model_tensors(self.model)}
                 state = {"best": self.best, **self.origin.state}
                 checkpoints.save(self.out / "best", step, tensors, state, keep=sys.maxsize)
-        found = {name: finite_or_none(score.value) for name, score in scores.items()}
-        self.log.add({"step": step, "valid": found})
+        logged = {name: finite_or_none(score.value) for name, score in scores.items()}
+        self.log.add({"step": step, "valid": logged})
         self.curves.add(step, {f"valid/{name}": score.value for name, score in scores.items()})
         return Evaluated(step, scores, main, best, mains=mains)
 
     def _mean(self) -> Iterator[Event]:
-        """The mean of the last checkpoints, against the best weights so far, as if it were the last evaluation.
+        """Evaluate the mean of the last checkpoints against the best weights so far, as if it were the last evaluation.
 
-        It follows from the files alone, so a run that is taken up again after its last step finds the same.
+        It depends on the files alone, so a run that is resumed after its last step yields the same.
         """
         options, directory = self.run.train, self.out / "checkpoints"
         chosen = checkpoints_to_average(checkpoints.list_steps(directory), options.keep_checkpoints, options.save_every)
         tensors, chosen, wrong = average_checkpoints(directory, chosen, self.origin.check)
-        yield from (Note(f"left out of the mean: {fault}") for fault in wrong)
+        yield from (Note(f"excluded from the mean: {fault}") for fault in wrong)
         if not self.validated:
             self.mean, self.mean_of = tensors, chosen
             return
@@ -353,8 +354,8 @@ class TrainingRun(RunSummary):
         best = is_preferred(scores, main, self.best)
         if best:
             self.mean, self.mean_of = tensors, chosen
-        found = {name: finite_or_none(score.value) for name, score in scores.items()}
-        self.log.add({"step": chosen[-1], "mean_of": chosen, "mean": found})
+        logged = {name: finite_or_none(score.value) for name, score in scores.items()}
+        self.log.add({"step": chosen[-1], "mean_of": chosen, "mean": logged})
         yield Evaluated(chosen[-1], scores, main, best, tuple(chosen), mains)
 
     def _save(self, step: int, optimizer: torch.optim.Optimizer) -> Path:
@@ -379,7 +380,7 @@ class TrainingRun(RunSummary):
         return saved
 
     def _remove_stale(self) -> None:
-        """Best models that neither this run nor a checkpoint speaks of any more."""
+        """Remove best models that neither this run nor a checkpoint refers to."""
         states = checkpoints.read_states(self.out / "checkpoints")
         spoken = {best.get("step") for best in (self.best, *(state["best"] for state in states))}
         for step in checkpoints.list_steps(self.out / "best"):
@@ -388,14 +389,14 @@ class TrainingRun(RunSummary):
 
 
 def is_due(step: int, each: float) -> bool:
-    """Whether a multiple of `each` lies between the step before and this one."""
+    """Whether a multiple of `each` lies between the previous step and this one."""
     return step // each > (step - 1) // each
 
 
 def build_task_dataset(subject: TaskSetup, cache: Path, precision: str) -> TrainingData:
-    given = subject.run.data
+    data = subject.run.data
     if subject.teachers is not None:
         subject.teachers.precision = precision
-    files = [Path(file) for file in ([given.train] if isinstance(given.train, str) else given.train)]
+    files = [Path(file) for file in ([data.train] if isinstance(data.train, str) else data.train)]
     train, beside = subject.sides["train"], subject.beside
-    return build_dataset(subject.task, train, cache, files, given.weights, subject.teachers, beside)
+    return build_dataset(subject.task, train, cache, files, data.weights, subject.teachers, beside)

@@ -1,6 +1,6 @@
-"""From a run file to everything that training needs: the tasks on their data, tokenizer and model.
+"""Training setup from a run file: tasks with their data, tokenizer and model.
 
-Of several tasks, each is set up as if it were alone, but for the body, which they share.
+In multi-task runs, each task is set up as if it were alone, except for the shared encoder.
 """
 
 from __future__ import annotations
@@ -30,67 +30,72 @@ from multihead.training.freezing import freeze_parameters
 from multihead.training.from_scratch import create_model, texts_of, with_vocabulary
 from multihead.training.task_data import TaskData, read_all
 
-UNSPELT = 0.05  # of the characters, for a warning; BERT's Chinese vocabulary has no curly quotes, which are 2 %
-WANTED = {
-    "encoder": "sees pictures or sound; {task} wants a model that reads text, such as BERT",
-    "decoder": "is no language model; {task} wants one that only writes, such as GPT-2 or Llama",
+UNSPELT = 0.05  # share of unknown characters for a warning; curly quotes, missing in BERT's Chinese vocabulary, are 2 %
+REQUIREMENTS = {
+    "encoder": "takes images or audio; {task} needs a text encoder such as BERT",
+    "decoder": "is not a causal language model; {task} needs one such as GPT-2 or Llama",
     "encoder_decoder": (
-        "has one side; {task} wants two, such as Marian, BART or T5, or from = {{encoder = …, decoder = …}}"
+        "is not an encoder-decoder; {task} needs one such as Marian, BART or T5, or from = {{encoder = …, decoder = …}}"
     ),
 }
 
 
 @dataclass(frozen=True, eq=False)
 class TaskSetup(TaskData):
-    """One task of a run, before the first step; several have the same body."""
+    """One task of a run, before the first step; several tasks share one body."""
 
     loaded: Pipeline = field(kw_only=True)
     task: Task = field(kw_only=True)
-    wrote: str = field(default="", kw_only=True)  # the architecture of a model that wrote, and reads now
+    wrote: str = field(default="", kw_only=True)  # architecture of a causal model converted to an encoder
     teachers: TeacherEnsemble | None = field(default=None, kw_only=True)
 
     def qualified_name(self, what: str) -> str:
-        """What is one of several tasks', by its name: sst2/valid."""
+        """Return the name qualified by its task, in multi-task runs: sst2/valid."""
         return f"{self.name}/{what}" if self.name else what
 
     def unknown_token_warnings(self) -> list[str]:
-        """Sides that the vocabulary cannot spell, by their first rows: all such words are one to the model."""
+        """Warn about splits with characters outside the vocabulary, by their first rows: all map to one unknown
+        token."""
         reads = self.task.tokenizer
         columns = {"source": reads, "target": reads.target} if self.kind.gold == ("target",) else {"text": reads}
-        fix = "name another model in from, or train from scratch with a [tokenizer] of its own"
+        fix = "name another model in from, or train from scratch with a new [tokenizer]"
         if self.run.from_ is None:
             fix = 'set tokenizer.kind = "bpe", or a larger tokenizer.vocab'
-        found = []
+        warnings = []
         for name, side in self.sides.items():
-            if side.side == "valid":  # held out of train, which is told
+            if side.side == "valid":  # part of train, which is reported
                 continue
             for column, tokenizer in columns.items():
                 names = None if column == "text" else (column,)
                 share = unknown_share(tokenizer, (text for values in side() for text in texts_of(values, names)))
                 if share > UNSPELT:
-                    unknown = f"is not in the vocabulary and read as {tokenizer.named['unk']}"
-                    found.append(f"{name}: {share:.0%} of the {column} {unknown}; {fix}")
-        return found
+                    unknown = f"is not in the vocabulary and becomes {tokenizer.named['unk']}"
+                    warnings.append(f"{name}: {share:.0%} of the {column} {unknown}; {fix}")
+        return warnings
 
 
 def set_up(run: RunConfig) -> tuple[list[TaskSetup], TaskModel]:
-    """Read what must be known of the data, build the tasks and the model: the only task's, or one with all readouts."""
+    """Read the data, build the tasks and the model: the single task's, or one with all readouts."""
     device = select_device(run.device)
     every = read_all(run)
     kind = every[0].kind
     torch.manual_seed(run.train.seed)
-    texts = every[0].sides["train"] if len(every) == 1 else lambda: interleave([one.sides["train"]() for one in every])
-    talks = any(one.options.get("chat") for one in every)
+    texts = (
+        every[0].sides["train"] if len(every) == 1 else lambda: interleave([data.sides["train"]() for data in every])
+    )
+    talks = any(data.options.get("chat") for data in every)
     try:
-        given = create_model(run, kind, texts, talks) if run.from_ is None else load(run.from_)
+        pretrained = create_model(run, kind, texts, talks) if run.from_ is None else load(run.from_)
     except NoText:
-        told = "\n".join(f"{one.run.data.train}: no row is left to train on\n{one.readings['train']}" for one in every)
-        raise ValueError(told) from None
-    loaded = as_encoder(given) if kind.body == "encoder" else given
-    wrote = given.architecture if loaded is not given else ""
+        details = "\n".join(
+            f"{data.run.data.train}: no usable row for training\n{data.readings['train']}" for data in every
+        )
+        raise ValueError(details) from None
+    loaded = as_encoder(pretrained) if kind.body == "encoder" else pretrained
+    wrote = pretrained.architecture if loaded is not pretrained else ""
     subjects: list[TaskSetup] = []
-    for one in every:
-        subjects.append(attach_task(one, loaded, [other.loaded.model for other in subjects], wrote))
+    for data in every:
+        subjects.append(attach_task(data, loaded, [earlier.loaded.model for earlier in subjects], wrote))
     check_comparable_scores(subjects)
     old = {id(parameter) for parameter in pretrained_parameters(loaded.model.body, run)}
     for subject in subjects:
@@ -105,7 +110,7 @@ def set_up(run: RunConfig) -> tuple[list[TaskSetup], TaskModel]:
 
 
 def check_readable(subject: TaskSetup) -> None:
-    """Before training too: rows to score on that could not be scored. Where there are labels, all were looked at."""
+    """Raise before training for evaluation rows that cannot be encoded. With labels, all rows were checked already."""
     scored = "score" in subject.options
     if (subject.labels and not scored) or subject.task.readout.over == "vocabulary":
         return
@@ -119,37 +124,37 @@ def check_readable(subject: TaskSetup) -> None:
                 raise ValueError(f"{values['file']}:{values['line']}: {error}") from None
 
 
-def attach_task(one: TaskData, loaded: Pipeline, others: Sequence[TaskModel], wrote: str) -> TaskSetup:
-    """The task, with its readout on the body; a readout that another task has taken is copied."""
-    run = one.run
+def attach_task(data: TaskData, loaded: Pipeline, others: Sequence[TaskModel], wrote: str) -> TaskSetup:
+    """Build the task with its readout on the body; a readout that another task uses is copied."""
+    run = data.run
     if loaded.tokenizer is None:
-        raise ValueError(f"{run.from_}: this model has no tokenizer; {run.task} reads text")
-    most = longest_input(loaded, one.kind, run)
+        raise ValueError(f"{run.from_}: this model has no tokenizer; {run.task} needs a text model")
+    most = longest_input(loaded, data.kind, run)
     size = min(run.window.size or most, most)
-    options = one.options
-    if one.kind.body != "encoder":
+    options = data.options
+    if data.kind.body != "encoder":
         options = options | text_borders(
             loaded.model.body, loaded.tokenizer.target, loaded.generation, loaded.generation_file
         )
-    if one.kind.readout.over == "none" and loaded.pooling and "pool" not in options:
-        options = options | {"pool": loaded.pooling}  # vectors of a bi-encoder stay as they were
+    if data.kind.readout.over == "none" and loaded.pooling and "pool" not in options:
+        options = options | {"pool": loaded.pooling}  # keep the pooling of a pretrained bi-encoder
     if options.get("chat") and loaded.tokenizer.template is None:
         add_default_template(loaded.tokenizer, options["start"], options["stop"][0])
-    task = one.kind(loaded.tokenizer, one.labels, size, min(run.window.overlap, size // 2), **options)
+    task = data.kind(loaded.tokenizer, data.labels, size, min(run.window.overlap, size // 2), **options)
     task.smoothing, task.rdrop = run.train.smoothing, run.train.rdrop
-    mine = attach_readout(replace(loaded), task)
-    if any(mine.model.readout is other.readout for other in others):
-        tied = {id(parameter): parameter for parameter in mine.model.body.parameters()}
-        mine.model = TaskModel(mine.model.body, deepcopy(mine.model.readout, tied))
+    pipeline = attach_readout(replace(loaded), task)
+    if any(pipeline.model.readout is used.readout for used in others):
+        tied = {id(parameter): parameter for parameter in pipeline.model.body.parameters()}
+        pipeline.model = TaskModel(pipeline.model.body, deepcopy(pipeline.model.readout, tied))
     teachers, task.distill_weight = (
         (TeacherEnsemble(run.data.teacher, task), run.data.distill_weight) if run.data.teacher else (None, 0.0)
     )
-    mine_too = {f.name: getattr(one, f.name) for f in fields(TaskData)}
-    return TaskSetup(**mine_too, loaded=mine, task=task, wrote=wrote, teachers=teachers)
+    shared_fields = {f.name: getattr(data, f.name) for f in fields(TaskData)}
+    return TaskSetup(**shared_fields, loaded=pipeline, task=task, wrote=wrote, teachers=teachers)
 
 
 def joint_model(subjects: Sequence[TaskSetup]) -> TaskModel:
-    """All that learns, as one model: of several tasks, the body and every readout, called task-NAME."""
+    """Return all trainable parts as one model; multi-task: the body and every readout, named task-NAME."""
     models = [subject.loaded.model for subject in subjects]
     if len(models) == 1:
         return models[0]
@@ -158,7 +163,7 @@ def joint_model(subjects: Sequence[TaskSetup]) -> TaskModel:
 
 
 def interleave(several: Sequence[Iterator[Values]]) -> Iterator[Values]:
-    """A row of each, and again: a tokenizer that reads only so much still sees all of them."""
+    """Yield rows of all iterators in turn, so that a tokenizer with a size limit sees all tasks."""
     waiting = deque(several)
     while waiting:
         rows = waiting.popleft()
@@ -168,35 +173,37 @@ def interleave(several: Sequence[Iterator[Values]]) -> Iterator[Values]:
 
 
 def check_comparable_scores(subjects: Sequence[TaskSetup]) -> None:
-    """The best model is the one with the best mean; a loss, of which less is better, has no mean with other scores."""
+    """Raise if the main scores have no mean: the best model has the best mean, and a loss has none with other
+    scores."""
     mains = {subject.name: subject.task.scorer(0).main for subject in subjects if not subject.auxiliary}
     if len({main == "loss" for main in mains.values()}) > 1:
         lost = next(name for name, main in mains.items() if main == "loss")
-        told = ", ".join(f"{name} by {main}" for name, main in mains.items())
-        raise ValueError(f"tasks are scored {told}: no mean says which model is best; set auxiliary = true for {lost}")
+        criteria = ", ".join(f"{name} by {main}" for name, main in mains.items())
+        raise ValueError(f"tasks are scored {criteria}: their mean is undefined; set auxiliary = true for {lost}")
 
 
 def pretrained_parameters(body: Encoder | Decoder | EncoderDecoder, run: RunConfig) -> Iterator[torch.nn.Parameter]:
-    """Parameters that came with the body. Between two joined models, the cross-attention is new."""
+    """Yield pretrained parameters. Between two joined models, the cross-attention is new."""
     for name, parameter in body.named_parameters():
         if not isinstance(run.from_, dict) or ".cross" not in name:
             yield parameter
 
 
 def longest_input(loaded: Pipeline, kind: type[Task], run: RunConfig) -> int:
-    """The longest input of a body that must be of the kind that the task wants."""
+    """Return the maximum input length of a body, after checking that it is the kind that the task needs."""
     body = loaded.model.body
     if not isinstance(body, BODIES[kind.body]):
-        raise ValueError(f"{run.from_}: a {loaded.architecture} {WANTED[kind.body].format(task=run.task)}")
+        raise ValueError(f"{run.from_}: a {loaded.architecture} {REQUIREMENTS[kind.body].format(task=run.task)}")
     return max_input_length(body)
 
 
 def attach_readout(loaded: Pipeline, task: Task) -> Pipeline:
-    """The body with the task's readout on it: its family's, or our own."""
+    """Attach the task's readout to the body: its family's, or a native one."""
     names = task.labels if len(task.labels) == task.classes() else []
     family = FAMILIES.get(loaded.config.get("model_type", ""))
-    # Of 77 intents learned from 1,000 rows with MiniLM, whose vectors are means, the mean of the tokens finds 0.526 and
-    # the first token 0.326 (three seeds). Pairs gain nothing: vectors were made of one text, not of two.
+    # With 77 intents learned from 1,000 rows with MiniLM, whose embeddings are means, mean pooling scores 0.526 and the
+    # first
+    # token 0.326 (three seeds). Pairs gain nothing: the embeddings were trained on single texts.
     vectors = loaded.pooling if len(task.inputs) == 1 else ""
     pool = (task.options.get("pool") or vectors) if task.readout.over == "first" else ""
     if task.readout.over == "vocabulary":
@@ -216,14 +223,14 @@ def attach_readout(loaded: Pipeline, task: Task) -> Pipeline:
         readout: torch.nn.Module = torch.nn.Identity()
         if task.readout.over != "none":
             over, hidden = task.readout.over, task.readout.hidden
-            if over == "first" and pool != "first":  # which means nothing yet in a new model
+            if over == "first" and pool != "first":  # untrained in a new model
                 over, hidden = "mean", None
             readout = ClassifierReadout(body.config.dim, task.classes(), over, hidden)
         loaded.model = TaskModel(body, readout)
         loaded.labels = list(names)
-        # The body stays its family's, as the trunk of several tasks too.
-        own = native_config(loaded.model)
-        loaded.config = own if family is None else {**loaded.config, "architectures": own["architectures"]}
+        # The body keeps its family, also as the shared encoder of several tasks.
+        native = native_config(loaded.model)
+        loaded.config = native if family is None else {**loaded.config, "architectures": native["architectures"]}
     loaded.tasks = ()
     loaded.task, loaded.options = task.name, {"size": task.size, "overlap": task.overlap, **task.options}
     return loaded

@@ -1,4 +1,4 @@
-"""How a training run prints itself."""
+"""Printed form of a training run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from multihead.metrics import Score
 
 
 class RunSummary:
-    """A run's directory and, once it has finished, its scores."""
+    """A run's directory and, after it has finished, its scores."""
 
     out: Path
-    scores: Mapping[str, Any]  # by split; of several tasks, by task and split
+    scores: Mapping[str, Any]  # by split; multi-task: by task and split
 
     def __repr__(self) -> str:
         lines = [f"  {name:<28}{score:.4f}" for name, score in flatten_scores(self.scores)]

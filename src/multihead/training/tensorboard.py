@@ -1,4 +1,4 @@
-"""Curves for TensorBoard, if it is installed (the extra `tensorboard`): loss, rate, norm, speed and scores."""
+"""Curves for TensorBoard, if installed (the extra `tensorboard`): loss, learning rate, norm, throughput and scores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def step_scalars(step: StepRecord) -> dict[str, float]:
 
 
 class TensorBoardWriter:
-    """Points by name and step."""
+    """Writer of scalars by name and step."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -28,10 +28,11 @@ class TensorBoardWriter:
         self.writer: Any = None
 
     def begin(self, start: int) -> None:
-        """Open a file; what a run that was stopped has drawn behind step `start` no longer counts.
+        """Open an event file; points of an interrupted run after step `start` are discarded.
 
-        TensorBoard's own writer opens whatever lies at a name that can be foretold, links too, and writes in a thread,
-        where a full disk is a traceback. Its record format is all that is needed.
+        TensorBoard's own writer opens any file at a predictable name, links too, and writes in a thread, where a full
+        disk is a
+        traceback. Its record format is all that is needed.
         """
         if find_spec("tensorboard") is None:
             return
@@ -39,7 +40,7 @@ class TensorBoardWriter:
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         make_directory(self.directory)
-        # TensorBoard reads files in the order of their names.
+        # TensorBoard reads files in name order.
         name = f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}.{os.getpid()}"
         self.path = self.directory / name
         with name_file_in_errors(self.path):
@@ -58,7 +59,7 @@ class TensorBoardWriter:
         self._write(Event(step=step, summary=Summary(value=points)))
 
     def _write(self, event: Any) -> None:
-        """At once, so that a kill loses no point that lies before a checkpoint: such points are not drawn again."""
+        """Write at once, so that a kill loses no point before a checkpoint: such points are not written again."""
         event.wall_time = time.time()
         record = event.SerializeToString()
         with name_file_in_errors(self.path, len(record)):

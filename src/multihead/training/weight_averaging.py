@@ -1,4 +1,4 @@
-"""Averages of weights: a moving one over the steps ("ema"), or the mean of the last checkpoints ("checkpoints")."""
+"""Weight averaging: a moving average over steps ("ema"), or the mean of the last checkpoints ("checkpoints")."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ def copy_weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def ema_update(average: Mapping[str, Tensor], model: nn.Module, decay: float) -> None:
-    """average = decay · average + (1 - decay) · weights"""
+    """Update in place: average = decay · average + (1 - decay) · weights."""
     now = model_tensors(model)
     torch._foreach_lerp_(list(average.values()), [now[name] for name in average], 1 - decay)
 
 
 def checkpoints_to_average(steps: Sequence[int], keep: int, every: int) -> list[int]:
-    """Which checkpoints make the mean: the last one, and before it those that were due.
+    """Return the steps to average: the last checkpoint, and the scheduled ones before it.
 
-    One that was written because someone stopped the run does not count: the run gives the same model without the stop.
+    A checkpoint written because the run was interrupted does not count: the run yields the same model without the stop.
     """
     due = [step for step in steps[:-1] if step % every == 0]
     return [*due[len(due) - min(keep - 1, len(due)) :], steps[-1]]
 
 
 def average_checkpoints(
-    directory: Path, steps: Sequence[int], check: Callable[[Checkpoint, Path], None] = lambda kept, path: None
+    directory: Path, steps: Sequence[int], check: Callable[[Checkpoint, Path], None] = lambda tensors, path: None
 ) -> tuple[dict[str, Tensor], list[int], list[str]]:
-    """The mean of checkpoints, opened one after the other; which were whole, and what is wrong with the others.
-    check: raises ValueError of one that is whole, but of another run.
+    """Average checkpoints, opened one after the other; return the mean, the intact steps, and the faults of the others.
+    check: raises ValueError for an intact checkpoint of another run.
 
-    Summed in float64, so that what never changed comes out as it was.
+    Summed in float64, so that weights that never changed stay identical.
     """
     total: dict[str, Tensor] = {}
-    kept: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     used: list[int] = []
     wrong: list[str] = []
     for step in steps:
@@ -50,21 +50,21 @@ def average_checkpoints(
         except (ValueError, OSError) as error:
             wrong.append(str(error))
             continue
-        kept = checkpoint.tensors["model"]
-        total = {name: tensor.double() + total[name] if used else tensor.double() for name, tensor in kept.items()}
+        tensors = checkpoint.tensors["model"]
+        total = {name: tensor.double() + total[name] if used else tensor.double() for name, tensor in tensors.items()}
         used.append(step)
-    return {name: (tensor / len(used)).to(kept[name].dtype) for name, tensor in total.items()}, used, wrong
+    return {name: (tensor / len(used)).to(tensors[name].dtype) for name, tensor in total.items()}, used, wrong
 
 
 @contextmanager
 def swapped_weights(model: nn.Module, tensors: Mapping[str, Tensor] | None) -> Iterator[None]:
-    """The model with other weights for a while; None: its own."""
+    """Swap in other weights temporarily; None: keep the model's own."""
     if tensors is None:
         yield
         return
-    own = copy_weights(model)
+    saved = copy_weights(model)
     restore_weights(model, tensors)
     try:
         yield
     finally:
-        restore_weights(model, own)
+        restore_weights(model, saved)
