@@ -125,8 +125,7 @@ class BiEncoder(EmbeddingTask):
 
     def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
         """With scores: (cosine − share)², summed over examples. Otherwise the cross-entropy of retrieving the partner,
-        averaged
-        over both directions, summed over matching pairs."""
+        averaged over both directions, summed over matching pairs."""
         a, b = F.normalize(self.pool(model, batch), dim=-1).chunk(2)
         if self.options.get("score"):
             return ((a * b).sum(-1) - batch["label"]).square().sum(), torch.tensor(len(a))
@@ -200,10 +199,8 @@ class RetrievalScorer(Scorer):
 
     With more than POOL examples, each query searches its own block of POOL examples: memory stays constant, and larger
     datasets are no harder. A second text equal to the query is not a candidate unless it is relevant. An example counts
-    as
-    correct if its cosine is at least 0.5 and it is a matching pair, or below 0.5 and it is not. positive: the label of
-    a
-    matching pair; None: the label that means yes; without labels, every pair matches.
+    as correct if its cosine is at least 0.5 and it is a matching pair, or below 0.5 and it is not. positive: the label
+    of a matching pair; None: the label that means yes; without labels, every pair matches.
     """
 
     main = "mrr"

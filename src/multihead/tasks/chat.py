@@ -98,8 +98,7 @@ def add_role_tokens(tokenizer: Tokenizer) -> Tokenizer:
 
 def add_default_template(tokenizer: Tokenizer, first: int, last: int) -> None:
     """Give a tokenizer without a chat template the default one, which is saved with it. first, last: the tokens that
-    begin
-    and end a text. Role markers that are not in the vocabulary are spelled out."""
+    begin and end a text. Role markers that are not in the vocabulary are spelled out."""
     tokenizer.template, tokenizer.template_file = default_template(*tokenizer.tokens([first, last])), ""
     if CONFIG in tokenizer.files:  # saved unchanged
         tokenizer.files["chat_template.jinja"] = tokenizer.template.encode()

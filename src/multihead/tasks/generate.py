@@ -166,8 +166,7 @@ class Generate(Task):
 
     def score_rows(self, model: TaskModel, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
         """Score every token once by next-token prediction, in windows as in training, each conditioned on its window's
-        prefix.
-        In conversations, only tokens that have a loss are scored."""
+        prefix. In conversations, only tokens that have a loss are scored."""
         model.eval()
         ahead = iter(rows)
         first = list(islice(ahead, 1))
@@ -215,8 +214,7 @@ class Generate(Task):
 
     def forward(self, model: TaskModel, batch: Batch) -> list[tuple[list[int], list[Hypothesis]]]:
         """Return prompts with their generated hypotheses. When the window is full, its second half becomes the new
-        prefix and
-        decoding continues."""
+        prefix and decoding continues."""
         lengths = batch["keep"].sum(1).tolist()
         prompts = [row[:length].tolist() for row, length in zip(batch["tokens"], lengths, strict=True)]
         limits = [self.max_new_tokens(length) for length in lengths]
@@ -290,8 +288,7 @@ class Generate(Task):
 
     def finish_reason(self, written: Hypothesis, prompt: int) -> str:
         """Return what ended a text: a stop token, the requested length, constraints (no token allowed), or, for n-best,
-        the
-        model's window. prompt: the prompt's length in tokens."""
+        the model's window. prompt: the prompt's length in tokens."""
         if written.tokens and written.tokens[-1] in self.options["stop"]:
             return "stop"
         if len(written.tokens) >= self.max_new_tokens(prompt):
@@ -338,8 +335,7 @@ class Generate(Task):
 
     def max_new_tokens(self, prompt: int) -> int:
         """Return the maximum number of new tokens after a prompt of `prompt` tokens. A checkpoint's own limit may
-        include the
-        prompt; that limit is ignored if the prompt leaves no room or was truncated."""
+        include the prompt; that limit is ignored if the prompt leaves no room or was truncated."""
         max_length, room = self.settings.get("max_length"), self.settings.get("with_prompt", 0) - prompt
         return int(max_length or (room if room > 0 and prompt < self.size - 1 else NEW))
 

@@ -13,15 +13,12 @@ def class_loss(
     logits: Tensor, labels: Tensor, smoothing: float = 0.0, weight: Tensor | None = None, rdrop: float = 0.0
 ) -> Tensor:
     """Return the summed cross-entropy of logits [N, C] and labels [N] (IGNORE: none) or probabilities [N, C] (zeros:
-    none),
-    with class weights `weight` [C].
+    none), with class weights `weight` [C].
 
     smoothing: the share of each label that is spread evenly over all classes (Szegedy et al. 2016); 0 is bit-identical
-    to
-    the plain loss.
+    to the plain loss.
     rdrop: weight of the divergence between two forward passes; the second half of the batch repeats the first with
-    other
-    dropout masks (R-Drop, Liang et al. 2021): half of KL(p‖q) + KL(q‖p) = Σ (p − q)(log p − log q).
+    other dropout masks (R-Drop, Liang et al. 2021): half of KL(p‖q) + KL(q‖p) = Σ (p − q)(log p − log q).
     """
     logits = upcast_logits(logits)
     weight = None if weight is None else weight.to(logits.dtype)

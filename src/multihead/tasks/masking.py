@@ -41,8 +41,7 @@ def apply_masks(tokens: Ids, chosen: NDArray[np.bool_], mask: int, plain: Ids, r
 
 def infill_spans(tokens: Ids, share: float, span: float, mask: int, random: np.random.Generator) -> Ids:
     """Replace spans of tokens by one mask each until this share is masked. Span lengths are Poisson-distributed; length
-    0
-    inserts a mask where nothing is missing (BART's text infilling, Lewis et al. 2020)."""
+    0 inserts a mask where nothing is missing (BART's text infilling, Lewis et al. 2020)."""
     budget = max(1, round(share * len(tokens)))
     lengths: list[int] = []
     while sum(lengths) < budget and len(lengths) <= budget:

@@ -109,8 +109,8 @@ class Ner(Task):
 
     def training_rows(self, rows: Iterable[Values]) -> Iterable[Values]:
         """Return rows for training. With context, all words of a document window have a loss at once: each then has
-        neighbors
-        on both sides at no extra cost, where one sentence amid unlabeled context costs a multiple of its own length."""
+        neighbors on both sides at no extra cost, where one sentence amid unlabeled context costs a multiple of its own
+        length."""
         return join_sentences(rows, 2 * self.options["context"]) if self.options.get("context") else rows
 
     def adapt(self, model: TaskModel) -> None:
@@ -179,8 +179,7 @@ class Ner(Task):
 
     def reads_raw_text(self, values: Values) -> bool:
         """Whether the tokens of a row encode exactly like the same sentence as raw text: the file's raw text, or else
-        the text
-        that joins the tokens."""
+        the text that joins the tokens."""
         raw = values.get("raw_text")
         if not isinstance(raw, str):
             raw = join_tokens(values["tokens"], values.get("spaces"))[0]
@@ -255,8 +254,7 @@ class Ner(Task):
 
     def _chain_loss(self, chain: CRFReadout, logits: Tensor, batch: Batch) -> Tensor:
         """Return −log p(tags of the words), summed; word positions are gathered from logits [B, T, C]. (Labels of a
-        sequence
-        are not smoothed.)"""
+        sequence are not smoothed.)"""
         first = batch["word"] >= 0
         lengths = first.sum(1)
         order = first.byte().argsort(dim=1, descending=True, stable=True)[:, : max(int(lengths.max()), 1)]
@@ -408,8 +406,7 @@ def is_bio(tags: Iterable[str]) -> bool:
 
 def comparable_parts(values: Values, prediction: Prediction) -> tuple[list[str], list[str]]:
     """Return gold and predicted tags of comparable units: tokens, split where a predicted entity begins or ends inside
-    one,
-    since an entity that covers half of a token is wrong."""
+    one, since an entity that covers half of a token is wrong."""
     text, places = join_tokens(values["tokens"], values.get("spaces"))
     starts = {start: tag for (start, _), tag in zip(places, values["tags"], strict=True)}
     ends = {end for entity in prediction["entities"] for end in (entity["start"], entity["end"])}

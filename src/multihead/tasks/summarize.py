@@ -58,8 +58,7 @@ class Summarize(Translate):
 
 class SummaryScorer(Scorer):
     """ROUGE of the generated summary and of two lead baselines: the text's first sentence, and its first words up to
-    the
-    length of the reference (an oracle length that the model does not have)."""
+    the length of the reference (an oracle length that the model does not have)."""
 
     main = "rougeL"
 

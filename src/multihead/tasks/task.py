@@ -209,8 +209,7 @@ class Task(ABC):
 
     def validate(self, raw_input: Any, where: str) -> Values:
         """Return a user's input as the task's columns; a plain string stands for the only one. Text that a dataset
-        reader
-        rejects, empty or with a NUL character, raises ValueError here too."""
+        reader rejects, empty or with a NUL character, raises ValueError here too."""
         if isinstance(raw_input, str) and len(self.inputs) == 1:
             raw_input = {self.inputs[0]: raw_input}
         if not isinstance(raw_input, dict):
@@ -231,8 +230,7 @@ class Task(ABC):
 
     def map_columns(self, raw_input: Any) -> Any:
         """Return a user's input; of an object, only the input columns, by the task's column names or those of the
-        training
-        data."""
+        training data."""
         if not isinstance(raw_input, Mapping):
             return raw_input
         trained_names: Mapping[str, str] = self.options.get("columns", {})
@@ -246,8 +244,7 @@ class Task(ABC):
 
     def tokenize_windows(self, text: str, pair: str | None = None) -> list[Encoding]:
         """Encode a text, or a pair, as as many windows as needed, each with the special tokens. In a pair, the second
-        text is
-        split, and the first too if it alone takes more than half of the room."""
+        text is split, and the first too if it alone takes more than half of the room."""
         encoding = self.tokenizer.encode(text, pair)
         if len(encoding) <= self.size:
             return [encoding]

@@ -20,9 +20,8 @@ def link_words(
     """Return {source: [start, end], target: [start, end], score} for every word of the target, in its order.
 
     read, written: the character span of each token; weights [written, read]. A word of several tokens has the mean of
-    their
-    attention, and a token of several words (Chinese characters, say) is a part of each; the score is the share of the
-    attention that the chosen word gets.
+    their attention, and a token of several words (Chinese characters, say) is a part of each; the score is the share of
+    the attention that the chosen word gets.
     """
     ours, theirs = ([m.span() for m in WORDS.finditer(text)] for text in (target, source))
     if not ours or not theirs:

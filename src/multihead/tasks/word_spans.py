@@ -36,8 +36,7 @@ class Word(str):
 
 def layout_words(values: Values) -> tuple[list[str], str, list[tuple[int, int]]]:
     """Return words, the text, and the span of each word in it. Tokens are joined to the text that a user would type,
-    and
-    split into words like raw text, so that both are encoded alike."""
+    and split into words like raw text, so that both are encoded alike."""
     text = join_tokens(values["tokens"], values.get("spaces"))[0] if "tokens" in values else values["text"]
     matches = list(WORDS.finditer(text))
     return [m.group() for m in matches], text, [m.span() for m in matches]
@@ -45,10 +44,8 @@ def layout_words(values: Values) -> tuple[list[str], str, list[tuple[int, int]]]
 
 def separate_marks(text: str, places: Sequence[tuple[int, int]]) -> tuple[str, list[tuple[int, int]]]:
     """Return the text as the model encodes it, and its words' spans: punctuation is separated from the word that it
-    follows
-    or opens ("Rome." becomes "Rome ."), unless it is inside one (U.S, don't, 3.5); characters of a script without
-    spaces
-    are not separated."""
+    follows or opens ("Rome." becomes "Rome ."), unless it is inside one (U.S, don't, 3.5); characters of a script
+    without spaces are not separated."""
     separated, moved = "", []
     for number, (start, end) in enumerate(places):
         if number:
@@ -86,8 +83,7 @@ def join_tokens(tokens: Sequence[str], spaces: Sequence[bool] | None = None) -> 
 
     spaces: whether a space follows each token, if the file specifies it. Otherwise there is no space next to Chinese or
     Japanese characters and full-width marks, next to marks in a text of such characters, or between the letters of a
-    file
-    that is split into characters; punctuation and contractions follow English.
+    file that is split into characters; punctuation and contractions follow English.
     """
     if spaces is not None and (not isinstance(spaces, list) or len(spaces) != len(tokens)):
         raise ValueError(f"'spaces' must be a list of true or false, one for each of the {len(tokens)} tokens")
@@ -144,8 +140,7 @@ def tags_of_tokens(
     tags: Sequence[str], words: Sequence[tuple[int, int]], tokens: Sequence[tuple[int, int]]
 ) -> list[str]:
     """Convert tags of words to tags of the tokens of the same text: the tag of the first word that begins in the token,
-    or
-    the continuation of the word around it."""
+    or the continuation of the word around it."""
     if not words:
         return ["O"] * len(tokens)
     starts = np.array([start for start, _ in words])
@@ -226,8 +221,7 @@ def add_context(rows: Iterable[Values], count: int) -> Iterator[Values]:
     """Yield each sentence with at least `count` words of its document before and after it, where there are as many.
 
     Neighboring sentences, up to `count` words of them, share one context window: `shown` is the same for all of them,
-    and
-    their words begin `at` an index in it. A word is thus encoded about three times, however short sentences are.
+    and their words begin `at` an index in it. A word is thus encoded about three times, however short sentences are.
     Sentences that name no document are all of one; a row whose document is None, or that is raw text, has no context.
     """
     past: list[str] = []

@@ -48,8 +48,7 @@ def compile_model(model: TaskModel, requested: str | bool) -> TaskModel:
 
     The model itself stays uncompiled, so checkpoints, evaluation and prediction are unaffected. "auto" is off on CPU.
     Measured with a MiniLM-sized model, one thread, a busy machine: 67 s until the first batch, 106 s more for another
-    shape,
-    and then 1.8 and 3.6 s per step where the uncompiled model took 1.1.
+    shape, and then 1.8 and 3.6 s per step where the uncompiled model took 1.1.
     """
     if requested is not True:
         return model
@@ -63,8 +62,7 @@ def compile_model(model: TaskModel, requested: str | bool) -> TaskModel:
 
 def compile_bodies(part: nn.Module) -> nn.Module:
     """Compile encoders and decoders, since some tasks call them directly; containers are copied, so that the model
-    keeps
-    its own. Parameters are shared."""
+    keeps its own. Parameters are shared."""
     if isinstance(part, Encoder | Decoder):
         return cast(nn.Module, torch.compile(part, dynamic=True))
     holders = (Encoder, Decoder, EncoderDecoder)

@@ -157,8 +157,7 @@ def build_dataset(
     beside: Split | None = None,
 ) -> TrainingData:
     """Build the training dataset, from the cache if possible. weights: one for each training file. beside: unlabeled
-    inputs
-    that the teachers label."""
+    inputs that the teachers label."""
     parts = [train] if weights is None else train.parts()
     if weights is not None and len(weights) != len(parts):
         what = "pairs of files" if train.reading.sources[0][1] == "parallel" else "training files"
@@ -299,8 +298,7 @@ def cache_key(
     files: Iterable[Path], task: Task, side: str, how: Mapping[str, Any], teachers: TeacherEnsemble | None = None
 ) -> str:
     """Return a hash of everything that the windows depend on: the files' bytes and reader settings, the tokenizer, the
-    task
-    and its options, and the teachers."""
+    task and its options, and the teachers."""
     options = {
         "task": task.name,
         "labels": task.labels,

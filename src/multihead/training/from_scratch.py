@@ -115,8 +115,7 @@ def _train_tokenizer(
     run: RunConfig, train: Callable[[], Iterable[Values]], names: tuple[str, ...] | None = None, less: int = 0
 ) -> Tokenizer:
     """Train a tokenizer, stored in the run's cache. names: the columns that it is trained on; None: all texts. less:
-    number
-    of tokens that will be added to it."""
+    number of tokens that will be added to it."""
     options, alone = run.tokenizer, [run] if run.task else [run.for_task(block) for block in run.tasks]
     trains = [one.data.train for one in alone if one.data is not None]
     files = [file for one in trains for file in ([one] if isinstance(one, str) else one)]

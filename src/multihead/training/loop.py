@@ -217,8 +217,7 @@ def accumulate_gradients(
     model: TaskModel, task: Task, data: Dataset, batches: Sequence[NDArray[np.int64]], precision: str = "fp32"
 ) -> tuple[float, float, int, int]:
     """Accumulate gradients of the summed loss over all micro-batches; return the sum, the count, and the number of
-    tokens
-    without and with padding."""
+    tokens without and with padding."""
     loss, count, real, padded = 0.0, 0.0, 0, 0
     for rows in batches:
         batch = task.collate([data[int(row)] for row in rows] * (2 if task.rdrop else 1))

@@ -47,8 +47,7 @@ def open_best(
     ones.
 
     best: {step, score, loss, stale}, from the newest checkpoint, or {}. Earlier best models remain as long as a
-    checkpoint
-    refers to them, so there is usually one to fall back to.
+    checkpoint refers to them, so there is usually one to fall back to.
     """
     faults: list[str] = []
     if "step" not in best:

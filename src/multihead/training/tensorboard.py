@@ -31,8 +31,7 @@ class TensorBoardWriter:
         """Open an event file; points of an interrupted run after step `start` are discarded.
 
         TensorBoard's own writer opens any file at a predictable name, links too, and writes in a thread, where a full
-        disk is a
-        traceback. Its record format is all that is needed.
+        disk is a traceback. Its record format is all that is needed.
         """
         if find_spec("tensorboard") is None:
             return
