@@ -59,7 +59,7 @@ def test_predict_and_evaluate_by_name(place: Path, multihead: Any) -> None:
     want = json.loads((place / "runs/a/metrics.json").read_text())["tasks"]["type"]["test"]["accuracy"]["value"]
     assert json.loads(done.stdout)["accuracy"]["value"] == want
     done = multihead("evaluate", "runs/a/model", "type.csv", "--task", "typ", cwd=place)
-    assert (done.returncode, "no task is named 'typ'; there are: mood, type" in done.stderr) == (1, True)
+    assert (done.returncode, "unknown task 'typ'; known: mood, type" in done.stderr) == (1, True)
 
 
 def test_heads_export_compare_and_check_by_name(place: Path, multihead: Any) -> None:
@@ -74,7 +74,7 @@ def test_heads_export_compare_and_check_by_name(place: Path, multihead: Any) -> 
     done = multihead("heads", "stats", "runs/a/model", "mood=mood.csv", cwd=place)
     assert "mood: at least two tasks are compared" in done.stderr
     done = multihead("export", "runs/a/model", "--out", "x", "--task", "mood", cwd=place)
-    assert "no place in transformers" in done.stderr  # rotary positions: no family's
+    assert "cannot be saved for transformers" in done.stderr  # rotary positions: no family's
     done = multihead("heads", "prune", "runs/a/model", "mood.csv", "--keep", "50%", "--out", "p", cwd=place)
     assert (done.returncode, (place / "p").exists()) == (1, False)
     assert "export runs/a/model --task mood --to multihead --out FOLDER" in done.stderr

@@ -169,7 +169,7 @@ def drop(tensors: dict[str, Any], name: str) -> dict[str, Any]:
         (None, {"architectures": ["BertForTokenClassification"]}, "tensor 'classifier.weight' is missing.*BertModel"),
         (None, {"architectures": ["BertForFun"]}, "'ForFun' of bert .* supported: BertModel, BertForMaskedLM"),
         (None, {"architectures": ["GPT2Model"]}, "'GPT2Model' of bert is not supported"),
-        (None, {"architectures": "BertModel"}, "architectures is no list"),
+        (None, {"architectures": "BertModel"}, "architectures must be a list"),
         (None, {"model_type": "mamba"}, "model_type 'mamba' is not supported; supported: bert, roberta"),
         (None, {"model_type": ["bert"]}, "is not supported"),
         (None, {"model_type": ...}, "model_type None is not supported"),
@@ -329,7 +329,7 @@ def test_what_is_no_family(made: dict[str, Path], tmp_path: Path) -> None:
         create("bert", "ForMaskedLM", encoder=replace(BERT, positions="alibi"))
     loaded = load(made["bert"])
     other = replace(loaded, config={"model_type": "multihead"})
-    with pytest.raises(ValueError, match="no place in transformers: its shape is our own"):
+    with pytest.raises(ValueError, match="cannot be saved for transformers: its shape fits no family"):
         save(other, tmp_path / "refused", family=True)
     assert not (tmp_path / "refused").exists()
     save(other, tmp_path / "own")
@@ -357,11 +357,11 @@ def test_join(made: dict[str, Path], tmp_path: Path) -> None:
     save(joined, tmp_path)
     with torch.no_grad():
         assert torch.equal(load(tmp_path).model(TOKENS, TOKENS), joined.model(TOKENS, TOKENS))
-    with pytest.raises(ValueError, match="encoder: a GPT2LMHeadModel only writes"):
+    with pytest.raises(ValueError, match="encoder: a GPT2LMHeadModel is not an encoder"):
         join(load(made["gpt2"]), load(made["gpt2"]))
-    with pytest.raises(ValueError, match="decoder: a BertModel is no decoder"):
+    with pytest.raises(ValueError, match="decoder: a BertModel is not a decoder"):
         join(load(made["bert"]), load(made["bert"]))
-    with pytest.raises(ValueError, match="joining wants"):
+    with pytest.raises(ValueError, match="joining needs"):
         load({"encoder": made["bert"]})
 
 
@@ -381,7 +381,7 @@ def test_a_model_that_wrote_reads(made: dict[str, Path], tmp_path: Path) -> None
         torch.testing.assert_close(reads.model(alone), writes.model.body(alone))
     save(reads, tmp_path)
     assert same(load(tmp_path), reads)
-    with pytest.raises(ValueError, match="no place in transformers: it is a language model that reads"):
+    with pytest.raises(ValueError, match="cannot be saved for transformers: it is a causal language model with bidirectional attention"):
         save(reads, tmp_path, family=True)
     pair = load({"encoder": made["bert"], "decoder": made["gpt2"]})
     assert same(as_encoder(pair), load(made["bert"]))
@@ -459,7 +459,7 @@ def test_what_is_no_model_or_run_is_refused(made: dict[str, Path], tmp_path: Pat
     for wrong, message in (
         (3, "a model is a path or hub:owner/name, in a text; this is of type int"),
         ({"encoder": None, "decoder": "x"}, "this is of type NoneType"),
-        (tmp_path / "rows.csv", r"rows.csv: a model is a directory or a .gguf file, not this"),
+        (tmp_path / "rows.csv", r"rows.csv: not a model; give a directory or a .gguf file"),
         (made["bert"] / "model.safetensors", f"give a directory: {made['bert']}"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -44,7 +44,7 @@ def test_what_learns(runs, freeze, want):
 def test_names_that_are_not_there(runs):
     with pytest.raises(ValueError, match=r"'encoder\.7'; this model has: embeddings, encoder\.0, encoder\.1$"):
         runs.make("run", freeze=["encoder.0", "encoder.7"])
-    with pytest.raises(ValueError, match=r"train\.freeze is 3; this model has 2 layers"):
+    with pytest.raises(ValueError, match=r"train\.freeze is 3; this model has only 2 layers"):
         runs.make("run", freeze=3)
     assert changed(runs.make("run", freeze=["encoder.0"], steps=2))  # the fault did not take the directory
 

@@ -269,12 +269,12 @@ def test_a_name_is_wanted_and_known(several):
     model = run.out / "model"
     with pytest.raises(ValueError, match=r"several tasks: mood, names; name one: --task mood"):
         mh.load(model).predict(["a"])
-    with pytest.raises(ValueError, match=r"no task is named 'mod'; there are: mood, names"):
+    with pytest.raises(ValueError, match=r"unknown task 'mod'; known: mood, names"):
         mh.load(model, task="mod")
     mh.save(mh.load(model, task="mood"), several.directory / "one")
     for name in ("mood", "classify"):
         assert mh.load(several.directory / "one", task=name).task == "classify"
-    with pytest.raises(ValueError, match=r"no task is named 'names'; there is: mood"):
+    with pytest.raises(ValueError, match=r"unknown task 'names'; known: mood"):
         mh.load(several.directory / "one", task="names")
 
 
@@ -291,7 +291,7 @@ def test_a_damaged_or_strange_directory_is_told(several):
         ({"readout": {"kind": "classes", "over": "mean", "hidden": None, "bias": False}}, "has no place"),
         ({"readout": {"kind": "odd"}}, "readout: kind is 'odd'"),
         ({"task": "odd"}, "the task of 'mood' is 'odd'"),
-        ({"labels": None}, "does not say what the task 'mood' is"),
+        ({"labels": None}, "has no entry for the task 'mood'"),
     ):
         strange = {**told, "tasks": {**told["tasks"], "mood": {**told["tasks"]["mood"], **change}}}
         (model / "multihead.json").write_text(json.dumps(strange), "utf-8")

@@ -172,7 +172,7 @@ def test_a_bi_encoder_of_ours_has_means_too(tmp_path: Path) -> None:
 def test_export_names_the_key_that_gives_it_a_place(runs: Runs) -> None:
     write_pooling(runs.bert(), OLD)
     loaded = mh.load(finish(train_from(runs, runs.bert())))
-    with pytest.raises(ValueError, match=r"judges the mean of the tokens.*trained with classify\.pool=first"):
+    with pytest.raises(ValueError, match=r"classifies by mean pooling.*train with classify\.pool=first"):
         mh.save(loaded, runs.directory / "exported", family=True)
     keys = ("classify.pool=first", f"out={runs.directory / 'first'}")
     loaded = mh.load(finish(train_from(runs, runs.bert(), *keys)))

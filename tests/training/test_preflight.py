@@ -112,9 +112,7 @@ def test_data_to_score_on_is_looked_at_before_training(tmp_path: Path) -> None:
     file = csv(tmp_path / "t.csv", "text,label", [f"text {i},{'ab'[i % 2]}" for i in range(40)])
     test = csv(tmp_path / "test.csv", "text,label", ["fine,a", "odd,mixed"])
     text = made(tmp_path, 'task = "classify"', f'train = "{file}"\nvalid = "{file}"')
-    with pytest.raises(
-        ValueError, match=r"test\.csv:3: label 'mixed' was not seen in training; labels are: a, b"
-    ):
+    with pytest.raises(ValueError, match=r"test\.csv:3: label 'mixed' was not seen in training; labels are: a, b"):
         TrainingRun(read(text, [f"data.test={test}"]))
     few = csv(tmp_path / "few.csv", "text,label", ["one,a", "two,b", "three,a"])
     with pytest.raises(ValueError, match=r"held out for validation is empty; set data\.valid, or add rows"):
@@ -402,7 +400,9 @@ def test_a_vocabulary_that_cannot_spell_the_data_is_told(runs, tmp_path: Path) -
     training = TrainingRun(read(runs.text("zh", start=start), changes))
     screen = StringIO()
     announce(training, Console(file=screen, width=1000))
-    told = re.findall(r"(\w+): (\d+)% of the text is not in the vocabulary .* with a new \[tokenizer\]", screen.getvalue())
+    told = re.findall(
+        r"(\w+): (\d+)% of the text is not in the vocabulary .* with a new \[tokenizer\]", screen.getvalue()
+    )
     assert told == [("train", "33")]  # neither what is held out of it, nor the test, which it can spell
     found = try_setup(training.run)[""]
     assert [(one.level, one.code) for one in found] == [("warn", "unknown words")]

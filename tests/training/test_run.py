@@ -60,9 +60,7 @@ def test_other_data_is_no_reason_to_go_on(runs):
     runs.whole("run")
     text = runs.data.read_text(encoding="utf-8")
     runs.data.write_text(text.replace(",good", ",approve"), encoding="utf-8")
-    with pytest.raises(
-        ValueError, match=r"labels or tokenizer have changed since step 24; start over with --fresh"
-    ):
+    with pytest.raises(ValueError, match=r"labels or tokenizer have changed since step 24; start over with --fresh"):
         next(iter(runs.make("run")))
     runs.data.write_text(text, encoding="utf-8")
     runs.whole("run")

@@ -7,7 +7,7 @@ from multihead.pretrained.save import export_layout, save
 
 
 def list_models() -> dict[str, list[str]]:
-    """Return the model families whose weights can be opened, with their architectures: {"bert": ["BertModel", …]}."""
+    """Return the supported model families with their architectures: {"bert": ["BertModel", …]}."""
     return {name: [f"{family.title}{kind}" for kind in family.readouts] for name, family in FAMILIES.items()}
 
 

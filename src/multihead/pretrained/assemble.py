@@ -1,5 +1,5 @@
-"""Models that no directory holds: new ones in a family's shape, a body under another readout, two models joined, one
-that wrote and shall read."""
+"""Models assembled in memory: new ones in a family's shape, a body with another readout, two joined models, a causal
+model turned into an encoder."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def create(
     tokenizer: Tokenizer | None = None,
     config: Json | None = None,
 ) -> Pipeline:
-    """A new model with random weights in a family's shape: create("bart", "ForConditionalGeneration", …).
+    """Create a model with random weights in a family's shape: create("bart", "ForConditionalGeneration", …).
 
-    config: what config.json shall say besides (pad_token_id, …).
+    config: further fields of config.json (pad_token_id, …).
     """
     family = family_of(model_type)
     shape = BodyConfig(encoder, decoder, shared and encoder is not None and decoder is not None)
@@ -54,42 +54,42 @@ def create(
 
 
 def with_readout(loaded: Pipeline, suffix: str, labels: Sequence[str] = ()) -> Pipeline:
-    """The same body under a new readout of its family: with_readout(bert, "ForTokenClassification", ["O", …])."""
+    """Put a new readout of its family on the same body: with_readout(bert, "ForTokenClassification", ["O", …])."""
     model_type = loaded.config.get("model_type", "")
     family = family_of(model_type)
     config = {name: value for name, value in loaded.config.items() if name not in ("id2label", "label2id")}
     config |= {"architectures": [architecture_of(model_type, suffix)], **label_fields(labels)}
     plan = replace(make_plan(family, config, suffix), shape=body_config(loaded.model.body))
-    whole = construct(plan, len(labels))
-    # A pre-trained part of the new readout may have come along unused: BERT's pooler.
-    for name, parameter in whole.readout.named_parameters():
+    template = construct(plan, len(labels))
+    # A pretrained part of the new readout may have been loaded unused: BERT's pooler.
+    for name, parameter in template.readout.named_parameters():
         for prefix in plan.prefixes:
             stored = loaded.unused_tensors.get(plan.place(f"readout.{name}", prefix, plan.shape).name)
             if stored is not None and stored.shape == parameter.shape:
                 parameter.data.copy_(stored)
     body = loaded.model.body
-    model = TaskModel(body, whole.readout)
+    model = TaskModel(body, template.readout)
     stem = body.decoder.stem if isinstance(body, EncoderDecoder) else body.stem
     tied = (plan.shape.decoder or plan.shape.encoder or ModelConfig()).tied
-    if isinstance(whole.readout, LMReadout) and isinstance(stem, TokenEmbedding) and tied:
-        whole.readout.weight = stem.embedding.weight
+    if isinstance(template.readout, LMReadout) and isinstance(stem, TokenEmbedding) and tied:
+        template.readout.weight = stem.embedding.weight
     return replace(
         loaded, model=model.eval(), config=config, labels=list(labels), task=None, unused_tensors={}, tasks=()
     )
 
 
 def join(encoder: Pipeline, decoder: Pipeline) -> Pipeline:
-    """A pre-trained encoder and a pre-trained decoder as one encoder-decoder; its cross-attention is new."""
+    """Join a pretrained encoder and a pretrained decoder to an encoder-decoder; its cross-attention is new."""
     reads, writes = encoder.model.body, decoder.model.body
     if isinstance(reads, EncoderDecoder):
         reads = reads.encoder
     if not isinstance(reads, Encoder):
-        raise ValueError(f"encoder: a {encoder.architecture} only writes; give a model that reads, such as BERT")
+        raise ValueError(f"encoder: a {encoder.architecture} is not an encoder; use one such as BERT")
     if not isinstance(writes, Decoder):
-        raise ValueError(f"decoder: a {decoder.architecture} is no decoder; give one such as GPT-2")
+        raise ValueError(f"decoder: a {decoder.architecture} is not a decoder; use one such as GPT-2")
     body = EncoderDecoder(reads.config, writes.config, shared=False)
     body.encoder = reads
-    # The parameters themselves, not copies: a readout stays tied to its table.
+    # Share the parameters themselves, not copies: a readout stays tied to its embeddings.
     missing, unexpected = body.decoder.load_state_dict(writes.state_dict(keep_vars=True), strict=False, assign=True)
     assert not unexpected
     assert all(".cross" in name for name in missing)
@@ -105,8 +105,8 @@ def join(encoder: Pipeline, decoder: Pipeline) -> Pipeline:
 
 
 def as_encoder(loaded: Pipeline) -> Pipeline:
-    """A model that writes as one that reads: a language model whose tokens see all others, not only those before them
-    (BehnamGhader et al. 2024), or the encoder of two sides. Others are given back as they are."""
+    """Turn a causal language model into a bidirectional encoder (BehnamGhader et al. 2024), or return the encoder of an
+    encoder-decoder. Other models are returned unchanged."""
     body, tokenizer = loaded.model.body, loaded.tokenizer
     if isinstance(body, EncoderDecoder) and isinstance(body.encoder.stem, TokenEmbedding):
         reads = body.encoder
@@ -122,7 +122,7 @@ def as_encoder(loaded: Pipeline) -> Pipeline:
 
 
 def without_readout(loaded: Pipeline) -> Pipeline:
-    """The same body without a readout, labels or task."""
+    """Return the same body without a readout, labels or task."""
     config = {name: value for name, value in loaded.config.items() if name not in ("id2label", "label2id")}
     model = TaskModel(loaded.model.body, torch.nn.Identity()).eval()
     if config.get("model_type") in FAMILIES:

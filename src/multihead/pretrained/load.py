@@ -1,4 +1,4 @@
-"""A model's directory, in the hub's layout, or a .gguf file is opened."""
+"""Load a model from a directory in the hub's layout, or from a .gguf file."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def load(
 ) -> Pipeline:
     """Open a model: a directory, "hub:owner/name", a .gguf file, or {encoder: …, decoder: …} to join two.
 
-    architecture: instead of the one that config.json names; "BertModel" opens the body alone.
-    dtype: of the weights; None leaves them as they are stored.
-    task: of a model with several tasks, the name of one; without a name, the trunk alone is opened.
+    architecture: overrides the one in config.json; "BertModel" loads the body alone.
+    dtype: of the weights; None keeps the stored one.
+    task: name of one task of a multi-task model; without it, only the shared encoder is loaded.
     """
     loaded = _open(where, architecture, tokenizer, dtype, task)
     check_weights(loaded.model, " and ".join(map(str, where.values())) if isinstance(where, Mapping) else str(where))
@@ -73,12 +73,12 @@ def load(
 
 
 def check_weights(model: TaskModel, where: str) -> None:
-    """Raise if a weight is NaN or infinite: every answer would be, and nobody would be told why."""
+    """Raise if a weight is NaN or infinite, since every prediction would be too."""
     model.source = where
     name = first_not_finite(model.named_parameters())
     if name is not None:
         raise ValueError(
-            f"{where}: the weight {name} is not finite (NaN or infinite); train it again or fetch it again"
+            f"{where}: the weight {name} is not finite (NaN or infinite); train the model again or fetch it again"
         )
 
 
@@ -91,23 +91,23 @@ def _open(
 ) -> Pipeline:
     if isinstance(where, Mapping):
         if set(where) != {"encoder", "decoder"}:
-            raise ValueError(f"joining wants {{encoder = …, decoder = …}}, not {', '.join(map(str, where))}")
+            raise ValueError(f"joining needs {{encoder = …, decoder = …}}, not {', '.join(map(str, where))}")
         joined = join(*(load(where[side], tokenizer=tokenizer, dtype=dtype) for side in ("encoder", "decoder")))
         return _with_task(joined, task, {}, Path(where["encoder"]), dtype)
     path = resolve(where)
     if path.is_file():
         _check_is_model(path)
         return _with_task(_load_gguf(path, architecture, tokenizer, dtype), task, {}, path, dtype)
-    told = manifest.check(path)
-    _check_task(told, path / manifest.MANIFEST)
+    metadata = manifest.check(path)
+    _check_task(metadata, path / manifest.MANIFEST)
     config = _with_architecture(read_config(path), architecture, path / "config.json")
     plan = _plan(config, path / "config.json")
     file = next((path / name for name in WEIGHTS if (path / name).exists()), path)
     tensors = read_tensors(path)
     _check_sizes(plan, {name: tensor.shape for name, tensor in tensors.items()}, file, path / "config.json")
-    model, kept = _load_weights(plan, tensors, file, dtype)
+    model, unused = _load_weights(plan, tensors, file, dtype)
     generation = _optional(path / "generation_config.json")
-    whole = Pipeline(
+    pipeline = Pipeline(
         model,
         config,
         tokenizer=Tokenizer.load(path) if tokenizer and _any(path, TOKENIZERS) else None,
@@ -116,55 +116,56 @@ def _open(
         generation=generation or _generation(config, model),
         generation_file=str(path / ("generation_config.json" if generation else "config.json")),
         preprocessor=_optional(path / "preprocessor_config.json"),
-        task=told.get("task"),
-        name=str(told.get("name", "")),
-        unused_tensors=kept,
-        options=told.get("options", {}),
-        pruned=told.get("pruned", {}),
-        pooling=_find_pooling(told, path),
-        tasks=tuple(told.get("tasks", {})),
+        task=metadata.get("task"),
+        name=str(metadata.get("name", "")),
+        unused_tensors=unused,
+        options=metadata.get("options", {}),
+        pruned=metadata.get("pruned", {}),
+        pooling=_find_pooling(metadata, path),
+        tasks=tuple(metadata.get("tasks", {})),
     )
-    return _with_task(whole, task, told, path, dtype)
+    return _with_task(pipeline, task, metadata, path, dtype)
 
 
-def _with_task(trunk: Pipeline, name: str | None, told: Json, path: Path, dtype: torch.dtype | None) -> Pipeline:
-    """One of several tasks; a model with one task may be asked for that one. None: as it is."""
-    if name is None or (not trunk.tasks and name in (trunk.task, trunk.name)):
-        return trunk
-    if name not in trunk.tasks:
-        known = ", ".join(trunk.tasks) or trunk.name or trunk.task or "none"
-        raise ValueError(f"{path}: no task is named {name!r}; there {'are' if trunk.tasks else 'is'}: {known}")
+def _with_task(shared: Pipeline, name: str | None, metadata: Json, path: Path, dtype: torch.dtype | None) -> Pipeline:
+    """Return the pipeline of one task of several; a single-task model may be loaded by its task's name. None:
+    unchanged."""
+    if name is None or (not shared.tasks and name in (shared.task, shared.name)):
+        return shared
+    if name not in shared.tasks:
+        known = ", ".join(shared.tasks) or shared.name or shared.task or "none"
+        raise ValueError(f"{path}: unknown task {name!r}; known: {known}")
     file = path / manifest.MANIFEST
     try:
-        entry = told["tasks"][name]
+        entry = metadata["tasks"][name]
         kind, labels, options = str(entry["task"]), [str(label) for label in entry["labels"]], dict(entry["options"])
         architecture, readout = str(entry["architecture"]), dict(entry["readout"])
     except (KeyError, TypeError, ValueError):
-        raise ValueError(f"{file}: does not say what the task {name!r} is; save the model again") from None
+        raise ValueError(f"{file}: has no entry for the task {name!r}; save the model again") from None
     if kind not in TASKS:
         raise ValueError(f"{file}: the task of {name!r} is {kind!r}; known: {', '.join(TASKS)}")
-    model = multitask.with_stored_readout(trunk.model, readout, name, path, dtype)
-    config = {**trunk.config, "architectures": [architecture]}
+    model = multitask.with_stored_readout(shared.model, readout, name, path, dtype)
+    config = {**shared.config, "architectures": [architecture]}
     config = native_config(model) if config.get("model_type") == OWN else config
     config |= label_fields(labels)
-    own = replace(trunk, task=kind, name=name, labels=labels, options=options, tasks=())
-    return replace(own, model=model, config=config, unused_tensors={})
+    pipeline = replace(shared, task=kind, name=name, labels=labels, options=options, tasks=())
+    return replace(pipeline, model=model, config=config, unused_tensors={})
 
 
-def _check_task(told: Json, file: Path) -> None:
-    """What a multihead.json from before its checksum may hold by a flipped bit, or anyone's by an edit."""
-    if told.get("task") is not None and told["task"] not in TASKS:
-        raise ValueError(f"{file}: the task is {told['task'][:80]!r}; known: {', '.join(TASKS)}; {manifest.FIX}")
-    check_options(told, file)
+def _check_task(metadata: Json, file: Path) -> None:
+    """Check the manifest's values; older files have no checksum, and anyone may edit one."""
+    if metadata.get("task") is not None and metadata["task"] not in TASKS:
+        raise ValueError(f"{file}: the task is {metadata['task'][:80]!r}; known: {', '.join(TASKS)}; {manifest.FIX}")
+    check_options(metadata, file)
 
 
 def _check_is_model(path: Path) -> None:
-    """A file is no model, unless it is GGUF, whatever its ending."""
+    """Raise for a file that is not a model; only GGUF files are, whatever their suffix."""
     with path.open("rb") as file:
         if path.suffix == ".gguf" or file.read(4) == b"GGUF":
             return
     here = path.parent if (path.parent / "config.json").exists() else "the one with config.json"
-    raise ValueError(f"{path}: a model is a directory or a .gguf file, not this; give a directory: {here}")
+    raise ValueError(f"{path}: not a model; give a directory or a .gguf file: {here}")
 
 
 def _load_gguf(path: Path, architecture: str | None, tokenizer: bool, dtype: torch.dtype | None) -> Pipeline:
@@ -172,7 +173,7 @@ def _load_gguf(path: Path, architecture: str | None, tokenizer: bool, dtype: tor
     config = _with_architecture(file.config, architecture, path)
     plan = _plan(config, path)
     _check_sizes(plan, file.sizes, path, path)
-    model, kept = _load_weights(plan, file.tensors, path, dtype)
+    model, unused = _load_weights(plan, file.tensors, path, dtype)
     generation = _generation(config, model)
     return Pipeline(
         model,
@@ -180,36 +181,36 @@ def _load_gguf(path: Path, architecture: str | None, tokenizer: bool, dtype: tor
         load_gguf_tokenizer(path, file.fields) if tokenizer else None,
         generation=generation,
         generation_file=str(path),
-        unused_tensors=kept,
+        unused_tensors=unused,
     )
 
 
-def _check_sizes(plan: LoadPlan, sizes: Sizes, file: Path, told: Path) -> None:
-    """Before anything is built, or a tensor is read: do the sizes in the config fit the tensors of the file?"""
+def _check_sizes(plan: LoadPlan, sizes: Sizes, file: Path, source: Path) -> None:
+    """Check the sizes in the config against the tensors of the file before building or reading anything."""
     layers = sum(side.layers for side in plan.shape[:2] if side is not None)
     if layers > len(sizes):
-        raise ValueError(f"{told}: names {layers:,} layers, {file.name} has {len(sizes):,} tensors")
+        raise ValueError(f"{source}: names {layers:,} layers, but {file.name} has {len(sizes):,} tensors")
     check_shapes(plan, sizes, str(file))
 
 
 def _load_weights(
     plan: LoadPlan, tensors: Mapping[str, Tensor], file: Path, dtype: torch.dtype | None
 ) -> tuple[TaskModel, dict[str, Tensor]]:
-    model, kept = load_tensors(plan, tensors, str(file), dtype)
-    if kept:
-        log.info("%s: not needed, left aside: %s", file, ", ".join(sorted(kept)))
-    return model, kept
+    model, unused = load_tensors(plan, tensors, str(file), dtype)
+    if unused:
+        log.info("%s: unused tensors: %s", file, ", ".join(sorted(unused)))
+    return model, unused
 
 
 def _with_architecture(config: Json, architecture: str | None, file: Path) -> Json:
     named = config.get("architectures")
     if named is not None and (not isinstance(named, list) or not all(isinstance(name, str) for name in named)):
-        raise ValueError(f"{file}: architectures is no list of names; mend it or fetch it again")
+        raise ValueError(f"{file}: architectures must be a list of names; fix it or fetch it again")
     return config if architecture is None else {**config, "architectures": [architecture]}
 
 
 def _plan(config: Json, file: Path) -> LoadPlan:
-    """What config.json describes; every complaint names the file."""
+    """Build the load plan from config.json; every error names the file."""
     try:
         if config.get("model_type") == OWN:
             return native_plan(config)
@@ -232,14 +233,14 @@ def _labels(config: Json, model: TaskModel, file: Path) -> list[str]:
 
 
 def _generation(config: Json, model: TaskModel) -> Json:
-    """Where generation_config.json is missing, config.json itself says how a model begins and ends what it writes."""
+    """Return generation_config.json or, if it is missing, the same fields of config.json."""
     if isinstance(model.body, Encoder):
         return {}
     return {name: config[name] for name in GENERATION if config.get(name) is not None}
 
 
 def _find_pooling(told: Json, path: Path) -> Pooling:
-    """Of a bi-encoder that was trained here, as it was trained; else what the directory says."""
+    """Return the pooling of a bi-encoder as it was trained, or as the directory configures it."""
     options = told.get("options", {})
     name = told.get("task")
     if name is None or not issubclass(TASKS[name].variant(options), EmbeddingTask):

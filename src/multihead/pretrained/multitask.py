@@ -1,6 +1,6 @@
-"""Several readouts on one trunk, in our own layout beside it: `readouts.safetensors`, tensors named NAME/our name.
+"""Several readouts on a shared encoder, stored next to it: `readouts.safetensors`, tensors named NAME/our name.
 
-The trunk is a model directory of its own, the body alone; multihead.json says of every readout what it is for.
+The shared encoder is a model directory of its own, the body alone; multihead.json describes every readout.
 """
 
 from __future__ import annotations
@@ -21,24 +21,26 @@ Json = dict[str, Any]
 
 
 def readout_tensors(models: Mapping[str, TaskModel]) -> dict[str, Tensor]:
-    """The weights of every readout; what is the body's own (a tied table) stands with the body."""
-    found = {}
+    """Return the weights of every readout; tensors of the body (tied embeddings) are stored with the body."""
+    tensors = {}
     for name, model in models.items():
         body = {id(parameter) for parameter in model.body.parameters()}
         for ours, parameter in model.readout.named_parameters():
             if id(parameter) not in body:
-                found[f"{name}/{ours}"] = parameter.detach()
-    return found
+                tensors[f"{name}/{ours}"] = parameter.detach()
+    return tensors
 
 
 def with_stored_readout(
-    trunk: TaskModel, told: Json, name: str, directory: Path, dtype: torch.dtype | None
+    shared: TaskModel, options: Json, name: str, directory: Path, dtype: torch.dtype | None
 ) -> TaskModel:
-    """A readout on the trunk; every tensor of it is there and has the shape that is told, or nothing is loaded."""
+    """Load a readout onto the shared encoder; every tensor must be present with the declared shape."""
     file = directory / READOUTS
     stored = read_safetensors(file)
-    own = {f"readout.{ours[len(name) + 1 :]}": tensor for ours, tensor in stored.items() if ours.startswith(f"{name}/")}
-    body = {f"body.{ours}": parameter.detach() for ours, parameter in trunk.body.named_parameters()}
-    config = native_config(TaskModel(trunk.body, nn.Identity())) | {"readout": told}
-    model, _ = load_tensors(native_plan(config), own | body, str(file), dtype)
+    tensors = {
+        f"readout.{ours[len(name) + 1 :]}": tensor for ours, tensor in stored.items() if ours.startswith(f"{name}/")
+    }
+    body = {f"body.{ours}": parameter.detach() for ours, parameter in shared.body.named_parameters()}
+    config = native_config(TaskModel(shared.body, nn.Identity())) | {"readout": options}
+    model, _ = load_tensors(native_plan(config), tensors | body, str(file), dtype)
     return model

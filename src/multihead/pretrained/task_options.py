@@ -1,4 +1,4 @@
-"""The options of a task in multihead.json, checked when a model is opened: tasks trust their types."""
+"""Validation of task options in multihead.json when a model is loaded: tasks rely on their types."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from multihead.io.type_checks import Range, check_value
 
 Json = dict[str, Any]
 COUNT: Range = (0, 10_000_000)  # of tokens or words, as the run file allows
-# What the run file's sections of the tasks hold, and what is added to them while training. Null is as if it were not
-# there; names that are not here are left alone: a later version may have written them.
+# Options from the tasks' run file sections, plus those added while training. Null means unset; unknown names are
+# ignored:
+# a later version may have written them.
 TYPES: dict[str, tuple[Any, Range | None]] = {
     "size": (int, COUNT),
     "overlap": (int, COUNT),
@@ -43,12 +44,12 @@ TYPES: dict[str, tuple[Any, Range | None]] = {
 
 
 def check_options(manifest: Json, file: Path) -> None:
-    """Check the options of the task, or of each of several, that a manifest at `file` names."""
+    """Check the options of the task, or of each task, in a manifest at `file`."""
     tasks = manifest.get("tasks") or {}
     for place, entry in (("options", manifest), *((f"tasks.{name}.options", entry) for name, entry in tasks.items())):
         options = entry.get("options") if isinstance(entry, dict) else None
         if not isinstance(options, dict):
-            continue  # of several tasks, one is looked at when it is asked for
+            continue  # multi-task entries are checked when they are loaded
         for name, (kind, limits) in TYPES.items():
             check_value(f"{file}: {place}.{name}", options.get(name), kind | None, limits)
         if "decode" in options:
