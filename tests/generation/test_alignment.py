@@ -40,5 +40,5 @@ def test_it_leaves_nothing_behind(translator: Make, language_model: Make) -> Non
     memory = model.body.encoder(torch.tensor([[5, 6]]))
     align_tokens(model, torch.tensor([[1, 4, 5]]), memory)
     assert not any(block.cross.taps for block in model.body.decoder.stack.blocks)
-    with pytest.raises(ValueError, match="Decoder looks at no source"):
+    with pytest.raises(ValueError, match="Decoder has no source"):
         align_tokens(language_model(), torch.tensor([[1, 4]]), memory)

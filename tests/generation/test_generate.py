@@ -270,16 +270,16 @@ def test_misuse(language_model: Make, translator: Make) -> None:
     model, tokens = language_model(), torch.tensor([[5], [6]])
     for wrong, what in (
         ({"limit": 0}, "at least 1"),
-        ({"limit": [3]}, "limit speaks of 1 rows, there are 2"),
-        ({"limit": 3, "prefix": [[1]]}, "prefix speaks of 1 rows"),
-        ({"limit": 3, "rows": [1, 2, 3]}, "rows speaks of 3 rows"),
-        ({"limit": [3, 1], "prefix": [[], [4, 4]]}, "row 1: a prefix of 2 tokens is longer than the limit of 1"),
+        ({"limit": [3]}, "limit has 1 rows, but tokens has 2"),
+        ({"limit": 3, "prefix": [[1]]}, "prefix has 1 rows"),
+        ({"limit": 3, "rows": [1, 2, 3]}, "rows has 3 rows"),
+        ({"limit": [3, 1], "prefix": [[], [4, 4]]}, "row 1: the prefix has 2 tokens, more than the limit of 1"),
     ):
         with pytest.raises(ValueError, match=what):
             decode(model, tokens, **wrong)
     for wrong, what in (
         ({"beam": 0}, "beam=0 must be at least 1"),
-        ({"beam": 2, "nbest": 3}, "nbest=3 wants a beam"),
+        ({"beam": 2, "nbest": 3}, "nbest=3 needs beam >= nbest"),
         ({"beam": 2, "sample": True}, "exclude each other"),
         ({"top_p": 0.0}, "above 0"),
         ({"min_p": 1.5}, "a share"),
@@ -296,7 +296,7 @@ def test_misuse(language_model: Make, translator: Make) -> None:
     with pytest.raises(ValueError, match="memory has 1 rows, tokens 2"):
         decode(translator(), tokens, memory=torch.zeros(1, 3, 24), limit=2)
     small = ModelConfig(vocab=9, dim=8, layers=1, heads=2)
-    with pytest.raises(ValueError, match="Encoder cannot write"):
+    with pytest.raises(ValueError, match="Encoder cannot generate"):
         decode(TaskModel(Encoder(small), LMReadout(small)).eval(), tokens, limit=1)
     with torch.no_grad():
         model.body.stem.embedding.weight.fill_(float("nan"))

@@ -118,8 +118,8 @@ def test_room_and_misuse() -> None:
         greedy(model, tokens, keep=torch.zeros(1, 30, dtype=torch.bool), limit=1)
     with pytest.raises(ValueError, match=r"call model\.eval\(\) first"):
         greedy(language_model(positions="rotary").train(), tokens, limit=1)
-    with pytest.raises(ValueError, match="reads a source first"):
+    with pytest.raises(ValueError, match="needs a source"):
         greedy(translator(), tokens[:, :1], limit=1)
     encoder = TaskModel(Encoder(config()), LMReadout(config())).eval()
-    with pytest.raises(ValueError, match="Encoder cannot write"):
+    with pytest.raises(ValueError, match="Encoder cannot generate"):
         greedy(encoder, tokens, limit=1)

@@ -1,4 +1,4 @@
-"""From logits to tokens: greedy, sampling, beam search, and what the text was aligned with."""
+"""Decoding: greedy search, sampling, beam search, and alignment with the source."""
 
 from multihead.generation.alignment import align_tokens
 from multihead.generation.config import GenerationConfig, Hypothesis

@@ -1,4 +1,4 @@
-"""Which source piece each target piece looked at: the cross-attention's weights over a finished text."""
+"""Alignment of target tokens with source tokens by cross-attention weights over a finished text."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def align_tokens(
     *,
     layers: Sequence[int] | None = None,
 ) -> Tensor:
-    """tokens [B, T], the start token and the text -> weights [B, T - 1, S]: rows of sum 1, one per written token.
+    """Map tokens [B, T] (start token and text) to weights [B, T - 1, S]: rows with sum 1, one per generated token.
 
-    Row t is what the model looked at while it chose tokens[:, t + 1]: the mean over all heads of `layers`, by default
-    the last but one, whose heads follow the words best (Garg et al. 2019). Padding of tokens stands behind the text.
+    Row t is the attention when tokens[:, t + 1] was predicted: the mean over all heads of `layers`, by default the last
+    but one, whose heads align words best (Garg et al. 2019). Padding of tokens is on the right.
     """
     if not isinstance(model.body, EncoderDecoder):
-        raise ValueError(f"a {type(model.body).__name__} looks at no source; alignment wants an EncoderDecoder")
+        raise ValueError(f"a {type(model.body).__name__} has no source; alignment needs an EncoderDecoder")
     blocks: list[Any] = list(model.body.decoder.stack.blocks)
     chosen = [max(0, len(blocks) - 2)] if layers is None else [range(len(blocks))[layer] for layer in layers]
-    seen: list[Tensor] = []
+    layer_weights: list[Tensor] = []
 
     def tap(attended: AttentionRecord) -> Tensor:
-        seen.append(_mean(attended))
+        layer_weights.append(_mean(attended))
         return attended.mixed
 
     for layer in chosen:
@@ -43,14 +43,14 @@ def align_tokens(
     finally:
         for layer in chosen:
             blocks[layer].cross.taps.remove(tap)
-    return torch.stack(seen).mean(dim=0)
+    return torch.stack(layer_weights).mean(dim=0)
 
 
 def _mean(attended: AttentionRecord) -> Tensor:
-    """The weights' mean over the heads, [B, T, S]."""
+    """Return the mean of the weights over heads, [B, T, S]."""
     q, k = attended.q, attended.k
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
     scores = q @ k.transpose(-1, -2) * attended.scale
     add = attended.bias.table()
     weights = torch.softmax(scores if add is None else scores + add, dim=-1)
-    return weights.nan_to_num(0.0).mean(dim=1)  # a source of nothing but padding
+    return weights.nan_to_num(0.0).mean(dim=1)  # a source with only padding

@@ -1,15 +1,15 @@
-"""Beam search: at every step the `beam` best beginnings of each input go on (Lowerre 1976).
+"""Beam search: at every decoding step the `beam` best prefixes of each input are extended (Lowerre 1976).
 
-Of the likeliest continuations, those that end in a stop token among the first `beam` are finished: score = log p /
-length ** penalty; the best `beam` of the others go on. At an input's limit all of them are finished.
+Of the most likely continuations, those among the first `beam` that end in a stop token are finished: score = log p /
+length ** penalty; the best `beam` of the rest are extended. At an input's limit all of them are finished.
 
-When an input is done. "exact": as soon as nothing that still goes on could enter the n-best. log p only falls, so a
-beginning with log p = s scores at most s / limit ** penalty (penalty > 0: the longer the better), s (0), or
-s / (length + 1) ** penalty (< 0). This changes no result, it only saves steps. "full": as soon as `beam` hypotheses
-are finished, as fairseq does: fewer steps, and now and then a better text is missed.
+When an input is finished. "exact": as soon as no open prefix could enter the n-best. log p only decreases, so a prefix
+with log p = s scores at most s / limit ** penalty (penalty > 0: longer is better), s (0), or s / (length + 1) **
+penalty (< 0). This changes no result, it only saves steps. "full": as soon as `beam` hypotheses are finished, as in
+fairseq: fewer steps, and occasionally a better text is missed.
 
-The model works where it is; the search itself is small tables of numpy, with which a step on the processor takes 0.97
-of the time that it takes with torch's, and on a card one answer is waited for, not five.
+The model runs on its device; the search itself uses small numpy arrays, with which a step on the CPU takes 0.97 of the
+time with torch's, and on a GPU there is one synchronization per step instead of five.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BoolArray = NDArray[np.bool_]
 
 
 class BeamSearch:
-    """The search over B inputs. n: texts of each that go on now, 1 at first, then `beam`."""
+    """Beam search over B inputs. n: open hypotheses per input, 1 at first, then `beam`."""
 
     def __init__(
         self,
@@ -43,30 +43,30 @@ class BeamSearch:
         self.reader, self.rules, self.settings = reader, rules, settings
         self.stop = np.array(sorted(stop), dtype=np.int64)
         self.found: list[list[Hypothesis]] = [[] for _ in limits]
-        self.rows = list(range(len(limits)))  # which input each row of the batch is
+        self.rows = list(range(len(limits)))  # the input of each row of the batch
         self.limits: IntArray = np.array(limits)
         self.text: IntArray = np.empty((len(limits), 1, 0), dtype=np.int64)  # [B, n, t]
 
     def run(self) -> list[list[Hypothesis]]:
-        """Every input's n-best, best first."""
+        """Return every input's n-best, best first."""
         with torch.inference_mode():
             logits = to_float32(self.reader.start())
             check_logits(logits)
             kind = np.float64 if logits.dtype == torch.float64 else np.float32
             self.scores: FloatArray = np.zeros((len(self.rows), 1), kind)  # [B, n]: log p
-            self.worst: FloatArray = np.full(len(self.rows), NEVER, kind)  # [B]: the last of the n-best so far
+            self.worst: FloatArray = np.full(len(self.rows), NEVER, kind)  # [B]: the worst of the n-best so far
             while True:
                 tokens, parents = self._advance(logits)
                 if not self.rows:
                     break
                 there = (torch.from_numpy(table).to(logits.device) for table in (tokens, parents))
                 logits = to_float32(self.reader.step(*there))
-        return [sorted(found, key=_score)[: self.settings.nbest] for found in self.found]
+        return [sorted(hypotheses, key=_score)[: self.settings.nbest] for hypotheses in self.found]
 
     def _advance(self, logits: Tensor) -> tuple[IntArray, IntArray]:
-        """The next tokens [B, n] and the texts [B, n] that they follow; inputs that are done have left."""
+        """Return the next tokens [B, n] and their parents [B, n]; finished inputs are removed."""
         (B, n), beam, V = self.scores.shape, self.settings.beam, logits.shape[1]
-        spare = 1 + max(1, len(self.stop))  # so many continuations per text that enough of them are no stop tokens
+        spare = 1 + max(1, len(self.stop))  # enough continuations per text besides stop tokens
         best, parents, tokens = topk(self._constrain(logits).view(B, n, V), self.scores, min(beam * spare, n * V))
         place = self.text.shape[2] + 1
         ends = (tokens[..., None] == self.stop).any(axis=2) | (self.limits <= place)[:, None]
@@ -90,7 +90,7 @@ class BeamSearch:
         return rules.forbid(logp, written) if rules.forbids else logp
 
     def _finish(self, best: FloatArray, parents: IntArray, tokens: IntArray, ends: BoolArray, place: int) -> None:
-        """Hypotheses among the first `beam` continuations that end."""
+        """Finish hypotheses among the first `beam` continuations that end."""
         beam, penalty = self.settings.beam, place**self.settings.length_penalty
         over = ends[:, :beam] & (best[:, :beam] > NEVER)
         touched = set()
@@ -102,18 +102,18 @@ class BeamSearch:
             self._drop_worst(row)
 
     def _drop_worst(self, row: int) -> None:
-        found = self.found[self.rows[row]]
-        wanted = self.settings.nbest if self.settings.early == "exact" else self.settings.beam
-        if len(found) >= wanted:
+        hypotheses = self.found[self.rows[row]]
+        needed = self.settings.nbest if self.settings.early == "exact" else self.settings.beam
+        if len(hypotheses) >= needed:
             if self.settings.early == "exact":
-                found.sort(key=_score)
-                del found[wanted:]
-                self.worst[row] = found[-1].score
+                hypotheses.sort(key=_score)
+                del hypotheses[needed:]
+                self.worst[row] = hypotheses[-1].score
             else:
-                self.worst[row] = -NEVER  # nothing that goes on is good enough
+                self.worst[row] = -NEVER  # no open prefix is good enough
 
     def _find_blocked(self, best: FloatArray) -> BoolArray:
-        """Inputs whose texts may not go on at all: they end as they are."""
+        """Return inputs without any allowed continuation: they end as they are."""
         blocked: BoolArray = best[:, 0] == NEVER
         length = self.text.shape[2]
         for row in blocked.nonzero()[0].tolist():
@@ -124,7 +124,7 @@ class BeamSearch:
         return blocked
 
     def _is_open(self, place: int, blocked: BoolArray | None) -> BoolArray:
-        """[B]: whether an input goes on."""
+        """Return whether an input continues, [B]."""
         penalty = self.settings.length_penalty
         reach = self.scores[:, 0] / (self.limits if penalty > 0 else place + 1) ** penalty
         going: BoolArray = (reach > self.worst) & (self.limits > place)

@@ -1,4 +1,4 @@
-"""How text is written: the settings, and what comes back."""
+"""Generation settings, and the hypotheses that decoding returns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, get_type_hints
 
 from multihead.io.type_checks import ABOVE_0, Range, check_value
 
-# The same limits as the run file's [decode] has (config/decode_sections.py): a test compares the two.
+# The same limits as in the run file's [decode] (config/decode_sections.py): a test compares the two.
 RANGES: dict[str, Range] = {
     "beam": (1, 100),
     "nbest": (1, 1000),
@@ -24,17 +24,18 @@ RANGES: dict[str, Range] = {
     "min_p": (0, 1),
     "seed": (0, 2**63 - 1),
 }
-# Settings that are of a task and not of one search; those of the second line no run file has, only the files that
-# come with a public model.
+# Settings of a task instead of a search; run files have none of the second line, only generation_config.json of public
+# models does.
 OF_A_TASK: dict[str, Any] = {"max_length": int | None, "seed": int, "alignment": bool}
 OF_A_MODEL = ("early", "forbidden", "end")
 
 
 class Hypothesis(NamedTuple):
-    """tokens: the new ones (forced prefix included, prompt not); if a stop token ended them, it is the last.
+    """One generated text. tokens: the new ones (forced prefix included, prompt not); a stop token that ended it is the
+    last.
 
     score: log p(tokens) / length ** length_penalty, natural logarithm, length counting all of `tokens`; p is the
-    model's own after the repetition penalty, before temperature and filters; a forced end costs nothing.
+    model's probability after the repetition penalty, before temperature and filters; a forced end costs nothing.
     """
 
     tokens: list[int]
@@ -43,30 +44,32 @@ class Hypothesis(NamedTuple):
 
 @dataclass(frozen=True)
 class GenerationConfig:
-    """beam=1 takes the likeliest token at every step; more keeps so many beginnings; sample=True draws instead.
+    """Generation settings. beam=1 is greedy decoding; beam > 1 is beam search; sample=True draws tokens.
 
-    The order of the rules: repetition penalty, forced prefix, forbidden tokens, no-repeat and min_length (what they
-    leave keeps its scores); when drawing then temperature, top_k, top_p, min_p, each on what the one before left.
+    Order of processing: repetition penalty, forced prefix, forbidden tokens, no-repeat and min_length (the remaining
+    tokens keep their scores); when sampling then temperature, top_k, top_p, min_p, each on the output of the previous
+    one.
     """
 
     beam: int = 1
-    nbest: int = 1  # hypotheses per input: the best of the beam, or so many independent draws
-    length_penalty: float = 1.0  # score = log p / length ** this, as in Marian, fairseq, CTranslate2; 0: log p alone
+    nbest: int = 1  # hypotheses per input: the best of the beam, or independent samples
+    length_penalty: float = 1.0  # score = log p / length ** this, as in Marian, fairseq, CTranslate2; 0: plain log p
     early: Literal["exact", "full"] = "exact"  # when a beam search ends, see `beam_search.py`
     sample: bool = False
     temperature: float = 1.0
-    top_k: int = 0  # draw among so many; 0: all
-    top_p: float = 1.0  # among the likeliest that hold this share together
-    min_p: float = 0.0  # among those with at least this share of the likeliest one's probability
-    repetition_penalty: float = 1.0  # tokens of prompt and text: logits / this if positive, * this if negative; in
+    top_k: int = 0  # sample from the k most likely tokens; 0: all
+    top_p: float = 1.0  # sample from the smallest set with this probability mass
+    min_p: float = 0.0  # minimum probability, relative to the most likely token
+    repetition_penalty: float = 1.0  # for tokens of prompt and text: logits / this if positive, * this if negative; in
     # beam search log p * this, as in transformers
-    no_repeat_ngram: int = 0  # no run of so many tokens occurs twice in prompt and text; 0: off
-    min_length: int = 0  # so many tokens at least come before a stop token
-    forbidden: tuple[int, ...] = ()  # tokens that are never written
-    end: tuple[int, ...] = ()  # at its limit, a text ends with one of these, whatever the other rules say
+    no_repeat_ngram: int = 0  # no n-gram of this size occurs twice in prompt and text; 0: off
+    min_length: int = 0  # minimum number of tokens before a stop token
+    forbidden: tuple[int, ...] = ()  # tokens that are never generated
+    end: tuple[int, ...] = ()  # at its limit, a text ends with one of these, overriding other constraints
 
     def restrict_to_vocabulary(self, known: int, vocab: int) -> GenerationConfig:
-        """The same for a model whose table has more rows than there are tokens (T5, Qwen): those are never written."""
+        """Return the config for a model with more embedding rows than tokens (T5, Qwen): the extra rows are
+        forbidden."""
         beyond = range(known, vocab)
         return replace(self, forbidden=(*self.forbidden, *beyond)) if beyond else self
 
@@ -89,7 +92,7 @@ class GenerationConfig:
         if self.sample and self.beam > 1:
             raise ValueError(f"beam={self.beam} and sample=True exclude each other; give one of them")
         if not self.sample and self.nbest > self.beam:
-            raise ValueError(f"nbest={self.nbest} wants a beam at least as wide, not {self.beam}; or sample=True")
+            raise ValueError(f"nbest={self.nbest} needs beam >= nbest, not {self.beam}, or sample=True")
         for name in _field_types():
             check_value(name, getattr(self, name), _field_types()[name], RANGES.get(name))
 
@@ -99,22 +102,22 @@ def _field_types() -> dict[str, Any]:
     return get_type_hints(GenerationConfig)
 
 
-def check_settings(given: Any, where: str, names: Mapping[str, str] | None = None) -> None:
-    """Check the settings of a [decode] section as they stand in a file that came with a model.
+def check_settings(settings: Any, where: str, names: Mapping[str, str] | None = None) -> None:
+    """Check the [decode] settings in a file that came with a model.
 
-    where: what an error begins with.  names: what the file calls our settings, where it has other names.
+    where: prefix of error messages.  names: the file's names of our settings, where they differ.
     """
-    check_value(f"{where}decode", given, dict[str, Any])
+    check_value(f"{where}decode", settings, dict[str, Any])
     known = {name: kind for name, kind in _field_types().items() if name not in OF_A_MODEL} | OF_A_TASK
-    for name, value in given.items():
+    for name, value in settings.items():
         theirs = f"decode.{name}" if names is None else names.get(name, name)
         if name not in known:
-            raise ValueError(f"{where}{theirs} is no setting of [decode]; known: {', '.join(known)}")
+            raise ValueError(f"{where}{theirs} is an unknown setting of [decode]; known: {', '.join(known)}")
         check_value(f"{where}{theirs}", value, known[name], RANGES.get(name))
     try:
-        GenerationConfig(**{name: value for name, value in given.items() if name in _field_types()})
-    except ValueError as error:  # settings that exclude each other
+        GenerationConfig(**{name: value for name, value in settings.items() if name in _field_types()})
+    except ValueError as error:  # mutually exclusive settings
         raise ValueError(f"{where}{error}") from None
-    if (given.get("max_length") or given.get("min_length", 0)) < given.get("min_length", 0):
-        least, most = given["min_length"], given["max_length"]
-        raise ValueError(f"{where}min_length is {least}; at most max_length = {most} is wanted")
+    if (settings.get("max_length") or settings.get("min_length", 0)) < settings.get("min_length", 0):
+        least, most = settings["min_length"], settings["max_length"]
+        raise ValueError(f"{where}min_length is {least}; expected at most max_length = {most}")

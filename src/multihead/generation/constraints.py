@@ -1,4 +1,5 @@
-"""What may be written: repetition penalty, n-grams once, shortest length, forbidden tokens, forced begins and ends."""
+"""Constraints on generated tokens: repetition penalty, no-repeat n-grams, minimum length, forbidden tokens, forced
+prefix and end."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ NEVER = float("-inf")
 
 
 class LogitsConstraints:
-    """For B inputs with n texts each, N = B * n. Prompts [B, T] have `first` [B, 1] columns of padding before them."""
+    """Constraints for B inputs with n texts each, N = B * n. Prompts [B, T] have `first` [B, 1] columns of left
+    padding."""
 
     def __init__(
         self,
@@ -40,18 +42,19 @@ class LogitsConstraints:
         self.forbids = self.ngram > 0 or held
 
     def penalize(self, logits: Tensor, written: Tensor) -> Tensor:
-        """logits, or log p, [N, V] of texts of which `written` [N, t] is there (Keskar et al. 2019)"""
+        """Apply the repetition penalty to logits, or log p, [N, V] after the generated tokens `written` [N, t] (Keskar
+        et al. 2019)."""
         if self.penalty == 1.0:
             return logits
-        said = self._context_tokens(written)
-        # Padding stands for the token behind it: it is there anyhow.
-        columns = torch.arange(said.shape[1], device=said.device)[None]
-        said = said.gather(1, torch.maximum(columns, _each(self.first, len(said))))
-        old = logits.gather(1, said)
-        return logits.scatter(1, said, torch.where(old > 0, old / self.penalty, old * self.penalty))
+        context = self._context_tokens(written)
+        # Replace padding by the next token, which is penalized anyway.
+        columns = torch.arange(context.shape[1], device=context.device)[None]
+        context = context.gather(1, torch.maximum(columns, _each(self.first, len(context))))
+        old = logits.gather(1, context)
+        return logits.scatter(1, context, torch.where(old > 0, old / self.penalty, old * self.penalty))
 
     def forbid(self, scores: Tensor, written: Tensor) -> Tensor:
-        """scores [N, V], -inf where a token may not come next; the others stay as they are."""
+        """Return scores [N, V] with -inf for forbidden next tokens; the rest are unchanged."""
         place = written.shape[1]
         free = scores
         if len(self.never):
@@ -77,20 +80,20 @@ class LogitsConstraints:
     def _context_tokens(self, written: Tensor) -> Tensor:
         return torch.cat((_each(self.prompt, len(written)), written), dim=1)
 
-    def _no_repeat(self, scores: Tensor, said: Tensor) -> Tensor:
+    def _no_repeat(self, scores: Tensor, context: Tensor) -> Tensor:
         n = self.ngram
-        if said.shape[1] < n:
+        if context.shape[1] < n:
             return scores
-        runs = said.unfold(1, n, 1)  # [N, M, n]
-        begins = torch.arange(runs.shape[1], device=said.device)[None]
-        last = said[:, said.shape[1] - n + 1 :]
-        again = (runs[:, :, :-1] == last[:, None]).all(dim=2) & (begins >= _each(self.first, len(said)))
+        runs = context.unfold(1, n, 1)  # [N, M, n]
+        begins = torch.arange(runs.shape[1], device=context.device)[None]
+        last = context[:, context.shape[1] - n + 1 :]
+        again = (runs[:, :, :-1] == last[:, None]).all(dim=2) & (begins >= _each(self.first, len(context)))
         row, run = again.nonzero(as_tuple=True)
         return scores.index_put((row, runs[row, run, -1]), scores.new_full((), NEVER))
 
 
 def _each(x: Tensor, rows: int) -> Tensor:
-    """[B, …] -> [N, …]: the same for the n texts of an input."""
+    """Repeat [B, …] to [N, …]: the same for the n texts of an input."""
     return x if len(x) == rows else x.repeat_interleave(rows // len(x), dim=0)
 
 

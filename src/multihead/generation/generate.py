@@ -1,4 +1,4 @@
-"""The ways in: `decode` for a batch, `greedy` for its plainest case, `stream` for one input, token by token."""
+"""Entry points: `decode` for a batch, `greedy` for its simplest case, `stream` for one input, token by token."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ def decode(
     seed: int = 0,
     rows: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
-    """tokens [B, T] -> for every row `settings.nbest` hypotheses, best first; B rows in one batch, with a cache.
+    """Decode tokens [B, T]: for every row `settings.nbest` hypotheses, best first; B rows in one batch, with a KV
+    cache.
 
-    tokens: prompts, padded at either side, keep [B, T] True = a real token; an encoder-decoder takes memory
-    [B, S, D] and memory_keep [B, S] from its encoder, and the start token alone as prompt.
-    limit: new tokens at most, for all rows or one number per row.  stop: tokens that end a text.
-    prefix: tokens with which each row's new text must begin; they count for length and score.
-    seed, rows: draws are a pure function of (seed, rows[i], which of the n-best, position); rows are the inputs'
+    tokens: prompts, padded on either side, keep [B, T] True = a real token; an encoder-decoder takes memory [B, S, D]
+    and memory_keep [B, S] from its encoder, and the start token alone as prompt.
+    limit: maximum number of new tokens, for all rows or one number per row.  stop: tokens that end a text.
+    prefix: forced first tokens of each row's new text; they count for length and score.
+    seed, rows: samples are a pure function of (seed, rows[i], index in the n-best, position); rows are the inputs'
     numbers, 0.. by default, so that an input gets the same text alone and in any batch.
     """
     prompt = Prompt(model, tokens, keep, memory, memory_keep)
@@ -50,20 +51,20 @@ def decode(
         return []
     if settings.beam > 1:
         rules = _make_constraints(settings, prompt, stop, prefix, limits)
-        found = BeamSearch(make_stepper(prompt), rules, settings, limits, stop).run()
+        hypotheses = BeamSearch(make_stepper(prompt), rules, settings, limits, stop).run()
     else:
         n = settings.nbest
         prompt.repeat(n)
-        limits = [one for one in limits for _ in range(n)]
-        begins = None if prefix is None else [one for one in prefix for _ in range(n)]
+        limits = [limit_ for limit_ in limits for _ in range(n)]
+        begins = None if prefix is None else [start for start in prefix for _ in range(n)]
         rules = _make_constraints(settings, prompt, stop, begins, limits)
         draws = CounterRNG(seed, range(B) if rows is None else rows, n) if settings.sample else None
         single = Sampler(make_stepper(prompt), rules, draws, settings)
         texts = _collect(single, limits, stop, settings.length_penalty)
-        found = [sorted(texts[i : i + n], key=lambda one: -one.score) for i in range(0, B * n, n)]
-    if any(one.score != one.score for several in found for one in several):
-        raise ValueError("the model's scores are not numbers (nan); its weights are broken")
-    return found
+        hypotheses = [sorted(texts[i : i + n], key=lambda text: -text.score) for i in range(0, B * n, n)]
+    if any(text.score != text.score for several in hypotheses for text in several):
+        raise ValueError("the model's logits are NaN; its weights are broken: load or train it again")
+    return hypotheses
 
 
 def stream(
@@ -78,7 +79,7 @@ def stream(
     seed: int = 0,
     row: int = 0,
 ) -> Iterator[int]:
-    """One prompt, tokens [1, T]: the same tokens as `decode`, each as soon as it is chosen (beam=1 only)."""
+    """Stream one prompt, tokens [1, T]: the same tokens as `decode`, each as soon as it is chosen (beam=1 only)."""
     if settings.beam > 1 or settings.nbest > 1:
         raise ValueError(f"beam={settings.beam}, nbest={settings.nbest}: only one text can be streamed; set both to 1")
     if len(tokens) != 1:
@@ -102,12 +103,11 @@ def greedy(
     limit: int,
     stop: Set[int] = frozenset(),
 ) -> list[list[int]]:
-    """tokens [B, T] -> for every row the likeliest next tokens, one by one; the stop token is included.
+    """Decode tokens [B, T] greedily: the most likely next tokens of every row; the stop token is included.
 
-    What `decode` does without settings, but for the scores, which take time too.
+    Equals `decode` with default settings, without the cost of scores.
 
-    An encoder-decoder takes memory [B, S, D] (and memory_keep [B, S]) from its encoder; tokens are the
-    target's first.
+    An encoder-decoder takes memory [B, S, D] (and memory_keep [B, S]) from its encoder; tokens are the target's first.
     """
     prompt = Prompt(model, tokens, keep, memory, memory_keep)
     limits = [limit] * len(tokens)
@@ -123,7 +123,7 @@ def greedy(
 
 
 def make_stepper(prompt: Prompt) -> Stepper:
-    """The lean one where it knows every part of the model, else the model's own forward pass."""
+    """Return the optimized stepper if it supports every part of the model, else the model's own forward pass."""
     return FastDecoder(prompt) if is_supported(prompt) else CachedModelStepper(prompt)
 
 
@@ -131,17 +131,17 @@ def _check(
     prompt: Prompt, limits: Sequence[int], prefix: Sequence[Sequence[int]] | None, rows: Sequence[int] | None
 ) -> None:
     B = len(prompt.tokens)
-    for name, given in (("limit", limits), ("prefix", prefix), ("rows", rows)):
-        if given is not None and len(given) != B:
-            raise ValueError(f"{name} speaks of {len(given)} rows, there are {B}")
+    for name, values in (("limit", limits), ("prefix", prefix), ("rows", rows)):
+        if values is not None and len(values) != B:
+            raise ValueError(f"{name} has {len(values)} rows, but tokens has {B}")
     if min(limits, default=1) < 1:
-        raise ValueError(f"limit={min(limits)} leaves nothing to write; it must be at least 1")
+        raise ValueError(f"limit={min(limits)} is too small; it must be at least 1")
     known = range(prompt.decoder.stem.embedding.num_embeddings)
-    for number, (one, most) in enumerate(zip(prefix or (), limits, strict=False)):
-        if wrong := next((token for token in one if token not in known), None):
+    for number, (forced, most) in enumerate(zip(prefix or (), limits, strict=False)):
+        if wrong := next((token for token in forced if token not in known), None):
             raise ValueError(f"row {number}: the prefix has token {wrong}; the vocabulary ends at {known[-1]}")
-        if len(one) > most:
-            raise ValueError(f"row {number}: a prefix of {len(one)} tokens is longer than the limit of {most}")
+        if len(forced) > most:
+            raise ValueError(f"row {number}: the prefix has {len(forced)} tokens, more than the limit of {most}")
     prompt.check(max(limits, default=1))
 
 

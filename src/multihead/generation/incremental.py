@@ -1,8 +1,8 @@
-"""A model that reads on, token by token: what greedy decoding, sampling and beam search stand on.
+"""Incremental decoding, token by token: the basis of greedy decoding, sampling and beam search.
 
-Rows are [B, n]: n texts for each of B inputs (beams that compete, or one). `CachedModelStepper` runs the model as it
-is, with its cache; `fast.decoder.FastDecoder` does the same sums with fewer operations, and `make_stepper` takes it
-where it fits.
+Rows are [B, n]: n texts for each of B inputs (competing beams, or one). `CachedModelStepper` runs the unchanged model
+with its KV cache; `fast.decoder.FastDecoder` computes the same with fewer operations, and `make_stepper` uses it where
+it is supported.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from multihead.models import Decoder, EncoderDecoder, TaskModel
 
 
 class Stepper(Protocol):
-    """start once; then step and leave."""
+    """Interface of a decoding step: start once; then step and select_rows."""
 
     def start(self) -> Tensor:
-        """Read the prompts; logits [B, V] of what follows them."""
+        """Prefill the prompts; return logits [B, V] of the next tokens."""
 
     def step(self, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
-        """tokens [B, n] -> logits [B * n, V], to be used before the next step. Text i goes on from text
-        parents[:, i] of the step before (None: from its own)."""
+        """Map tokens [B, n] to logits [B * n, V], valid until the next step. Text i continues text parents[:, i] of the
+        previous step (None: itself)."""
 
     def select_rows(self, rows: Tensor) -> None:
-        """Go on with these inputs only, in this order."""
+        """Continue with these inputs only, in this order."""
 
 
 class Prompt:
-    """What is read first. Rows may be padded at either side (keep [B, T]: True = a real token); they are moved to the
-    right, so that every row's last token stands in the last column and distances inside a row have no gap."""
+    """Prompts for the prefill. Rows may be padded on either side (keep [B, T]: True = a real token); they are shifted
+    to the right, so that every row's last token is in the last column and rows have no gaps."""
 
     def __init__(
         self,
@@ -45,22 +45,22 @@ class Prompt:
         body = model.body
         decoder = body.decoder if isinstance(body, EncoderDecoder) else body
         if not isinstance(decoder, Decoder):
-            raise ValueError(f"a {type(body).__name__} cannot write; decoding wants a Decoder or an EncoderDecoder")
+            raise ValueError(f"a {type(body).__name__} cannot generate; decoding needs a Decoder or an EncoderDecoder")
         if isinstance(body, EncoderDecoder) and memory is None:
-            raise ValueError("an EncoderDecoder reads a source first: memory=model.body.encoder(source, keep)")
+            raise ValueError("an EncoderDecoder needs a source; pass memory=model.body.encoder(source, keep)")
         if memory is not None and len(memory) != len(tokens):
-            raise ValueError(f"memory has {len(memory)} rows, tokens {len(tokens)}: one prompt for each source")
+            raise ValueError(f"memory has {len(memory)} rows, tokens {len(tokens)}; pass one prompt for each source")
         if model.training:
-            raise ValueError("the model is in training mode, dropout would choose the tokens; call model.eval() first")
+            raise ValueError("the model is in training mode, where dropout is random; call model.eval() first")
         if tokens.shape[1] == 0 or (keep is not None and not keep.any(dim=1).all()):
             raise ValueError("a row of the prompt has no token; begin it with the model's start token")
         rows = decoder.stem.embedding.num_embeddings
         if (highest := int(tokens.max()) if tokens.numel() else 0) >= rows:
             raise ValueError(f"the prompt has token {highest}; this model's tokens are 0 to {rows - 1}")
         if keep is not None and bool(keep.all()):
-            keep = None  # without padding no mask is needed at all
+            keep = None  # no padding needs no mask
         if keep is not None:
-            order = keep.long().argsort(dim=1, stable=True)  # False first: padding goes left, tokens keep their order
+            order = keep.long().argsort(dim=1, stable=True)  # False first: padding moves left, tokens keep their order
             tokens, keep = tokens.gather(1, order), keep.gather(1, order)
         if memory_keep is not None and bool(memory_keep.all()):
             memory_keep = None
@@ -70,7 +70,7 @@ class Prompt:
         self.memory, self.memory_keep = memory, memory_keep
 
     def check(self, limit: int) -> None:
-        """Whether prompt and `limit` new tokens have room; the last token written is not read again."""
+        """Raise if prompt and `limit` new tokens exceed the model's positions; the last token is not fed back."""
         stem: Any = self.decoder.stem
         longest = self.tokens.shape[1] + limit - 1
         if stem.positions is not None and longest > stem.positions.length:
@@ -80,7 +80,7 @@ class Prompt:
             )
 
     def repeat(self, times: int) -> None:
-        """Every row so often, one copy behind the other."""
+        """Repeat every row, copies adjacent."""
         if times > 1:
             self.tokens = self.tokens.repeat_interleave(times, dim=0)
             self.keep, self.memory, self.memory_keep = (
@@ -90,7 +90,7 @@ class Prompt:
 
 
 class CachedModelStepper:
-    """The model's own forward pass, with a cache whose rows are the texts."""
+    """The model's own forward pass, with a KV cache whose rows are the texts."""
 
     def __init__(self, prompt: Prompt) -> None:
         self.decoder, self.readout, self.prompt = prompt.decoder, prompt.readout, prompt.tokens
@@ -112,7 +112,7 @@ class CachedModelStepper:
         self.inputs = len(rows)
 
     def _forward(self, tokens: Tensor) -> Tensor:
-        """tokens [B * n, T] -> logits [B * n, V]"""
+        """Map tokens [B * n, T] to logits [B * n, V]."""
         if self.keep is not None and self.cache.length:
             self.keep = torch.cat((self.keep, torch.ones_like(tokens, dtype=torch.bool)), dim=1)
         hidden = self.decoder(tokens, self.keep, memory=self.memory, memory_keep=self.memory_keep, cache=self.cache)

@@ -1,4 +1,4 @@
-"""Which token next: the largest of many numbers, quickly, and draws that depend on nothing but their place."""
+"""Choice of the next token: fast argmax and top-k, and sampling with counter-based random numbers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch import Tensor
 
 from multihead.generation.config import GenerationConfig
 
-BLOCK = 64  # numbers whose maximum is taken first: vector instructions do that, while topk goes one by one
-ENOUGH = 1024  # of the sorted candidates; nearly always they hold top_p's share, and a full sort is not needed
-COLDEST = 1e-6  # any colder, and quotients are infinite
+BLOCK = 64  # block size for maxima, which use vector instructions, unlike topk
+ENOUGH = 1024  # sorted candidates; they nearly always cover top_p, so that no full sort is needed
+COLDEST = 1e-6  # lower temperatures overflow
 
 FloatArray = NDArray[Any]  # fp32 or fp64
 IntArray = NDArray[np.int64]
@@ -22,27 +22,27 @@ UInt64Array = NDArray[np.uint64]
 
 
 def to_float32(logits: Tensor) -> Tensor:
-    """[N, V], in fp32 where they were half of it: sums of many log p are wanted to the third digit."""
+    """Convert half-precision logits [N, V] to fp32: sums of many log p need three digits."""
     return logits if logits.dtype == torch.float64 else logits.float()
 
 
 def check_logits(logits: Tensor) -> None:
     if bool(logits.amax(dim=1).isnan().any()):
-        raise ValueError("the model's scores are not numbers (nan); its weights are broken")
+        raise ValueError("the model's logits are NaN; its weights are broken: load or train it again")
 
 
 def argmax(scores: Tensor) -> Tensor:
-    """argmax over the last axis, the first of equals: [N, V] -> [N]. numpy's has vector instructions, torch's has
-    not (measured: 10 times at 32 x 8000)."""
+    """Return the argmax over the last axis, the first of equals: [N, V] -> [N]. numpy's is vectorized, torch's is not
+    (measured: 10 times faster at 32 x 8000)."""
     if scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64):
         return torch.from_numpy(scores.numpy().argmax(axis=1))
     return scores.argmax(dim=1)
 
 
 def topk(scores: Tensor, start: FloatArray, k: int) -> tuple[FloatArray, IntArray, IntArray]:
-    """The k largest start[b, i] + scores[b, i, v]: their values, i and v, each [B, k], largest first.
+    """Return the k largest start[b, i] + scores[b, i, v]: their values, i and v, each [B, k], largest first.
 
-    start [B, n], scores [B, n, V]. On the processor numpy looks for them in the k blocks with the largest maxima.
+    start [B, n], scores [B, n, V]. On the CPU, numpy searches the k blocks with the largest maxima.
     """
     B, n, V = scores.shape
     if scores.device.type != "cpu":
@@ -56,11 +56,11 @@ def topk(scores: Tensor, start: FloatArray, k: int) -> tuple[FloatArray, IntArra
     peaks = blocks.amax(dim=3).numpy() + start[..., None]  # [B, n, count]
     text, block = divmod(peaks.reshape(B, -1).argpartition(-k, axis=1)[:, -k:], count)  # [B, k]
     rows, rest = np.arange(B)[:, None], V - count * BLOCK
-    found = (blocks.numpy()[rows, text, block] + start[rows, text][..., None]).reshape(B, -1)  # [B, k * BLOCK]
+    candidates = (blocks.numpy()[rows, text, block] + start[rows, text][..., None]).reshape(B, -1)  # [B, k * BLOCK]
     if rest:
         tail = (scores[:, :, count * BLOCK :].numpy() + start[..., None]).reshape(B, -1)
-        found = np.concatenate((found, tail), axis=1)
-    best, at = _topk_rows(found, k)
+        candidates = np.concatenate((candidates, tail), axis=1)
+    best, at = _topk_rows(candidates, k)
     here, token = divmod(np.minimum(at, k * BLOCK - 1), BLOCK)
     texts, tokens = text[rows, here], block[rows, here] * BLOCK + token
     if rest:
@@ -70,7 +70,7 @@ def topk(scores: Tensor, start: FloatArray, k: int) -> tuple[FloatArray, IntArra
 
 
 def _topk_rows(table: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
-    """The k largest of each row [B, C] and where they are, largest first."""
+    """Return the k largest of each row [B, C] and their indices, largest first."""
     rows = np.arange(len(table))[:, None]
     at = table.argpartition(-k, axis=1)[:, -k:]
     at = at[rows, (-table[rows, at]).argsort(axis=1)]
@@ -78,9 +78,9 @@ def _topk_rows(table: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
 
 
 class CounterRNG:
-    """A number in [0, 1) for each text at each place: a pure function of (seed, row, which draw, place).
+    """Counter-based random numbers in [0, 1): a pure function of (seed, row, sample index, position).
 
-    SplitMix64 (Steele et al. 2014), one sequence per text, its start mixed from seed, row and draw.
+    SplitMix64 (Steele et al. 2014), one sequence per text, seeded from seed, row and sample index.
     """
 
     def __init__(self, seed: int, rows: Sequence[int], draws: int) -> None:
@@ -90,7 +90,7 @@ class CounterRNG:
             self.state = _mix_bits(np.repeat(begin, draws) + np.tile(np.arange(draws, dtype=np.uint64), len(rows)))
 
     def at(self, place: int) -> Tensor:
-        """[N], float64"""
+        """Return the random numbers of a position [N], float64."""
         with np.errstate(over="ignore"):
             bits = _mix_bits(self.state + np.uint64(place))
         return torch.from_numpy((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53)
@@ -107,24 +107,24 @@ def _mix_bits(x: UInt64Array) -> UInt64Array:
 
 
 def sample(logp: Tensor, settings: GenerationConfig, at: Tensor) -> Tensor:
-    """One token per row: logp [N, V] (forbidden ones -inf), at [N] in [0, 1) -> [N]"""
+    """Sample one token per row: logp [N, V] (forbidden: -inf), at [N] in [0, 1) -> [N]."""
     V = logp.shape[1]
     z = logp / max(settings.temperature, COLDEST) if settings.temperature != 1.0 else logp
     if not settings.top_k and settings.top_p == 1.0 and settings.min_p == 0.0:
         return _at(torch.softmax(z, dim=1), at)
     count = min(V, settings.top_k or ENOUGH)
     values, tokens = z.topk(count)
-    whole = torch.logsumexp(values if settings.top_k else z, dim=1, keepdim=True)
-    kept = _filter_candidates(values, whole, settings)
-    if not settings.top_k and count < V and bool((kept[:, -1] > 0).any()):  # perhaps more belong to it
+    total = torch.logsumexp(values if settings.top_k else z, dim=1, keepdim=True)
+    filtered = _filter_candidates(values, total, settings)
+    if not settings.top_k and count < V and bool((filtered[:, -1] > 0).any()):  # more candidates may belong to top_p
         values, tokens = z.sort(dim=1, descending=True)
-        kept = _filter_candidates(values, whole, settings)
-    return tokens.gather(1, _at(kept, at)[:, None])[:, 0]
+        filtered = _filter_candidates(values, total, settings)
+    return tokens.gather(1, _at(filtered, at)[:, None])[:, 0]
 
 
-def _filter_candidates(values: Tensor, whole: Tensor, settings: GenerationConfig) -> Tensor:
-    """Probabilities of candidates in falling order [N, C], those that are out: 0."""
-    share = (values - whole).exp()
+def _filter_candidates(values: Tensor, total: Tensor, settings: GenerationConfig) -> Tensor:
+    """Return probabilities of candidates in descending order [N, C], 0 for those filtered out."""
+    share = (values - total).exp()
     before = share.cumsum(dim=1) - share
     out = before >= settings.top_p
     if settings.min_p:
@@ -134,8 +134,8 @@ def _filter_candidates(values: Tensor, whole: Tensor, settings: GenerationConfig
 
 
 def _at(weights: Tensor, at: Tensor) -> Tensor:
-    """The index at which the running sum of weights [N, C] passes the share `at` [N] of all."""
+    """Return the index where the running sum of weights [N, C] exceeds the share `at` [N] of the total."""
     device = weights.device
     sums = (weights.cpu() if device.type == "mps" else weights).double().cumsum(dim=1)  # mps has no double
-    found = torch.searchsorted(sums, at.to(sums.device)[:, None] * sums[:, -1:], right=True)
-    return found.clamp(max=sums.shape[1] - 1)[:, 0].to(device)
+    indices = torch.searchsorted(sums, at.to(sums.device)[:, None] * sums[:, -1:], right=True)
+    return indices.clamp(max=sums.shape[1] - 1)[:, 0].to(device)

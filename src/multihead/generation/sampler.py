@@ -1,4 +1,4 @@
-"""One text per row, token by token: the likeliest one, or a draw."""
+"""Token-by-token decoding of one text per row: greedy or sampled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from multihead.generation.logits import CounterRNG, argmax, check_logits, sample
 
 
 class SampledStep(NamedTuple):
-    """One step: which rows went on, with which token and its log p (0 where nobody asks)."""
+    """One decoding step: the rows that continued, their tokens and log p (0 where not requested)."""
 
     rows: list[int]
     tokens: list[int]
@@ -23,7 +23,7 @@ class SampledStep(NamedTuple):
 
 
 class Sampler:
-    """The loop. `draws` None: the likeliest; `rules` None: everything may come; `scored`: log p is wanted."""
+    """Decoding loop. `draws` None: greedy; `rules` None: no constraints; `scored`: compute log p."""
 
     def __init__(
         self,
@@ -35,13 +35,13 @@ class Sampler:
     ) -> None:
         self.reader, self.rules, self.draws, self.settings = reader, rules, draws, settings
         self.scored = scored or draws is not None
-        self.written: Tensor | None = None  # [B, t], where the rules look back
+        self.written: Tensor | None = None  # [B, t], if the constraints need it
 
     def run(self, limits: Sequence[int], stop: Set[int]) -> Iterator[SampledStep]:
-        """Step by step until every row met a stop token or its limit; a row that may not go on ends there."""
+        """Yield steps until every row has met a stop token or its limit; a row without allowed tokens ends there."""
         rows, tokens = list(range(len(limits))), torch.empty(0)
         for place in range(max(limits)):
-            with torch.inference_mode():  # not around the yield: it would reach into the caller
+            with torch.inference_mode():  # not around the yield, where it would affect the caller
                 logits = to_float32(self.reader.step(tokens[:, None]) if place else self.reader.start())
                 if not place:
                     check_logits(logits)
@@ -62,7 +62,7 @@ class Sampler:
                     tokens = self._select_rows(torch.tensor(going).to(tokens.device), tokens)
 
     def _choose(self, logits: Tensor, place: int) -> tuple[Tensor, list[float], set[int]]:
-        """Tokens [B], their log p, and the rows to which every token is forbidden."""
+        """Return tokens [B], their log p, and the rows without any allowed token."""
         rules, blocked = self.rules, set()
         written = self._written_tokens(logits)
         if rules is not None:

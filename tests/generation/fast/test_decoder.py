@@ -113,7 +113,7 @@ def test_scores_of_the_vocabulary(translator: Callable[..., TaskModel], packing:
         readout = translator().readout.to(dtype)
         readout.bias.normal_().mul_(bias)
         readout.scale = scale
-        scores = make_readout(readout, kept=True)
+        scores = make_readout(readout, reused=True)
         assert isinstance(scores, FusedReadout)
         assert (scores.bias is None) == (bias == 0.0)
         for rows in (3, 1, 2, 40):
@@ -121,7 +121,7 @@ def test_scores_of_the_vocabulary(translator: Callable[..., TaskModel], packing:
             torch.testing.assert_close(scores(hidden), readout(hidden))
         assert ("packed" in vars(scores)) == (packing and dtype == torch.float32)
     readout.register_forward_hook(lambda *given: None)
-    assert make_readout(readout, kept=True) is readout
+    assert make_readout(readout, reused=True) is readout
 
 
 @pytest.mark.usefixtures("packing")

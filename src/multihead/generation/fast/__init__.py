@@ -1,1 +1,1 @@
-"""The optimized CPU decoder: the same tokens as the plain one, with less work per step."""
+"""Optimized CPU decoder: the same tokens as the plain one, with less work per step."""

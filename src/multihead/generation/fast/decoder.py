@@ -1,12 +1,12 @@
-"""One step of decoding in as few operations as can be: the same sums as the model's own forward pass.
+"""One decoding step in as few operations as possible: the same sums as the model's own forward pass.
 
-A step reads one token per text, so its cost is the count of operations, not their size: queries, keys and values come
-from one product; a text has no time axis; plain products and a softmax are faster here than the fused kernel, which
+A step processes one token per text, so its cost is the number of operations, not their size: queries, keys and values
+come from one product; there is no time axis; plain matmuls and a softmax are faster here than the fused kernel, which
 is made for many queries.
 
-The n texts of one input share one pool of keys and values, and a table says which of them each text sees: those of
-its own past. So beams that change places move rows of that table, never keys; and what is read first (the prompt, the
-encoder's memory) is there once, not n times. From time to time, keys that no text sees any more are dropped.
+The n texts of one input share one KV cache, and a mask marks which entries each text attends to: those of its own
+past. Reordering beams thus moves rows of the mask, never keys; and the prefill (the prompt, the encoder's memory) is
+stored once, not n times. From time to time, keys that no text attends to are dropped.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from multihead.generation.fast.layers import make_norm
 from multihead.generation.fast.weight_cache import decoder_weights
 from multihead.generation.incremental import Prompt
 
-ROOM = 32  # new tokens that fit before the pool must grow or be tidied
-# A source is looked at by `PrecomputedCrossAttention` where that is faster: at most so many tokens for each column of a
-# head, and so many numbers in a table. Beyond, keys and values take 0.97 (64 tokens, 4 heads of 32) to 0.66 (128, 8 of
-# 64) of its time.
+ROOM = 32  # new tokens that fit before the cache must be compacted or enlarged
+# `PrecomputedCrossAttention` is used where it is faster: up to this many source tokens per head column, and entries per
+# matrix. Beyond, keys and values take 0.97 (64 tokens, 4 heads of 32) to 0.66 (128, 8 of 64) of its time.
 SHORT, TABLE = 1.5, 2**16
 
 
 class FastDecoder:
-    """A `Stepper`. Shapes: B inputs, n texts each, G key/value heads of R queries, L layers, S keys in the pool."""
+    """Optimized `Stepper`. Shapes: B inputs, n texts each, G key/value heads of R queries, L layers, S keys in the
+    cache."""
 
     def __init__(self, prompt: Prompt) -> None:
         decoder, self.prompt = prompt.decoder, prompt
@@ -41,17 +41,17 @@ class FastDecoder:
         self.table, self.stem_norm = stem.embedding.weight, make_norm(stem.norm)
         self.types = None if stem.types is None else stem.types.weight[0]
         self.positions = stem.positions
-        one: MultiHeadAttention = next(iter(decoder.stack.blocks)).attention  # type: ignore[assignment]
-        self.G, self.R, self.K = one.kv_heads, one.heads // one.kv_heads, one.key_dims[0]
+        attention: MultiHeadAttention = next(iter(decoder.stack.blocks)).attention  # type: ignore[assignment]
+        self.G, self.R, self.K = attention.kv_heads, attention.heads // attention.kv_heads, attention.key_dims[0]
         self.B, self.n = prompt.tokens.shape[0], 1
-        self.column, self.used = 0, 0  # tokens read; keys in the pool
+        self.column, self.used = 0, 0  # tokens processed; keys in the cache
         self.first: Tensor | None = None  # [B, 1]: padding before each prompt; None: none
-        self.seen: Tensor | None = None  # [B, n, S]: 0 where a text sees a key, else -inf; None: all see all
-        self.apart: Tensor | None = None  # [n, n]: of what is new, a text sees its own only
-        self.places: Tensor | None = None  # [B, S]: the columns that the keys stood in, where something asks for them
+        self.seen: Tensor | None = None  # [B, n, S]: 0 where a text attends to a key, else -inf; None: no mask
+        self.apart: Tensor | None = None  # [n, n]: of new keys, a text attends only to its own
+        self.places: Tensor | None = None  # [B, S]: positions of the keys, if a position bias needs them
         self.pool = prompt.tokens.new_empty(0)
         self.crossing: list[tuple[Tensor, Tensor]] = []
-        self.recalls: list[PrecomputedCrossAttention] = []  # instead, of a single short source
+        self.recalls: list[PrecomputedCrossAttention] = []  # used instead for a single short source
         self.memory_seen: Tensor | None = None  # [B, S]
         self.across: Tensor | None = None  # the same for n texts and all heads
 
@@ -70,14 +70,14 @@ class FastDecoder:
         return self.step(prompt.tokens) if T == 1 else self._prefill(T)
 
     def _prefill(self, T: int) -> Tensor:
-        """The prompt all at once, by the model itself; its keys and values go to the pool."""
+        """Prefill: run the model on the full prompt and copy its keys and values to the cache."""
         prompt, cache = self.prompt, KVCache()
-        given = {"memory": prompt.memory, "memory_keep": prompt.memory_keep}
-        hidden = prompt.decoder(prompt.tokens, prompt.keep, cache=cache, **given)
+        source = {"memory": prompt.memory, "memory_keep": prompt.memory_keep}
+        hidden = prompt.decoder(prompt.tokens, prompt.keep, cache=cache, **source)
         for part, block in zip(self.pool, prompt.decoder.stack.blocks, strict=True):
-            own = cache[block.address]  # type: ignore[index]
-            part[0, :, :T] = own.k[:, :, :T].flatten(0, 1)  # type: ignore[index]
-            part[1, :, :T] = own.v[:, :, :T].flatten(0, 1)  # type: ignore[index]
+            entry = cache[block.address]  # type: ignore[index]
+            part[0, :, :T] = entry.k[:, :, :T].flatten(0, 1)  # type: ignore[index]
+            part[1, :, :T] = entry.v[:, :, :T].flatten(0, 1)  # type: ignore[index]
         if self.places is not None:
             self.places[:, :T] = torch.arange(T, device=self.places.device)
         if prompt.keep is not None:
@@ -89,7 +89,7 @@ class FastDecoder:
         return logits
 
     def _prepare_memory(self, memory: Tensor, keep: Tensor | None) -> None:
-        """Of every layer the memory's keys [B*G, K, S] and values [B*G, S, K], and what is seen of it."""
+        """Compute the memory's keys [B*G, K, S] and values [B*G, S, K] of every layer, and its padding mask."""
         assert self.parts.remembers is not None
         assert self.parts.recalls is not None
         B, S, G, K = self.B, memory.shape[1], self.G, self.K
@@ -121,8 +121,8 @@ class FastDecoder:
             flat = layer.qkv(layer.norm(x) if first else x)  # [N, (G*R + 2*G) * K]
             if turned is not None:
                 flat = self._rotate(turned, flat)
-            asked, kept = flat.split_with_sizes(sizes, dim=1)
-            new[i].copy_(kept.view(B, n, 2, G, K).permute(2, 0, 3, 1, 4))
+            asked, keys_values = flat.split_with_sizes(sizes, dim=1)
+            new[i].copy_(keys_values.view(B, n, 2, G, K).permute(2, 0, 3, 1, 4))
             x = layer.out(self._attend(asked, keys[i], values[i], add, n)).add_(x)
             x = x if first else layer.norm(x)
             if layer.cross_q is not None:
@@ -139,7 +139,7 @@ class FastDecoder:
         return logits
 
     def _attend(self, asked: Tensor, k: Tensor, v: Tensor, add: Tensor | None, n: int) -> Tensor:
-        """asked [B*n, G*R*K], k [B*G, K, S], v [B*G, S, K], add [B*G, n*R, S] -> mixed [B*n, G*R*K]"""
+        """Attend: asked [B*n, G*R*K], k [B*G, K, S], v [B*G, S, K], add [B*G, n*R, S] -> mixed [B*n, G*R*K]."""
         B, G, R, K = self.B, self.G, self.R, self.K
         if n == 1:
             q = asked.reshape(B * G, R, K)
@@ -152,7 +152,7 @@ class FastDecoder:
         return mixed.view(B, G, n, R, K).transpose(1, 2).reshape(B * n, G * R * K)
 
     def _embed(self, tokens: Tensor) -> Tensor:
-        """tokens [N] -> [N, D]"""
+        """Embed tokens [N] -> [N, D]."""
         x = self.table.index_select(0, tokens)
         if self.stem.scale != 1.0:
             x.mul_(self.stem.scale)
@@ -166,13 +166,13 @@ class FastDecoder:
         return self.stem_norm(x)
 
     def _rotate(self, position: PositionEncoding, flat: Tensor) -> Tensor:
-        """Rotary: queries and keys, which stand side by side."""
+        """Rotate queries and keys, which are adjacent in `flat`."""
         heads = self.G * self.R + self.G
         x = flat[:, : heads * self.K].view(-1, heads, 1, self.K)
         return torch.cat((position.rotate(x, self.column).flatten(1), flat[:, heads * self.K :]), dim=1)
 
     def _extend_mask(self, n: int) -> Tensor | None:
-        """Room for n new keys in the pool; what is added to the scores [B*G, n*R, S], the new keys included."""
+        """Reserve n new keys in the cache; return the score mask [B*G, n*R, S], new keys included."""
         self.n = n
         if self.used + n > self.pool.shape[3]:
             self._make_room(n)
@@ -187,7 +187,7 @@ class FastDecoder:
             if self.window is not None and self.places is not None:
                 far = self.column - self.places[:, None, : self.used] >= self.window
                 self.seen[:, :, : self.used].masked_fill_(far, float("-inf"))
-        G = 1 if self.B == 1 else self.G  # one input's texts see the same with all heads
+        G = 1 if self.B == 1 else self.G  # the mask of one input is the same for all heads
         add = None if self.seen is None else self.seen[:, None, :, None, : self.used]
         if self.position is not None and self.position.heads and self.places is not None:
             here = self.places.new_full((1, 1), self.column)
@@ -203,9 +203,9 @@ class FastDecoder:
         return self.across
 
     def _reorder(self, parents: Tensor) -> None:
-        """Text i goes on from text parents[:, i]: it sees what that one saw."""
+        """Reorder beams: text i continues text parents[:, i] and attends to its keys."""
         n = parents.shape[1]
-        if self.seen is None and n > 1:  # all texts came from one
+        if self.seen is None and n > 1:  # all texts have the same parent
             self.seen = self.pool.new_zeros(self.B, 1, self.pool.shape[3])
         if self.seen is not None:
             if self.B > 1:
@@ -214,7 +214,7 @@ class FastDecoder:
             self.seen = self.seen.view(-1, S).index_select(0, parents.flatten()).view(self.B, n, S)
 
     def _make_room(self, n: int) -> None:
-        """Drop the keys that no text sees any more; then, if it is still needed, a larger pool."""
+        """Drop keys that no text attends to; then, if necessary, enlarge the cache."""
         if self.seen is not None and (n > 1 or self.window is not None):
             self._compact()
         size = self.pool.shape[3]
@@ -228,9 +228,9 @@ class FastDecoder:
         order = (~live).long().argsort(dim=1, stable=True)[:, :most]  # [B, most]
         layers, two, rows, size, K = self.pool.shape
         first = torch.arange(0, rows * size, size, device=order.device).view(self.B, self.G, 1)
-        places = (first + order[:, None]).flatten()  # whole rows of K numbers: far faster than a gather
-        kept = self.pool.view(layers * two, rows * size, K).index_select(1, places)
-        self.pool[:, :, :, :most] = kept.view(layers, two, rows, most, K)
+        places = (first + order[:, None]).flatten()  # full rows of K numbers: far faster than a gather
+        compacted = self.pool.view(layers * two, rows * size, K).index_select(1, places)
+        self.pool[:, :, :, :most] = compacted.view(layers, two, rows, most, K)
         self.seen[:, :, :most] = torch.take_along_dim(self.seen, order[:, None], dim=2)
         if self.places is not None:
             self.places[:, :most] = self.places.gather(1, order)
@@ -242,9 +242,9 @@ class FastDecoder:
         pool[:, :, :, :keep] = self.pool[:, :, :, :keep]
         self.pool = pool
         if self.seen is not None:
-            seen = self.seen.new_zeros(self.B, self.seen.shape[1], size)
-            seen[:, :, :keep] = self.seen[:, :, :keep]
-            self.seen = seen
+            mask = self.seen.new_zeros(self.B, self.seen.shape[1], size)
+            mask[:, :, :keep] = self.seen[:, :, :keep]
+            self.seen = mask
         if self.places is not None:
             places = self.places.new_zeros(self.B, size)
             places[:, :keep] = self.places[:, :keep]

@@ -1,4 +1,4 @@
-"""The parts of a decoder's layers as plain functions of rows [N, D], for one step of decoding."""
+"""Parts of a decoder's layers as plain functions of rows [N, D], for one decoding step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Function = Callable[[Tensor], Tensor]
 @dataclass(frozen=True, slots=True)
 class FastLayer:
     norm_first: bool
-    qkv: Function  # -> queries, keys and values, side by side
+    qkv: Function  # -> queries, keys and values, concatenated
     out: Function
     norm: Function
     cross_q: Function | None  # the cross-attention's queries
@@ -32,10 +32,10 @@ class FastLayer:
 
 
 def is_supported(prompt: Prompt) -> bool:
-    """Whether every part of the decoder is one that is known here, and nobody looks on (watch, ablate, hooks)."""
+    """Whether every part of the decoder is supported here, and no hooks are attached (watch, ablate)."""
     decoder = prompt.decoder
     if prompt.memory_keep is not None and not bool(prompt.memory_keep.any(dim=1).all()):
-        return False  # nothing to look at: the model's own attention knows what to do
+        return False  # empty memory: the model's own attention handles it
     if (
         type(decoder) is not Decoder
         or type(decoder.stem) is not TokenEmbedding
@@ -49,7 +49,7 @@ def is_supported(prompt: Prompt) -> bool:
     position = decoder.stack.position
     return (
         bool(blocks)
-        and (position is None or not position.heads or position.heads == blocks[0].attention.heads)  # none was cut out
+        and (position is None or not position.heads or position.heads == blocks[0].attention.heads)  # none was pruned
         and all(type(block) is TransformerBlock and _is_plain_feed_forward(block.feed_forward) for block in blocks)
         and len({(a.heads, a.kv_heads, a.key_dims, a.value_dims, a.scale) for a in attentions}) == 1
         and all(_is_plain_attention(attention) for attention in attentions)
@@ -76,12 +76,12 @@ def _is_plain_feed_forward(forward: nn.Module) -> bool:
 
 
 def _are_plain_linear(*parts: nn.Module) -> bool:
-    """Plain ones: an adapter or a quantized layer has weights too, but gives something else."""
+    """Whether all are plain nn.Linear: an adapter or a quantized layer has weights too, but computes something else."""
     return all(type(part) is nn.Linear for part in parts)
 
 
 def submodules(module: nn.Module) -> Iterator[nn.Module]:
-    """It and all its parts; `modules()` takes three times as long, for names that nobody asks for."""
+    """Yield a module and all its descendants; `modules()` takes three times as long for names that are not needed."""
     yield module
     for part in module._modules.values():
         if part is not None:
@@ -92,27 +92,27 @@ def has_no_hooks(module: nn.Module) -> bool:
     return not module._forward_hooks and not module._forward_pre_hooks
 
 
-def make_layer(block: Any, kept: bool) -> FastLayer:
+def make_layer(block: Any, reused: bool) -> FastLayer:
     attention, cross = block.attention, block.cross
     return FastLayer(
         block.norm_first,
-        fuse_linears(attention.q, attention.k, attention.v, kept=kept, scale=attention.scale),
-        fuse_linears(attention.out, kept=kept),
+        fuse_linears(attention.q, attention.k, attention.v, reused=reused, scale=attention.scale),
+        fuse_linears(attention.out, reused=reused),
         make_norm(block.attention_norm),
-        None if cross is None else fuse_linears(cross.q, kept=kept, scale=cross.scale),
-        identity if cross is None else fuse_linears(cross.out, kept=kept),
+        None if cross is None else fuse_linears(cross.q, reused=reused, scale=cross.scale),
+        identity if cross is None else fuse_linears(cross.out, reused=reused),
         identity if cross is None else make_norm(block.cross_norm),
-        _make_feed_forward(block.feed_forward, kept),
+        _make_feed_forward(block.feed_forward, reused),
         make_norm(block.feed_forward_norm),
     )
 
 
 class FusedLinear:
-    """x [N, D] -> x W' + b [N, O]. Weights of a model that is kept are read again and again: larger ones are packed."""
+    """Linear layer x [N, D] -> x W' + b [N, O]. Larger weights of a reused model are packed."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, kept: bool) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, reused: bool) -> None:
         self.weight, self.columns, self.bias = weight, weight.t(), bias
-        self.packs = kept and is_packable(weight)
+        self.packs = reused and is_packable(weight)
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.packs and is_worth_packing(x.shape[0], self.weight):
@@ -124,8 +124,8 @@ class FusedLinear:
         return pack(self.weight)
 
 
-def fuse_linears(*linears: nn.Linear, kept: bool, scale: float = 1.0) -> FusedLinear:
-    """One product for all of them, side by side; the first one times `scale`."""
+def fuse_linears(*linears: nn.Linear, reused: bool, scale: float = 1.0) -> FusedLinear:
+    """Fuse several linear layers into one product, outputs concatenated; the first one scaled by `scale`."""
     weights: list[Tensor] = [linear.weight for linear in linears]
     biases: list[Tensor | None] = [linear.bias for linear in linears]
     if any(bias is not None for bias in biases):
@@ -133,37 +133,37 @@ def fuse_linears(*linears: nn.Linear, kept: bool, scale: float = 1.0) -> FusedLi
     if scale != 1.0:
         first = biases[0]
         weights[0], biases[0] = weights[0] * scale, None if first is None else first * scale
-    given = [bias for bias in biases if bias is not None]
-    weight, bias = (None if not some else some[0] if len(some) == 1 else torch.cat(some) for some in (weights, given))
+    present = [bias for bias in biases if bias is not None]
+    weight, bias = (None if not some else some[0] if len(some) == 1 else torch.cat(some) for some in (weights, present))
     assert weight is not None
-    return FusedLinear(weight, bias, kept)
+    return FusedLinear(weight, bias, reused)
 
 
 class FusedReadout(FusedLinear):
-    """A readout over the vocabulary, hidden [N, D] -> logits [N, V]: most of a step's time in a small model.
-    A bias of zeros (Marian's) is left out."""
+    """LM readout, hidden [N, D] -> logits [N, V]: most of a step's time in a small model. A zero bias (Marian's) is
+    dropped."""
 
-    def __init__(self, readout: LMReadout, kept: bool) -> None:
+    def __init__(self, readout: LMReadout, reused: bool) -> None:
         bias = readout.bias if readout.bias is not None and bool(readout.bias.any()) else None
-        super().__init__(readout.weight, bias, kept)
+        super().__init__(readout.weight, bias, reused)
         self.scale = readout.scale
 
     def __call__(self, hidden: Tensor) -> Tensor:
         return super().__call__(hidden if self.scale == 1.0 else hidden * self.scale)
 
 
-def make_readout(readout: nn.Module, kept: bool) -> Function:
+def make_readout(readout: nn.Module, reused: bool) -> Function:
     if type(readout) is LMReadout and readout.transform is None and has_no_hooks(readout):
-        return FusedReadout(readout, kept)
+        return FusedReadout(readout, reused)
     return readout
 
 
-def _make_feed_forward(forward: FeedForward, kept: bool) -> Function:
-    up, down = fuse_linears(forward.up, kept=kept), fuse_linears(forward.down, kept=kept)
+def _make_feed_forward(forward: FeedForward, reused: bool) -> Function:
+    up, down = fuse_linears(forward.up, reused=reused), fuse_linears(forward.down, reused=reused)
     act: Any = torch.relu_ if isinstance(forward.activation, nn.ReLU) else forward.activation
     if forward.gate is None:
         return lambda x: down(act(up(x)))
-    gate = fuse_linears(forward.gate, kept=kept)
+    gate = fuse_linears(forward.gate, reused=reused)
     return lambda x: down(act(gate(x)).mul_(up(x)))
 
 

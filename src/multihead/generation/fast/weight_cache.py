@@ -1,7 +1,7 @@
-"""The parts of a decoder, made ready for decoding, and kept for the next texts as long as its weights are the same.
+"""Cache of a decoder's prepared weights, reused for later texts while the weights are unchanged.
 
-To make them takes as long as some steps (weights are joined and copied), and most texts are short. Of very
-large models a second copy is too dear: they are not kept.
+Preparing them takes as long as some steps (weights are concatenated and copied), and most texts are short. For very
+large models a second copy is too expensive: they are not cached.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Stamp = tuple[Any, ...]
 @dataclass(frozen=True, slots=True)
 class DecoderWeights:
     layers: list[FastLayer]
-    remembers: Function | None  # memory [N, D] -> keys and values of every layer's cross-attention, side by side
+    remembers: Function | None  # memory [N, D] -> keys and values of every layer's cross-attention, concatenated
     recalls: CrossAttentionWeights | None
     norm: Function
     readout: Function
@@ -47,31 +47,34 @@ _KEPT: WeakKeyDictionary[Decoder, tuple[Stamp, DecoderWeights]] = WeakKeyDiction
 def decoder_weights(prompt: Prompt) -> DecoderWeights:
     stamp = _stamp(prompt)
     if stamp is None:
-        return _prepare_weights(prompt, kept=False)
-    found = _KEPT.get(prompt.decoder)
-    if found is None or found[0] != stamp:
-        found = _KEPT[prompt.decoder] = (stamp, _prepare_weights(prompt, kept=True))
-    return found[1]
+        return _prepare_weights(prompt, reused=False)
+    cached = _KEPT.get(prompt.decoder)
+    if cached is None or cached[0] != stamp:
+        cached = _KEPT[prompt.decoder] = (stamp, _prepare_weights(prompt, reused=True))
+    return cached[1]
 
 
-def _prepare_weights(prompt: Prompt, kept: bool) -> DecoderWeights:
+def _prepare_weights(prompt: Prompt, reused: bool) -> DecoderWeights:
     stack = prompt.decoder.stack
     blocks: list[Any] = list(stack.blocks)
     crossing = [block.cross for block in blocks if block.cross is not None]
     return DecoderWeights(
-        [make_layer(block, kept) for block in blocks],
-        fuse_linears(*(linear for cross in crossing for linear in (cross.k, cross.v)), kept=kept) if crossing else None,
+        [make_layer(block, reused) for block in blocks],
+        fuse_linears(*(linear for cross in crossing for linear in (cross.k, cross.v)), reused=reused)
+        if crossing
+        else None,
         CrossAttentionWeights(crossing) if crossing else None,
         make_norm(stack.norm),
-        make_readout(prompt.readout, kept),
+        make_readout(prompt.readout, reused),
     )
 
 
 def _stamp(prompt: Prompt) -> Stamp | None:
-    """What changes when a part does; None: these are not kept.
+    """Return a fingerprint of the weights; None: these are not cached.
 
-    Most parts are the model's own tensors. Of those that are copied, torch counts the writes, but not those through
-    `.data`, nor those of others who share the memory: hence the sums, which take as long as half a step.
+    Most parts are the model's own tensors. Of the copied ones, torch counts the writes, but not those through `.data`,
+    nor
+    those of others that share the memory: hence the sums, which take as long as half a step.
     """
     modules = [*submodules(prompt.decoder), *submodules(prompt.readout)]
     weights = _weights(modules)
@@ -93,7 +96,9 @@ def _copied_weights(prompt: Prompt) -> Iterator[nn.Module]:
         some = {linear for linears in joined for linear in linears}
         some |= set() if block.cross is None else {block.cross.out}  # type: ignore[union-attr]
         yield from (
-            one for one in submodules(block) if one in some or (isinstance(one, nn.Linear) and is_packable(one.weight))
+            module
+            for module in submodules(block)
+            if module in some or (isinstance(module, nn.Linear) and is_packable(module.weight))
         )
 
 
