@@ -1,1 +1,1 @@
-"""Run files for public data that may not be shipped, and what makes their files."""
+"""Run files for public datasets that cannot be redistributed, and scripts that prepare them."""

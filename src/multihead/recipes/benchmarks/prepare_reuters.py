@@ -1,9 +1,8 @@
-"""Reuters-21578, which may not be shipped, as the files that benchmarks/reuters.toml and denoise.toml read.
+"""Prepare Reuters-21578, which cannot be redistributed, for benchmarks/reuters.toml and denoise.toml.
 
-python -m multihead.recipes.benchmarks.prepare_reuters FOLDER OUT writes
-OUT/{train,test}.jsonl (headline from body, by Lewis'
-split), OUT/bodies.txt (bodies of all other stories, a line each, for pre-training) and OUT/abstracts.txt (those of
-SciTLDR's training papers, which are bundled).
+python -m multihead.recipes.benchmarks.prepare_reuters FOLDER OUT writes OUT/{train,test}.jsonl (headline from body, by
+Lewis' split), OUT/bodies.txt (bodies of all other stories, a line each, for pre-training) and OUT/abstracts.txt (those
+of SciTLDR's training papers, which are bundled).
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ SIGN_OFF = re.compile(r"\s*(reuter|reuters)\s*(\x03|&#3;)?\s*$", re.IGNORECASE)
 
 
 def stories(folder: Path) -> Iterator[tuple[str, str, str]]:
-    """Split, headline and body of every story that has both."""
+    """Yield split, headline and body of every story that has both."""
     for file in sorted(folder.glob("*.sgm")):
-        for found in STORY.finditer(file.read_text(encoding="latin-1")):
-            texts = {name: part.search(found[2]) for name, part in PARTS.items()}
+        for story in STORY.finditer(file.read_text(encoding="latin-1")):
+            texts = {name: part.search(story[2]) for name, part in PARTS.items()}
             title, body = (clean_text(text[1]) if text else "" for text in texts.values())
-            if title and len(body.split()) >= 10:  # a few bodies are "blah blah blah", or a flash of some words
-                yield found[1], title, body
+            if title and len(body.split()) >= 10:  # a few bodies are "blah blah blah", or a few words
+                yield story[1], title, body
 
 
 def clean_text(text: str) -> str:
-    """Without entities, control characters, line breaks and the sign-off at the end."""
+    """Remove entities, control characters, line breaks and the sign-off at the end."""
     text = html.unescape(html.unescape(text))
     text = re.sub(r"[\x00-\x1f\s]+", " ", text)
     return SIGN_OFF.sub("", text).strip()

@@ -1,9 +1,8 @@
-"""Further sentences of film reviews for the teacher of benchmarks/glue_sst2.toml and sst2_trec.toml to label.
+"""Augment SST-2 with further movie review sentences for the teacher of benchmarks/glue_sst2.toml and sst2_trec.toml.
 
-python -m multihead.recipes.benchmarks.sst2_augment FOLDER TEACHER OUT writes, one a line,
-the sentences of FOLDER/test.tsv
-(whose labels are not public) and those of FOLDER/train.tsv twice over, a third of their rarer words exchanged for
-others that TEACHER, a trained model, has learnt to embed close by (Jiao et al. 2020 do so by GloVe).
+python -m multihead.recipes.benchmarks.sst2_augment FOLDER TEACHER OUT writes, one a line, the sentences of
+FOLDER/test.tsv (whose labels are not public) and those of FOLDER/train.tsv twice, with a third of their rarer words
+replaced by neighbors in the embeddings of TEACHER, a trained model (Jiao et al. 2020 use GloVe).
 """
 
 from __future__ import annotations
@@ -18,26 +17,26 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-WHOLE = 6  # words of the shortest sentence; most rows of train are phrases of longer ones
-RUN = 5  # words in a row that two sentences do not share
-COMMON = 120  # words that stay what they are
+WHOLE = 6  # minimum words of a sentence; most rows of train are phrases of longer ones
+RUN = 5  # n-gram size that two sentences must not share
+COMMON = 120  # most frequent words, never replaced
 NEAR, CLOSE, EXCHANGED, TIMES = 8, 0.25, 0.35, 2
 TABLES = ("embed_tokens.weight", "word_embeddings.weight", "wte.weight", "stem.embedding.weight")
 
 
 def sentences(texts: Sequence[str]) -> list[str]:
-    """Those that are no beginnings or pieces of longer ones."""
-    found, seen = [], set()
+    """Return texts that are not prefixes or phrases of longer ones."""
+    selected, ngrams = [], set()
     for text in sorted(set(texts), key=lambda text: (-len(text), text)):
         words = text.split()
-        if len(words) >= WHOLE and tuple(words[:RUN]) not in seen:
-            found.append(text)
-            seen |= {tuple(words[i : i + RUN]) for i in range(len(words) - RUN + 1)}
-    return sorted(found)
+        if len(words) >= WHOLE and tuple(words[:RUN]) not in ngrams:
+            selected.append(text)
+            ngrams |= {tuple(words[i : i + RUN]) for i in range(len(words) - RUN + 1)}
+    return sorted(selected)
 
 
 def nearest_words(words: Sequence[str], teacher: Path) -> dict[str, list[str]]:
-    """For words that are one token to the teacher: the nearest ones by their embeddings."""
+    """Return the nearest neighbors, by the teacher's embeddings, of words that are one token."""
     encode = Tokenizer.from_file(str(teacher / "tokenizer.json")).encode
     known = {word: ids for word in words if len(ids := encode(" " + word, add_special_tokens=False).ids) == 1}
     weights = load_file(teacher / "model.safetensors")
@@ -53,7 +52,7 @@ def nearest_words(words: Sequence[str], teacher: Path) -> dict[str, list[str]]:
 
 
 def exchange_words(texts: Sequence[str], near: dict[str, list[str]], draw: random.Random) -> Iterator[str]:
-    """Each text with some of its words exchanged, if there is anything to exchange."""
+    """Yield each text with some of its words replaced, if any can be."""
     for text in texts:
         words = [draw.choice(near[w]) if near.get(w) and draw.random() < EXCHANGED else w for w in text.split()]
         if (new := " ".join(words)) != text:
@@ -61,7 +60,7 @@ def exchange_words(texts: Sequence[str], near: dict[str, list[str]], draw: rando
 
 
 def column(file: Path, number: int) -> list[str]:
-    """GLUE's tables have a line of names, and no quotes."""
+    """Return a column of a GLUE table, which has a header and no quotes."""
     lines = file.read_text(encoding="utf-8").strip().split("\n")[1:]
     return [line.split("\t")[number].strip() for line in lines]
 
