@@ -73,7 +73,7 @@ def test_a_command_may_change_how_a_model_writes(place: Path, multihead: Any) ->
     short = multihead("evaluate", model, "a.en", "a.de", "decode.max_length=2", "--json", cwd=place)
     assert json.loads(short.stdout)["bleu"]["value"] < 60
     wrong = multihead("predict", model, "-", "decode.beam=0", cwd=place, given=given)
-    assert "decode.beam is 0; at least 1 and at most 100 is wanted" in wrong.stderr
+    assert "decode.beam is 0; expected at least 1 and at most 100" in wrong.stderr
     beam = multihead("predict", "-i", "runs/chat/model", "decode.beam=3", cwd=place, given="Bo is in Rom\n")
     assert beam.stdout.split("> ")[1].strip() == "in Rom ist Bo", beam.stderr
     drawn = ["decode.sample=true", "decode.temperature=3.0"]

@@ -194,7 +194,7 @@ def test_wrong_paths_are_told_with_the_right_ones(place: Path, multihead: Any) -
     run = multihead("predict", "runs/a", "test.csv", cwd=place)
     assert "runs/a is a run; its model, once it is trained, is runs/a/model" in run.stderr
     assert "did you mean runs/a/run.toml?" in multihead("check", "runs/a", cwd=place).stderr
-    assert "to write one: multihead init TASK > no.toml" in multihead("train", "no.toml", cwd=place).stderr
+    assert "create one: multihead init TASK > no.toml" in multihead("train", "no.toml", cwd=place).stderr
     gone = multihead("check", "run.toml", "from=path/to/model", cwd=place)
     assert gone.returncode == 1
     assert "no such model" in gone.stdout

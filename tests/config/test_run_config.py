@@ -292,54 +292,54 @@ def fault(text: str, *overrides: str, tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ("[train]\n\nlrr = 1", "run.toml:7: train.lrr is no key of a run file; did you mean 'lr'?"),
+        ("[train]\n\nlrr = 1", "run.toml:7: unknown key train.lrr; did you mean 'lr'?"),
         (
             "[train]\nlearning_rate = 1",
-            "run.toml:6: train.learning_rate is no key of a run file; did you mean 'train.lr'?",
+            "run.toml:6: unknown key train.learning_rate; did you mean 'train.lr'?",
         ),
-        ("[tran]\nlr = 1", "run.toml:5: tran is no key of a run file; did you mean 'train'?"),
-        ("[train]\nbeam = 1", "run.toml:6: train.beam is no key of a run file; did you mean 'decode.beam'?"),
-        ("[ner]\nxyz = 1", "run.toml:6: ner.xyz is no key of a run file; there are: crf, context, case, scheme"),
-        ("epochs = 2", "run.toml:5: data.epochs is no key of a run file; did you mean 'train.epochs'?"),
-        ('"data x" = 2', "run.toml:5: data.data x is no key of a run file; there are: "),
-        ('[train]\nlr = "fast"', 'run.toml:6: train.lr is "fast"; a number is wanted'),
-        ("[train]\nlr = 0", "run.toml:6: train.lr is 0; at least 1e-12 and at most 1 is wanted"),
-        ("[train]\nlr = nan", "run.toml:6: train.lr is nan; a finite number is wanted"),
-        ("[train]\nepochs = 0", "run.toml:6: train.epochs is 0; at least 1 and at most 10000 is wanted"),
-        ("[train]\nepochs = 2.0", "run.toml:6: train.epochs is 2.0; a whole number is wanted"),
-        ("[train]\nepochs = true", "run.toml:6: train.epochs is true; a whole number is wanted"),
-        ("[train]\nseed = -1", "run.toml:6: train.seed is -1; at least 0 and less than 4294967296 is wanted"),
-        ("[train]\nsmoothing = 1.0", "run.toml:6: train.smoothing is 1.0; at least 0 and less than 1 is wanted"),
+        ("[tran]\nlr = 1", "run.toml:5: unknown key tran; did you mean 'train'?"),
+        ("[train]\nbeam = 1", "run.toml:6: unknown key train.beam; did you mean 'decode.beam'?"),
+        ("[ner]\nxyz = 1", "run.toml:6: unknown key ner.xyz; known: crf, context, case, scheme"),
+        ("epochs = 2", "run.toml:5: unknown key data.epochs; did you mean 'train.epochs'?"),
+        ('"data x" = 2', "run.toml:5: unknown key data.data x; known: "),
+        ('[train]\nlr = "fast"', 'run.toml:6: train.lr is "fast"; expected a number'),
+        ("[train]\nlr = 0", "run.toml:6: train.lr is 0; expected at least 1e-12 and at most 1"),
+        ("[train]\nlr = nan", "run.toml:6: train.lr is nan; expected a finite number"),
+        ("[train]\nepochs = 0", "run.toml:6: train.epochs is 0; expected at least 1 and at most 10000"),
+        ("[train]\nepochs = 2.0", "run.toml:6: train.epochs is 2.0; expected a whole number"),
+        ("[train]\nepochs = true", "run.toml:6: train.epochs is true; expected a whole number"),
+        ("[train]\nseed = -1", "run.toml:6: train.seed is -1; expected at least 0 and less than 4294967296"),
+        ("[train]\nsmoothing = 1.0", "run.toml:6: train.smoothing is 1.0; expected at least 0 and less than 1"),
         (
             "[train]\nwarmup = 1.5",
-            "run.toml:6: train.warmup is 1.5; a whole number or at least 0 and at most 1 is wanted",
+            "run.toml:6: train.warmup is 1.5; expected a whole number or at least 0 and at most 1",
         ),
-        ('[train]\nthreads = "all"', "run.toml:6: train.threads is \"all\"; 'auto' or a whole number is wanted"),
+        ('[train]\nthreads = "all"', "run.toml:6: train.threads is \"all\"; expected 'auto' or a whole number"),
         (
             "[train]\nschedule = 'lin'",
-            "run.toml:6: train.schedule is \"lin\"; 'linear', 'cosine' or 'constant' is wanted",
+            "run.toml:6: train.schedule is \"lin\"; expected 'linear', 'cosine' or 'constant'",
         ),
         (
             "[train]\nfreeze = [1]",
-            "run.toml:6: train.freeze is [1]; a whole number or a text in quotes (item 0) is wanted",
+            "run.toml:6: train.freeze is [1]; expected a whole number or a text in quotes (item 0)",
         ),
         ("[train]\nepochs = 1\nsteps = 2", "run.toml:7: train.steps and epochs exclude each other; give one of them"),
         (
             '[train]\naverage = "checkpoints"\nkeep_checkpoints = 1',
-            "run.toml:7: train.keep_checkpoints is 1; at least 2 is wanted for average",
+            "run.toml:7: train.keep_checkpoints is 1; expected at least 2 for average",
         ),
-        ("[window]\nsize = 16", "run.toml:5: window.overlap is 64; less than size = 16 is wanted"),
-        ("[model]\ndim = 8", "run.toml:5: model is for training from scratch, and `from` brings its own"),
+        ("[window]\nsize = 16", "run.toml:5: window.overlap is 64; expected less than size = 16"),
+        ("[model]\ndim = 8", "run.toml:5: model is for training from scratch, but `from` names a pretrained model"),
         ("[tokenizer]", "run.toml:5: tokenizer is for training from scratch"),
-        ("[answer]\nno_answer = true", "run.toml:5: answer is a section of task = 'answer', not of 'ner'; remove it"),
-        ("[decode]\nbeam = 5", "run.toml:5: decode is for tasks that write text; remove it"),
-        ("label = 'y'", "run.toml:5: data.label is no column of task = 'ner', which has: tokens, tags"),
-        ("encoding = 'utf9'", "run.toml:5: data.encoding is 'utf9', which nobody knows; try utf-8"),
-        ("limit = 2026-01-01", "run.toml:5: data.limit is 2026-01-01; a whole number is wanted"),
-        ("[[tasks]]\nname = 'a'\ntask = 'ner'\ndata.train = 'x'", "run.toml:5: tasks stands instead of task"),
-        ("[[train]]", "run.toml:5: train is [{}]; a table is wanted"),
-        ("[train\nlr = 1", "run.toml:5: this is no TOML: Expected ']' at the end of a table declaration"),
-        ("train = 'y'", "run.toml:5: this is no TOML: Cannot overwrite a value"),
+        ("[answer]\nno_answer = true", "run.toml:5: answer belongs to task = 'answer', not to 'ner'; remove it"),
+        ("[decode]\nbeam = 5", "run.toml:5: decode is for tasks that generate text; remove it"),
+        ("label = 'y'", "run.toml:5: data.label is not a column of task = 'ner'; columns are: tokens, tags"),
+        ("encoding = 'utf9'", "run.toml:5: data.encoding is 'utf9', which is unknown; try utf-8"),
+        ("limit = 2026-01-01", "run.toml:5: data.limit is 2026-01-01; expected a whole number"),
+        ("[[tasks]]\nname = 'a'\ntask = 'ner'\ndata.train = 'x'", "run.toml:5: tasks and task exclude each other"),
+        ("[[train]]", "run.toml:5: train is [{}]; expected a table"),
+        ("[train\nlr = 1", "run.toml:5: invalid TOML: Expected ']' at the end of a table declaration"),
+        ("train = 'y'", "run.toml:5: invalid TOML: Cannot overwrite a value"),
     ],
 )
 def test_a_fault_has_its_place(more: str, message: str, tmp_path: Path) -> None:
@@ -354,54 +354,60 @@ def test_a_fault_has_its_place(more: str, message: str, tmp_path: Path) -> None:
         ("", "run.toml: task is missing; known: ner, classify, match, answer"),
         ('\ntask = "nre"', "run.toml:2: task is 'nre'; did you mean 'ner'?"),
         ('task = "NER"', "run.toml:1: task is 'NER'; did you mean 'ner'?"),
-        ("task = 3", "run.toml:1: task is 3; a text in quotes is wanted"),
-        ('task = "ner"', "run.toml: data.train is missing; name the training file"),
-        ('task = "ner"\n[data]\nvalid = "x"', "run.toml:2: data.train is missing; name the training file"),
+        ("task = 3", "run.toml:1: task is 3; expected a text in quotes"),
+        ('task = "ner"', "run.toml: data.train is missing; set it to the training file"),
+        ('task = "ner"\n[data]\nvalid = "x"', "run.toml:2: data.train is missing; set it to the training file"),
         (
             'task = "ner"\ndata.valid = ["~root\\u0000"]',
-            "run.toml:2: data.valid holds a NUL character; no file is called so",
+            "run.toml:2: data.valid contains a NUL character, which no path can have; remove it",
         ),
         (
             'task = "ner"\nout = "a\\u0000"\ndata.train = "x"',
-            "run.toml:2: out holds a NUL character; no file is called so",
+            "run.toml:2: out contains a NUL character, which no path can have; remove it",
         ),
-        ('task = "ner"\ndata = 3', "run.toml:2: data is 3; a table is wanted"),
-        ('task = "ner"\ndata.train = 3', "run.toml:2: data.train is 3; a text in quotes or a list is wanted"),
+        ('task = "ner"\ndata = 3', "run.toml:2: data is 3; expected a table"),
+        ('task = "ner"\ndata.train = 3', "run.toml:2: data.train is 3; expected a text in quotes or a list"),
         ('task = "ner"\ndata.train = "x"\nfrom = {encoder = "x"}', "run.toml:3: from joins two models"),
-        ('task = "ner"\ndata.train = "x"\nfrom = 3', "run.toml:3: from is 3; a text in quotes or a table is wanted"),
+        ('task = "ner"\ndata.train = "x"\nfrom = 3', "run.toml:3: from is 3; expected a text in quotes or a table"),
         (
             'task = "ner"\ndata.train = "x"\ndevice = "gpu"',
-            "run.toml:3: device is \"gpu\"; 'auto', 'cpu', 'cuda' or 'mps'",
+            "run.toml:3: device is \"gpu\"; expected 'auto', 'cpu', 'cuda' or 'mps'",
         ),
-        ('task = "ner"\ndata.train = "x"\nmodel.heads = 3', "run.toml:3: model.heads is 3; a divisor of dim = 256"),
+        (
+            'task = "ner"\ndata.train = "x"\nmodel.heads = 3',
+            "run.toml:3: model.heads is 3; expected a divisor of dim = 256",
+        ),
         (
             'task = "ner"\ndata.train = "x"\n[model]\nkv_heads = 3',
-            "run.toml:4: model.kv_heads is 3; a divisor of heads",
+            "run.toml:4: model.kv_heads is 3; expected a divisor of heads",
         ),
         (
             'task = "ner"\ndata.train = "x"\nwindow.size = 600',
-            "run.toml:3: window.size is 600; at most model.max_length",
+            "run.toml:3: window.size is 600; expected at most model.max_length",
         ),
         (
             'task = "classify"\ndata.train = "x"\nclassify.class_weights = {a = 0}',
-            "run.toml:3: classify.class_weights is {a = 0}; 'none' or 'balanced' or at least 1e-6 and",
+            "run.toml:3: classify.class_weights is {a = 0}; expected 'none' or 'balanced' or at least 1e-6 and",
         ),
         (
             'task = "translate"\ndata.train = "x"\n[decode]\nmax_length = 9\nmin_length = 10',
-            "run.toml:5: decode.min_length is 10; at most max_length = 9 is wanted",
+            "run.toml:5: decode.min_length is 10; expected at most max_length = 9",
         ),
         (
             'task = "generate"\ndata.train = "x"\n[decode]\nalignment = true',
             "run.toml:4: decode.alignment is for tasks with a source (translate, summarize); remove it",
         ),
         (TWO.replace('"names"', '"mood"'), "run.toml:2: tasks has two blocks named 'mood'; rename one"),
-        (TWO.replace('"names"', '"a b"'), 'run.toml:10: tasks[1].name is "a b"; a name of letters, digits, - and _'),
-        (TWO.replace("weight", "wait"), "run.toml:12: tasks[1].wait is no key of a run file; did you mean 'weight'?"),
-        (TWO.replace("text = ", "tags = "), "run.toml:7: tasks[0].data.tags is no column of task = 'classify'"),
+        (
+            TWO.replace('"names"', '"a b"'),
+            'run.toml:10: tasks[1].name is "a b"; expected a name of letters, digits, - and _',
+        ),
+        (TWO.replace("weight", "wait"), "run.toml:12: unknown key tasks[1].wait; did you mean 'weight'?"),
+        (TWO.replace("text = ", "tags = "), "run.toml:7: tasks[0].data.tags is not a column of task = 'classify'"),
         (TWO.replace('task = "ner"', 'task = "x"'), "run.toml:11: tasks[1].task is 'x'; known: ner, classify"),
         (TWO.replace('task = "ner"', ""), "run.toml:9: tasks[1].task is missing"),
-        (TWO + "[data]\ntrain = 'x'\n", "run.toml:17: data belongs into each of the [[tasks]], as [tasks.data]"),
-        (TWO + "[match]\n", "run.toml:17: match is a section of task = 'match', not of 'these tasks'; remove it"),
+        (TWO + "[data]\ntrain = 'x'\n", "run.toml:17: data belongs to each of the [[tasks]]; move it to [tasks.data]"),
+        (TWO + "[match]\n", "run.toml:17: match belongs to task = 'match', not to 'these tasks'; remove it"),
     ],
 )
 def test_faults_of_the_whole(text: str, message: str, tmp_path: Path) -> None:
@@ -416,15 +422,15 @@ def test_every_fault_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("train.lrr=3", "override 'train.lrr=3': train.lrr is no key of a run file; did you mean 'lr'?"),
-        ("train.lr=fast", "override 'train.lr=fast': train.lr is \"fast\"; a number is wanted"),
-        ("out=2024", "override 'out=2024': out is 2024; a text in quotes is wanted"),
-        ("train=5", "override 'train=5': train is 5; a table is wanted"),
+        ("train.lrr=3", "override 'train.lrr=3': unknown key train.lrr; did you mean 'lr'?"),
+        ("train.lr=fast", "override 'train.lr=fast': train.lr is \"fast\"; expected a number"),
+        ("out=2024", "override 'out=2024': out is 2024; expected a text in quotes"),
+        ("train=5", "override 'train=5': train is 5; expected a table"),
         ("train.lr", "override 'train.lr': write key=value, such as train.lr=3e-5"),
         ("=5", "override '=5': write key=value"),
         ("train..lr=5", "override 'train..lr=5': write key=value"),
-        ("from.encoder=x", "override 'from.encoder=x': from is no table here"),
-        ("answer.no_answer=true", "override 'answer.no_answer=true': answer is a section of task = 'answer'"),
+        ("from.encoder=x", "override 'from.encoder=x': from is not a table"),
+        ("answer.no_answer=true", "override 'answer.no_answer=true': answer belongs to task = 'answer'"),
     ],
 )
 def test_a_wrong_override_is_named(override: str, message: str, tmp_path: Path) -> None:
@@ -432,7 +438,7 @@ def test_a_wrong_override_is_named(override: str, message: str, tmp_path: Path) 
 
 
 def test_faults_of_files(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no such run file; to write one: multihead init TASK"):
+    with pytest.raises(ValueError, match="no such run file; create one: multihead init TASK"):
         read(tmp_path / "no.toml")
     (tmp_path / "run.toml").write_bytes('task = "ner"\n# 中文\n'.encode("gb18030"))
     with pytest.raises(ValueError, match=r"run\.toml: not UTF-8 at byte 15; save it as UTF-8"):
@@ -442,7 +448,7 @@ def test_faults_of_files(tmp_path: Path) -> None:
 def test_flags_are_checked_alike() -> None:
     run = from_task("classify", data={"train": "x.csv", "label": 2}, from_="m", train={"lr": 3e-5})
     assert (run.data.columns, run.from_, run.train.lr) == ({"text": "text", "label": "2"}, "m", 3e-5)
-    with pytest.raises(ValueError, match=r"^train\.lrr is no key of a run file; did you mean 'lr'\?$"):
+    with pytest.raises(ValueError, match=r"^unknown key train\.lrr; did you mean 'lr'\?$"):
         from_task("classify", data={"train": "x.csv"}, train={"lrr": 1})
     with pytest.raises(ValueError, match=r"^task is 'clasify'; did you mean 'classify'\?$"):
         from_task("clasify", data={"train": "x.csv"})

@@ -381,7 +381,9 @@ def test_a_model_that_wrote_reads(made: dict[str, Path], tmp_path: Path) -> None
         torch.testing.assert_close(reads.model(alone), writes.model.body(alone))
     save(reads, tmp_path)
     assert same(load(tmp_path), reads)
-    with pytest.raises(ValueError, match="cannot be saved for transformers: it is a causal language model with bidirectional attention"):
+    with pytest.raises(
+        ValueError, match="cannot be saved for transformers: it is a causal language model with bidirectional attention"
+    ):
         save(reads, tmp_path, family=True)
     pair = load({"encoder": made["bert"], "decoder": made["gpt2"]})
     assert same(as_encoder(pair), load(made["bert"]))
@@ -464,7 +466,7 @@ def test_what_is_no_model_or_run_is_refused(made: dict[str, Path], tmp_path: Pat
     ):
         with pytest.raises(ValueError, match=message):
             load(wrong)
-    with pytest.raises(ValueError, match="a run file is a path, or its text with line breaks, not dict"):
+    with pytest.raises(ValueError, match="expected the path or the text of a run file, not dict"):
         mh.train({"task": "ner"})
 
 

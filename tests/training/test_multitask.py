@@ -314,11 +314,11 @@ def test_faults(several):
     mood, names = several.block("mood", "classify"), several.block("names", "ner")
     for blocks, message in (
         ([mood, mood], "two blocks named 'mood'"),
-        ([mood, several.block("story", "generate")], r"cannot share one trunk: 'mood' \(classify\) wants an encoder, "),
+        ([mood, several.block("story", "generate")], r"cannot share one body: 'mood' \(classify\) needs an encoder, "),
         ([mood.replace("classify.csv", "gone.csv"), names], r"gone\.csv"),
         ([mood.replace('train = "', 'valid = "'), names], r"tasks\[0\]\.data\.train is missing"),
-        ([mood.replace("\n\n", "\nauxiliary = true\n")], "one must be what the model is for"),
-        ([several.block("mood", "classify", "[tasks.ner]\ncrf = true"), names], "ner is a section of task = 'ner'"),
+        ([mood.replace("\n\n", "\nauxiliary = true\n")], "tasks are all auxiliary"),
+        ([several.block("mood", "classify", "[tasks.ner]\ncrf = true"), names], "ner belongs to task = 'ner'"),
         ([mood, several.block("words", "mask")], r"mood by accuracy, words by loss.*auxiliary = true for words"),
     ):
         with pytest.raises((ValueError, OSError), match=message):
@@ -337,9 +337,9 @@ def test_run_files_of_several(several):
     turned = difference(read(several.text("run", mood, names)), read(several.text("run", names, mood)))
     assert turned == ['tasks: ["mood", "names"] -> ["names", "mood"]']
     for override, message in (
-        ("tasks.nams.weight=3", "no task is named 'nams'; there are: mood, names"),
+        ("tasks.nams.weight=3", "unknown task 'nams'; known: mood, names"),
         ("tasks.weight=3", "name the task and its key"),
-        ("tasks.names.wait=3", r"override 'tasks\.names\.wait=3': tasks\[1\]\.wait is no key"),
+        ("tasks.names.wait=3", r"override 'tasks\.names\.wait=3': unknown key tasks\[1\]\.wait"),
     ):
         with pytest.raises(ValueError, match=message):
             read(several.two("run"), [override])

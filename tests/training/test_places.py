@@ -67,11 +67,13 @@ def test_the_same_run_file_from_two_directories_is_one_run(project, elsewhere, m
 def test_a_run_that_was_moved_asks_where_to_go_on(project, elsewhere, monkeypatch):
     stop_at(TrainingRun(read("run.toml")), 7)
     moved = (project / "runs/x").rename(elsewhere / "moved")
-    with pytest.raises(ValueError, match=r"but the checkpoints lie beside this file \(was the run moved\?\)") as caught:
+    with pytest.raises(
+        ValueError, match=r"but the checkpoints are next to this file \(was the run moved\?\)"
+    ) as caught:
         read(moved / "run.toml")
     message = str(caught.value)
     assert "\n" not in message
-    assert f"to go on here, add out={moved}; to train there, add out={project / 'runs/x'}" in message
+    assert f"to resume here, add out={moved}; to train there, add out={project / 'runs/x'}" in message
     assert resumed_at(TrainingRun(read(moved / "run.toml", [f"out={moved}"]))) == [7]
     assert not (project / "runs/x").exists()
     assert read(moved / "run.toml").out == str(moved), "it knows its new place from now on"
@@ -84,7 +86,7 @@ def test_a_copy_of_an_older_version_asks_from_another_directory(project, elsewhe
     saved.write_text(saved.read_text("utf-8").replace(f'out = "{project / "runs/x"}"', 'out = "runs/x"'), "utf-8")
     assert read(saved).out == "runs/x", "where it was started, it is right"
     monkeypatch.chdir(elsewhere)
-    with pytest.raises(ValueError, match="to go on here, add out="):
+    with pytest.raises(ValueError, match="to resume here, add out="):
         read(saved)
     assert read(saved, ["out=new"]).out == "new", "what is typed is meant"
 

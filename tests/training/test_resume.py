@@ -139,7 +139,7 @@ def test_a_damaged_run_file_is_written_again(runs):
     with pytest.raises(ValueError, match=r"other settings \(train\.seed"):
         runs.make("run", seed=3, **SETTINGS)
     run = runs.make("run", **SETTINGS)
-    assert "run.toml:1: this is no TOML" in notes(run)[0]
+    assert "run.toml:1: invalid TOML" in notes(run)[0]
     assert file.read_text() == good
     shutil.rmtree(run.out / "checkpoints")  # nothing else knows what it said: it may be the user's own
     file.write_text("task")

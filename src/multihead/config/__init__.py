@@ -1,4 +1,4 @@
-"""The run file: one TOML that says everything about a training run."""
+"""The run file: one TOML file that describes a training run completely."""
 
 from multihead.config.parse import difference, from_task, read, write
 from multihead.config.paths import pin_paths

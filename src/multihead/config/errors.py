@@ -1,4 +1,4 @@
-"""What is wrong with a run file, in its own words: the place, the key, what stands there, what is wanted."""
+"""Error messages for run files: the place, the key, its value, and what was expected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from multihead.config.run_config import SECTIONS, RunConfig
 from multihead.config.toml import KeyPath, format_toml
 from multihead.tasks.sections import Section
 
-FOREIGN = {  # what other tools call our keys
+FOREIGN = {  # names of our keys in other tools
     "learning_rate": "train.lr",
     "batch_size": "train.batch_tokens",
     "max_steps": "train.steps",
@@ -21,7 +21,7 @@ FOREIGN = {  # what other tools call our keys
     "label_smoothing": "train.smoothing",
     "output_dir": "out",
 }
-WANTED = {  # pydantic's kinds of fault
+EXPECTED = {  # by pydantic's error type
     "int_type": "a whole number",
     "float_type": "a number",
     "finite_number": "a finite number",
@@ -34,13 +34,13 @@ WANTED = {  # pydantic's kinds of fault
     "string_pattern_mismatch": "a name of letters, digits, - and _",
 }
 LIMITS = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
-SHOWN = 60  # characters of a wrong value
+SHOWN = 60  # characters shown of a wrong value
 
 
 def explain(error: ValidationError, raw: Mapping[str, Any], where: Callable[[KeyPath], str]) -> str:
-    """One line for each wrong key; `where` gives the beginning of the line."""
+    """Return one line for each wrong key; `where` returns the prefix of the line."""
     lines: dict[KeyPath, str] = {}
-    wanted: dict[KeyPath, list[str]] = {}  # a key of several types has a fault for each of them
+    expected: dict[KeyPath, list[str]] = {}  # a union-typed key has one fault per type
     for fault in error.errors(include_url=False):
         place: KeyPath = fault["loc"]
         if fault["type"] == "value_error":  # our own validators: the message starts with the key
@@ -48,34 +48,34 @@ def explain(error: ValidationError, raw: Mapping[str, Any], where: Callable[[Key
             path = place if key == "it" or place[-1:] == (key,) else (*place, *key.split("."))
             lines[path] = f"{format_path(path)} {rest}"
         elif fault["type"] == "extra_forbidden":
-            lines[place] = f"{format_path(place)} is no key of a run file; {suggestion(place)}"
+            lines[place] = f"unknown key {format_path(place)}; {suggestion(place)}"
         elif fault["type"] == "missing":
             lines[place] = f"{format_path(place)} is missing"
         else:
             path, value = _known_part(place, raw)
-            item = f" (item {place[-1]})" if len(place) > len(path) + 1 else ""  # of a list or table in a union
-            wanted.setdefault(path, []).append(_expected_value(fault, path) + item)
+            item = f" (item {place[-1]})" if len(place) > len(path) + 1 else ""  # inside a list or table of a union
+            expected.setdefault(path, []).append(_expected_value(fault, path) + item)
             shown = format_toml(value) if len(format_toml(value)) <= SHOWN else f"{format_toml(value)[:SHOWN]} …"
-            lines[path] = f"{format_path(path)} is {shown}; {' or '.join(dict.fromkeys(wanted[path]))} is wanted"
+            lines[path] = f"{format_path(path)} is {shown}; expected {' or '.join(dict.fromkeys(expected[path]))}"
     return "\n".join(where(path) + line for path, line in lines.items())
 
 
 def format_path(path: KeyPath) -> str:
-    """train.lr; tasks[0].data.train."""
+    """Format a key path: train.lr; tasks[0].data.train."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
 def suggestion(path: KeyPath) -> str:
-    """What may have been meant by a key that there is not: one of this table, or of another one."""
+    """Suggest a known key for an unknown one: from the same table, or another one."""
     table: type[Section] = RunConfig
     for part in path[:-1]:
         table = SECTIONS.get(str(part), table)
     name = str(path[-1])
     here = _names(table)
-    everywhere = [f"{section}.{key}" for section, found in SECTIONS.items() for key in _names(found)]
+    everywhere = [f"{section}.{key}" for section, section_class in SECTIONS.items() for key in _names(section_class)]
     elsewhere = [key for key in (*_names(RunConfig), *everywhere) if key.rpartition(".")[2] == name]
     near = [FOREIGN[name]] if name in FOREIGN else elsewhere or get_close_matches(name, here, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(here)}"
+    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(here)}"
 
 
 def _names(table: type[Section]) -> list[str]:
@@ -83,7 +83,7 @@ def _names(table: type[Section]) -> list[str]:
 
 
 def _known_part(place: KeyPath, raw: Any) -> tuple[KeyPath, Any]:
-    """Without pydantic's names for the branches of a union, which are no keys; and the value that stands there."""
+    """Strip pydantic's names of union branches, which are not keys; return the path and the value there."""
     for depth, part in enumerate(place):
         inside = part in raw if isinstance(raw, Mapping) else isinstance(raw, list | tuple) and isinstance(part, int)
         if not inside:
@@ -97,11 +97,11 @@ def _expected_value(fault: Mapping[str, Any], path: KeyPath) -> str:
     for sign in LIMITS:
         if sign in context:
             return _range(sign, context[sign], path)
-    return str(context.get("expected") or WANTED.get(fault["type"], fault["msg"]))
+    return str(context.get("expected") or EXPECTED.get(fault["type"], fault["msg"]))
 
 
 def _range(sign: str, limit: float, path: KeyPath) -> str:
-    """Both ends of the range that a limit belongs to: at least 1 and at most 1024."""
+    """Return both ends of the range that a limit belongs to: at least 1 and at most 1024."""
     table: type[Section] = RunConfig
     names = [str(part) for part in path if not isinstance(part, int)]
     for name in names[:-1]:
@@ -113,7 +113,7 @@ def _range(sign: str, limit: float, path: KeyPath) -> str:
 
 
 def _nested_annotations(kind: Any) -> Iterator[list[Any]]:
-    """The annotations inside a type: of each branch of a union, of what a list or table holds."""
+    """Yield the annotations inside a type: of each branch of a union, of the items of a list or table."""
     inner = get_args(kind)
     if get_origin(kind) is Annotated:
         yield [limit for part in inner[1:] for limit in (part.metadata if isinstance(part, FieldInfo) else [part])]

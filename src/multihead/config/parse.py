@@ -1,8 +1,8 @@
-"""Run files as text: read with overrides, written out in full, compared.
+"""Run files as text: parse with overrides, write in full, compare.
 
-Paths under `data` are relative to the run file's directory; `from`, `out` and all that is given on the command line
-are relative to the current directory. The copy that a training leaves in `out` has absolute paths only (`pin_paths`),
-so that it means the same run wherever it is started.
+Paths under `data` are relative to the run file's directory; `from`, `out` and paths on the command line are relative to
+the current directory. The copy that training writes to `out` has only absolute paths (`pin_paths`), so that it
+describes the same run wherever it is started.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from multihead.config.run_config import SECTIONS, RunConfig, TaskBlock
 from multihead.config.toml import KeyPath, format_toml, line_of
 from multihead.tasks.sections import Section
 
-GROW = ("train.epochs", "train.steps")  # the only keys that may change when a run goes on, and only upwards
+GROW = ("train.epochs", "train.steps")  # the only keys that may change when a run resumes, and only upwards
 
 
 def read(source: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """A run file by its path, or from its text (a string with a line break), with overrides such as train.lr=3e-5."""
+    """Read a run file from its path, or from its text (a string with a line break), with overrides such as
+    train.lr=3e-5."""
     if not isinstance(source, str | Path):
-        raise ValueError(f"a run file is a path, or its text with line breaks, not {type(source).__name__}")
+        raise ValueError(f"expected the path or the text of a run file, not {type(source).__name__}")
     if isinstance(source, str) and "\n" in source:
         text, file, folder = source, "run file", ""
     else:
@@ -38,36 +39,37 @@ def read(source: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     except tomllib.TOMLDecodeError as error:
         line = re.search(r" \(at line (\d+), column \d+\)", str(error))
         at, what = (f":{line[1]}", str(error).replace(line[0], "")) if line else ("", str(error))
-        raise ValueError(f"{file}{at}: this is no TOML: {what}") from None
+        raise ValueError(f"{file}{at}: invalid TOML: {what}") from None
     for table in (raw, *_tables(raw.get("tasks"))):
         for data in _tables(table.get("data")):
             data |= {name: resolve_paths(folder, data[name]) for name in FILES if name in data}
             data |= {name: resolve_model(folder, data[name]) for name in ("teacher",) if name in data}
     if "from" in raw:
         raw["from"] = resolve_model(folder, raw["from"])
-    given = {override.partition("=")[0].replace(" ", "") for override in overrides}
-    if len(given & set(GROW)) == 1:  # epochs or steps: what is typed takes the place of what the file has
+    overridden = {override.partition("=")[0].replace(" ", "") for override in overrides}
+    if len(overridden & set(GROW)) == 1:  # epochs or steps: an override replaces the other key of the file
         for train in _tables(raw.get("train")):
             train.pop("epochs", None)
             train.pop("steps", None)
     if any(override.partition("=")[2] for override in overrides if override.partition("=")[0].strip() == "from"):
-        for section in ("tokenizer", "model"):  # likewise: a model that is typed brings its own
+        for section in ("tokenizer", "model"):  # likewise: an overriding model brings its own
             raw.pop(section, None)
     for override in overrides:
         _put(raw, override)
     run = _validate(raw, file, text, overrides)
-    if folder and "out" not in given:
+    if folder and "out" not in overridden:
         check_place(Path(source), run)
     return run
 
 
 def from_task(task: str, **sections: Any) -> RunConfig:
-    """A run file from flags: of_task("classify", data={"train": "x.csv"}, from_="path/to/model")."""
+    """Build a run config from keyword sections: from_task("classify", data={"train": "x.csv"},
+    from_="path/to/model")."""
     return _validate({"task": task} | {name.rstrip("_"): value for name, value in sections.items()})
 
 
 def write(run: RunConfig) -> str:
-    """All keys that are set, as TOML; `read` gives the same run back."""
+    """Write all keys that are set, as TOML; `read` returns the same run."""
     lines = _format_keys(run, exclude=(*SECTIONS,))
     for part in run.sections:
         lines += ["", f"[{part}]", *_format_keys(getattr(run, part))]
@@ -79,8 +81,8 @@ def write(run: RunConfig) -> str:
 
 
 def difference(old: RunConfig, new: RunConfig) -> list[str]:
-    """What keeps a run from going on: `train.lr: 5e-4 -> 3e-5`. More epochs or steps are no hindrance, nor is `out`,
-    which is where the old file was found, nor another way to write the same path."""
+    """Return the settings that prevent a resume: `train.lr: 5e-4 -> 3e-5`. More epochs or steps are allowed, and so are
+    another `out`, which is where the old file was, and another spelling of the same path."""
     before, after = dict(_flat(old)), dict(_flat(new))
     lines = []
     for name in dict.fromkeys((*before, *after)):
@@ -93,7 +95,7 @@ def difference(old: RunConfig, new: RunConfig) -> list[str]:
 
 
 def set_keys(part: Section) -> dict[str, Any]:
-    """The keys of a section by their names in the file, without those that are unset."""
+    """Return the keys of a section by their names in the file, without those that are unset."""
     values = {field.alias or name: getattr(part, name) for name, field in type(part).model_fields.items()}
     return {name: value for name, value in values.items() if value is not None and value != ""}
 
@@ -110,21 +112,21 @@ def _flat(run: RunConfig) -> Iterator[tuple[str, Any]]:
     for prefix, table in tables:
         inner = SECTIONS if isinstance(table, RunConfig | TaskBlock) else ()
         yield from ((prefix + name, value) for name, value in set_keys(table).items() if name not in inner)
-    if run.tasks:  # their order decides which new weights each of them begins with
+    if run.tasks:  # their order determines the random initialization
         yield "tasks", [block.name for block in run.tasks]
 
 
 def _inside(block: TaskBlock) -> list[str]:
-    """The sections of a block."""
+    """Return the sections of a block."""
     return ["data", *([block.own_section] if block.own_section else [])]
 
 
 def _text(path: Path) -> str:
     if path.is_dir():
         hint = f"; did you mean {path / 'run.toml'}?" if (path / "run.toml").exists() else ""
-        raise ValueError(f"{path}: a directory, a run file is wanted{hint}")
+        raise ValueError(f"{path}: is a directory; expected a run file{hint}")
     if not path.exists():
-        raise ValueError(f"{path}: no such run file; to write one: multihead init TASK > {path}")
+        raise ValueError(f"{path}: no such run file; create one: multihead init TASK > {path}")
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -132,12 +134,12 @@ def _text(path: Path) -> str:
 
 
 def _tables(value: Any) -> list[dict[str, Any]]:
-    """The tables in a value that should be one, or a list of them; what else is there is told by the validation."""
+    """Return the tables in a value that should be one, or a list of them; validation reports anything else."""
     return [table for table in (value if isinstance(value, list) else [value]) if isinstance(table, dict)]
 
 
 def _put(raw: dict[str, Any], override: str) -> None:
-    """Sets one dotted key. The value is TOML; what is not, is a text: out=runs/b."""
+    """Set one dotted key. The value is parsed as TOML, or taken as a string: out=runs/b."""
     name, equals, value = override.partition("=")
     *tables, last = (part.strip() for part in name.split("."))
     if not equals or not all((*tables, last)):
@@ -147,16 +149,16 @@ def _put(raw: dict[str, Any], override: str) -> None:
         if blocks:  # tasks.NAME.data.train: the block of that name
             named = {block.get("name"): block for block in blocks}
             if part not in named:
-                raise ValueError(f"override {override!r}: no task is named {part!r}; there are: {_list(named)}")
+                raise ValueError(f"override {override!r}: unknown task {part!r}; known: {_list(named)}")
             raw, blocks = named[part], []
             continue
-        found = raw.setdefault(part, {})
-        if part == "tasks" and isinstance(found, list):
-            blocks = _tables(found)
-        elif isinstance(found, dict):
-            raw = found
+        table = raw.setdefault(part, {})
+        if part == "tasks" and isinstance(table, list):
+            blocks = _tables(table)
+        elif isinstance(table, dict):
+            raw = table
         else:
-            raise ValueError(f"override {override!r}: {part} is no table here")
+            raise ValueError(f"override {override!r}: {part} is not a table")
     if blocks:
         raise ValueError(f"override {override!r}: name the task and its key, such as tasks.NAME.weight=2")
     raw[last] = _value(value)
@@ -167,7 +169,7 @@ def _list(names: Iterable[Any]) -> str:
 
 
 def _path(raw: dict[str, Any], key: tuple[str, ...]) -> KeyPath:
-    """tasks.NAME.… by the block's number."""
+    """Replace tasks.NAME by the block's index."""
     names = [block.get("name") for block in _tables(raw.get("tasks"))] if key[0] == "tasks" else []
     return (key[0], names.index(key[1]), *key[2:]) if len(key) > 1 and key[1] in names else key
 

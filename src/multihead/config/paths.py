@@ -1,4 +1,4 @@
-"""Paths in run files: what they are relative to, and the form that means the same from every directory."""
+"""Paths in run files: what they are relative to, and their absolute form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from multihead.config.run_config import RunConfig
 from multihead.config.sections import HOME, DataSection
 
 FILES = ("train", "valid", "test", "unlabelled")
-HUB = "hub:"  # as in io/hub.py, which this package cannot import
+HUB = "hub:"  # same as in io/hub.py, which this package cannot import
 PATH = re.compile(rf"from|(.+\.)?data\.({'|'.join(FILES)}|teacher)")
 
 
@@ -28,11 +28,12 @@ def resolve_paths(folder: str, files: Any) -> Any:
 
 
 def resolve_model(folder: str, model: Any) -> Any:
-    """A model is named from where one stands, as `out` is; where there is none, from the run file's directory."""
+    """Resolve a model's path relative to the current directory, like `out`; if missing there, to the run file's
+    directory."""
     if isinstance(model, dict):
-        return {side: resolve_model(folder, one) for side, one in model.items()}
+        return {side: resolve_model(folder, part) for side, part in model.items()}
     if isinstance(model, list):
-        return [resolve_model(folder, one) for one in model]
+        return [resolve_model(folder, part) for part in model]
     if not folder or not isinstance(model, str) or not model or os.path.exists(model):
         return model
     near = os.path.join(folder, model)
@@ -40,7 +41,7 @@ def resolve_model(folder: str, model: Any) -> Any:
 
 
 def pin_paths(run: RunConfig) -> RunConfig:
-    """Return the run with absolute paths for `out` and its models, as those of its data are: the same from anywhere."""
+    """Return the run with absolute paths for `out` and its models, like those of its data, valid in any directory."""
     tasks = tuple(block.model_copy(update={"data": _pin_teacher(block.data)}) for block in run.tasks)
     out, start = os.path.abspath(run.out), _pin_model(run.from_)
     return run.model_copy(update={"out": out, "from_": start, "data": _pin_teacher(run.data), "tasks": tasks})
@@ -48,19 +49,19 @@ def pin_paths(run: RunConfig) -> RunConfig:
 
 def check_place(path: Path, run: RunConfig) -> None:
     """Raise if the copy in a run's directory names another `out`: the run was moved or copied, or an older version
-    wrote a relative path. Which place is meant nobody can tell, and a wrong guess would start over without a word."""
+    wrote a relative path. Which directory is meant is ambiguous, and a wrong guess would silently start over."""
     folder = Path(os.path.abspath(path)).parent
     checkpoints = path.name == "run.toml" and any(folder.glob("checkpoints/step-*/manifest.json"))
     if checkpoints and os.path.realpath(run.out) != os.path.realpath(folder):
         here, there = (shlex.quote(f"out={out}") for out in (folder, run.out))
         raise ValueError(
-            f"{path}: out is {run.out}, but the checkpoints lie beside this file (was the run moved?); "
-            f"to go on here, add {here}; to train there, add {there}"
+            f"{path}: out is {run.out}, but the checkpoints are next to this file (was the run moved?); "
+            f"to resume here, add {here}; to train there, add {there}"
         )
 
 
 def follow_links(value: Any) -> Any:
-    """A path, or a tuple or table of them, with all links followed."""
+    """Resolve symbolic links in a path, or in a tuple or table of them."""
     if isinstance(value, dict):
         return {side: follow_links(path) for side, path in value.items()}
     if isinstance(value, tuple):
@@ -69,7 +70,7 @@ def follow_links(value: Any) -> Any:
 
 
 def _pin_model(model: Any) -> Any:
-    """A model's place, or a tuple or table of them; what is on the hub stays."""
+    """Return a model's absolute path, or a tuple or table of them; hub names are unchanged."""
     if isinstance(model, dict):
         return {side: _pin_model(place) for side, place in model.items()}
     if isinstance(model, tuple):

@@ -11,22 +11,22 @@ from multihead.config.toml import format_toml
 from multihead.tasks.sections import Section
 from multihead.tasks.spec import SPECS, check_task_name
 
-# What a person must look at, beside the keys of tasks that are `shown`; all other keys stand there as comments.
+# Keys to review, in addition to keys of tasks that are `shown`; all other keys are commented out.
 LOOK = {
     "task", "from", "out", "data.train", *(f"data.{role}" for role in ROLES), "tokenizer.kind", "tokenizer.vocab",
     "model.dim", "model.layers", "model.heads", "train.epochs", "train.batch_tokens", "train.lr", "decode.beam",
 }  # fmt: skip
 TITLES = {
-    "tokenizer": "learnt from the training data",
+    "tokenizer": "trained on the training data",
     "model": "its shape",
-    "window": "inputs longer than the model are read in overlapping windows",
-    "decode": "how text is written",
+    "window": "inputs longer than the model are split into overlapping windows",
+    "decode": "how text is generated",
 }
-WIDTH = 34  # where the notes begin
+WIDTH = 34  # column of the notes
 
 
 def template(task: str, *, from_: str = "path/to/model", from_scratch: bool = False) -> str:
-    """Every key of a task with its default and a note; it reads as it is, once its paths are right."""
+    """Return every key of a task with its default and a note; it is valid once its paths are."""
     spec = SPECS[check_task_name(task)]
     file, format = spec.example
     run = from_task(task, from_=None if from_scratch else from_, data={"train": file})
@@ -35,7 +35,7 @@ def template(task: str, *, from_: str = "path/to/model", from_scratch: bool = Fa
     lines = [
         f"# A run file for {task}. A line with # in front shows a default, or an example where the default is unset.",
         "# Use it: multihead train run.toml; change single keys: multihead train run.toml train.lr=3e-5",
-        "# Several tasks on one trunk: a block [[tasks]] each, with name, task, weight, [tasks.data].",
+        "# Multi-task: a block [[tasks]] for each task, with name, task, weight, [tasks.data].",
         "",
         *_lines("", run, examples),
     ]
@@ -53,7 +53,7 @@ def _lines(table: str, part: Section, examples: dict[str, str], hidden: Sequence
             continue
         value = getattr(part, name)
         unset = value is None or value == ""
-        if field.description is None or (table == "data." and name in ROLES and unset):  # a column of another task
+        if field.description is None or (table == "data." and name in ROLES and unset):  # column of another task
             continue
         key = field.alias or name
         if unset or table + key in examples:

@@ -1,4 +1,4 @@
-"""What tomllib does not do: values as TOML text, and the line where a key stands."""
+"""TOML features that tomllib lacks: formatting of values, and line numbers of keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KeyPath = tuple[str | int, ...]  # ("train", "lr"); ("tasks", 0, "data", "train"
 
 
 def format_toml(value: Any) -> str:
-    """A value as TOML has it; "none", which is no TOML, for what is unset."""
+    """Format a value as TOML; "none", which is not TOML, if unset."""
     match value:
         case None:
             return "none"
@@ -24,7 +24,7 @@ def format_toml(value: Any) -> str:
             return str(value).lower()
         case float():  # 5e-4, not 0.0005
             return f"{Decimal(repr(value)):e}" if 0 < abs(value) < 0.01 else repr(value)
-        case str():  # JSON's escapes are TOML's, but for DEL
+        case str():  # JSON escapes are valid TOML, except for DEL
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         case list() | tuple():
             return f"[{', '.join(map(format_toml, value))}]"
@@ -36,27 +36,27 @@ def format_toml(value: Any) -> str:
 
 
 def line_of(text: str, path: KeyPath) -> int | None:
-    """The line of a key, else of the nearest table around it; searched, since tomllib does not tell places."""
-    wanted = [part for part in path if isinstance(part, str)]
+    """Return the line of a key, or of the nearest enclosing table; searched, since tomllib reports no positions."""
+    names = [part for part in path if isinstance(part, str)]
     block = next((part for part in path if isinstance(part, int)), None)
     table: list[str] = []
-    seen, depth, found = -1, 0, None
+    index, depth, result = -1, 0, None
     for number, line in enumerate(text.split("\n"), 1):
         if header := HEADER.match(line):
             table = _parts(header[2])
-            seen += header[1] == "[["
+            index += header[1] == "[["
             here = table
         elif key := KEY.match(line):
             here = table + _parts(key[1])
         else:
             continue
         shared = next(
-            (i for i, pair in enumerate(zip(here, wanted, strict=False)) if pair[0] != pair[1]),
-            min(len(here), len(wanted)),
+            (i for i, pair in enumerate(zip(here, names, strict=False)) if pair[0] != pair[1]),
+            min(len(here), len(names)),
         )
-        if shared > depth and (block is None or table[:1] != wanted[:1] or seen == block):
-            depth, found = shared, number
-    return found
+        if shared > depth and (block is None or table[:1] != names[:1] or index == block):
+            depth, result = shared, number
+    return result
 
 
 def _parts(dotted: str) -> list[str]:

@@ -66,9 +66,9 @@ class TaskSection(Section):
 
 
 class NerSection(TaskSection):
-    crf: bool = key(False, "learn which tag may follow which")
+    crf: bool = key(False, "CRF: learn tag transitions")
     context: Whole = key(0, "words of the document that are shown on either side")
-    case: bool = key(False, "tell an uncased model how words are written")
+    case: bool = key(False, "encode letter case for an uncased model")
     scheme: Literal["auto", "IOB1", "BIO", "BILOU", "BMES", "plain"] = key(
         "auto", "of the tags: auto, IOB1, BIO, BILOU, BMES or plain"
     )
@@ -108,10 +108,10 @@ class MatchSection(TaskSection):
     target: Literal["classes", "score"] = key(
         "classes", "the label is one of some classes, or a score (a number)", shown=True
     )
-    positive: Name | None = key(None, "the label of texts that belong together; unset: 1, yes, same …", "same")
+    positive: Name | None = key(None, "the label of matching texts; unset: 1, yes, same …", "same")
     temperature: Annotated[float, Field(ge=1e-4, le=1)] = key(0.05, "bi: lower = the nearest wrong text counts more")
     pool: Pool = key("auto", "first (token) or mean; auto: its family's way (bi: as it was trained), else mean")
-    symmetric: bool = key(False, "cross: which text comes first means nothing: learnt and judged both ways")
+    symmetric: bool = key(False, "cross: average both orders of the texts")
 
     @property
     def label_optional(self) -> bool:
@@ -151,19 +151,19 @@ class SummarizeSection(TaskSection):
     by: Literal["auto", "words", "characters"] = key(
         "auto", "what ROUGE counts: words of a-z, or characters (Chinese); auto: by the script", shown=True
     )
-    stem: bool = key(False, "ROUGE cuts English endings off first")
+    stem: bool = key(False, "ROUGE stems English words first")
 
 
 class GenerateSection(TaskSection):
-    system: str = key("", "what a chat model is told before a conversation", "You are a kind teacher.")
-    turns: Literal["assistant", "all"] = key("assistant", "of conversations, whose turns are learnt: assistant or all")
+    system: str = key("", "system prompt of a chat model", "You are a kind teacher.")
+    turns: Literal["assistant", "all"] = key("assistant", "turns of conversations to train on: assistant or all")
 
 
 class MaskSection(TaskSection):
-    share: Annotated[float, Field(gt=0, lt=1)] = key(0.15, "of the words is hidden")
-    whole_words: bool = key(True, "hide all pieces of a word together")
+    share: Annotated[float, Field(gt=0, lt=1)] = key(0.15, "fraction of words to mask")
+    whole_words: bool = key(True, "mask all subwords of a word together")
 
 
 class DenoiseSection(TaskSection):
-    share: Annotated[float, Field(gt=0, lt=1)] = key(0.3, "of the tokens is hidden")
-    span: Annotated[float, Field(ge=1, le=10_000)] = key(3.0, "tokens that one mask hides, on average")
+    share: Annotated[float, Field(gt=0, lt=1)] = key(0.3, "fraction of tokens to mask")
+    span: Annotated[float, Field(ge=1, le=10_000)] = key(3.0, "mean number of tokens per mask")

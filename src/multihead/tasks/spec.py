@@ -215,4 +215,4 @@ def check_task_name(task: str) -> str:
         return task
     near = get_close_matches(task.lower(), SPECS, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(SPECS)}"
-    raise ValueError(f"unknown task {task!r}; {hint}")
+    raise ValueError(f"task is {task!r}; {hint}")
