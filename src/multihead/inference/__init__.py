@@ -1,4 +1,4 @@
-"""Using a model: the pipeline object, the batching engine, defaults of models without a task."""
+"""Inference: the pipeline object, the batching engine, and defaults for models without a task."""
 
 from multihead.inference.pipeline import Pipeline
 

@@ -1,4 +1,5 @@
-"""How a model is used that was not trained for a task here: what its body can do, and how its files say it writes."""
+"""Defaults for models that were not trained for a task here: their natural task, and generation settings from their
+files."""
 
 from __future__ import annotations
 
@@ -17,21 +18,21 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 Body = Encoder | Decoder | EncoderDecoder
 BODIES: dict[str, type] = {"encoder": Encoder, "decoder": Decoder, "encoder_decoder": EncoderDecoder}
-OWN_SETTINGS = ("early", "forbidden", "end", "with_prompt")  # in our words only: no run file has them
-DECODING = {  # of generation_config.json
+OWN_SETTINGS = ("early", "forbidden", "end", "with_prompt")  # internal settings, not available in run files
+DECODING = {  # from generation_config.json
     "do_sample": "sample", "num_beams": "beam", "temperature": "temperature", "top_k": "top_k", "top_p": "top_p",
     "min_p": "min_p", "repetition_penalty": "repetition_penalty", "no_repeat_ngram_size": "no_repeat_ngram",
     "length_penalty": "length_penalty", "max_new_tokens": "max_length", "min_new_tokens": "min_length",
 }  # fmt: skip
-UNKNOWN = (  # of it too: what would change a text, and is not done here
+UNKNOWN = (  # fields that would change the output and are not supported
     "encoder_no_repeat_ngram_size", "encoder_repetition_penalty", "num_beam_groups", "diversity_penalty",
     "penalty_alpha", "typical_p", "epsilon_cutoff", "eta_cutoff", "sequence_bias", "begin_suppress_tokens",
     "force_words_ids", "exponential_decay_length_penalty", "guidance_scale", "num_return_sequences",
 )  # fmt: skip
-NOTHING: tuple[Any, ...] = (None, False, 0, 1, [], {})  # values that change no text
+NOTHING: tuple[Any, ...] = (None, False, 0, 1, [], {})  # values without effect
 COUNT = 2**31 - 1
-ENDLESS = 4096  # a file may ask for so many tokens of a model with fewer places; beyond, nobody would wait for the end
-# The types of what is read of generation_config.json besides, or of config.json.
+ENDLESS = 4096  # upper bound of a file's max_length, whatever the model's positions
+# Types of the other fields that are read from generation_config.json or config.json.
 TYPES: dict[str, tuple[Any, Range | None]] = {
     "bos_token_id": (int | list[int] | None, None),
     "eos_token_id": (int | list[int] | None, None),
@@ -46,40 +47,41 @@ TYPES: dict[str, tuple[Any, Range | None]] = {
     "max_new_tokens": (int | None, (1, COUNT)),
     "min_new_tokens": (int | None, (0, COUNT)),
 }
-UNCHOSEN = 20  # the max_length that transformers once wrote where nobody had chosen one
+UNCHOSEN = 20  # transformers' old default max_length, not a choice
 
 
 def default_task(model: TaskModel) -> str | None:
-    """The task of a model that scores tokens."""
+    """Return the default task of a model that scores tokens."""
     if not isinstance(model.readout, LMReadout):
         return None
     return next(name for name, spec in SPECS.items() if spec.default_for_body and type(model.body) is BODIES[spec.body])
 
 
 def max_input_length(body: Body) -> int:
-    """How many tokens it takes; of two sides, the shorter one counts."""
+    """Return the maximum input length in tokens; for an encoder-decoder, of the shorter side."""
     if isinstance(body, EncoderDecoder):
         return min(max_input_length(body.encoder), max_input_length(body.decoder))
     return body.config.max_length
 
 
 def default_options(body: Body, writes: Tokenizer, generation: Json, file: str = "") -> Json:
-    """Options of the natural task; generation: generation_config.json, or the same fields of config.json, at `file`."""
+    """Return options of the default task; generation: generation_config.json, or the same fields of config.json, at
+    `file`."""
     if isinstance(body, Encoder):
         return {}
     return {**text_borders(body, writes, generation, file), "decode": generation_options(body, generation, file)}
 
 
 def check_generation(generation: Json, where: str) -> None:
-    """Check the types of what is read of it; `where` is what an error begins with."""
+    """Check the types of the generation fields; `where` is the prefix of error messages."""
     for name, (kind, limits) in TYPES.items():
         check_value(f"{where}{name}", generation.get(name), kind, limits)
 
 
 def check_borders(body: Body, options: Mapping[str, Any], where: str, names: Mapping[str, str] | None = None) -> None:
-    """Check that the tokens with which a text begins and ends are tokens of this model.
+    """Check that the start and stop tokens are in this model's vocabulary.
 
-    names: what the file calls them, where it has other names.
+    names: the file's names of these options, where they differ.
     """
     vocab = vocabulary_size(body)
     for name, kind in (("start", int), ("stop", list[int]), ("first", list[int])):
@@ -88,13 +90,13 @@ def check_borders(body: Body, options: Mapping[str, Any], where: str, names: Map
 
 
 def vocabulary_size(body: Body, source: bool = False) -> int:
-    """How many tokens a model knows: those that it writes, or those that it reads."""
+    """Return the vocabulary size of the output, or of the source."""
     side = (body.encoder if source else body.decoder) if isinstance(body, EncoderDecoder) else body
     return side.stem.embedding.num_embeddings if isinstance(side.stem, TokenEmbedding) else side.config.vocab
 
 
 def text_borders(body: Body, writes: Tokenizer, generation: Json, file: str = "") -> Json:
-    """How what is written begins and ends: start, stop, and the tokens it must begin with."""
+    """Return the start token, stop tokens and forced first tokens of generated text."""
     where = f"{file}: " if file else ""
     check_generation(generation, where)
     special = writes.special
@@ -108,26 +110,26 @@ def text_borders(body: Body, writes: Tokenizer, generation: Json, file: str = ""
     }
     called, start = next(((name, number) for name, number in first.items() if number not in (None, [])), ("", None))
     if stop in (None, []) or start is None:
-        raise ValueError(f"{where}this model does not say how a text ends; name eos_token_id in its config.json")
+        raise ValueError(f"{where}this model has no end token; set eos_token_id in its config.json")
     forced = generation.get("forced_bos_token_id")
-    found = {
+    borders = {
         "start": start[0] if isinstance(start, list) else start,
         "stop": list(stop) if isinstance(stop, list) else [stop],
         "first": [] if forced is None else [forced],
     }
-    told = "eos_token_id" if "eos_token_id" in generation else "its tokenizer's eos"
-    check_borders(body, found, where, {"start": called, "stop": told, "first": "forced_bos_token_id"})
-    return found
+    stop_name = "eos_token_id" if "eos_token_id" in generation else "its tokenizer's eos"
+    check_borders(body, borders, where, {"start": called, "stop": stop_name, "first": "forced_bos_token_id"})
+    return borders
 
 
 def generation_options(body: Body, generation: Json, file: str = "") -> Json:
-    """How text is to be written, in our words; what the file leaves open is left to the task."""
+    """Translate generation_config.json to our settings; unset fields are left to the task."""
     where = f"{file}: " if file else ""
     check_generation(generation, where)
-    found = {ours: generation[theirs] for theirs, ours in DECODING.items() if generation.get(theirs) is not None}
-    if found.get("temperature") == 0:  # many write so for the likeliest token
-        del found["temperature"]
-        found["sample"] = False
+    settings = {ours: generation[theirs] for theirs, ours in DECODING.items() if generation.get(theirs) is not None}
+    if settings.get("temperature") == 0:  # a common spelling of greedy decoding
+        del settings["temperature"]
+        settings["sample"] = False
     vocab = vocabulary_size(body)
     left = [name for name in UNKNOWN if generation.get(name) not in NOTHING]
     most, least = (generation.get(name) for name in ("max_length", "min_length"))
@@ -135,29 +137,29 @@ def generation_options(body: Body, generation: Json, file: str = "") -> Json:
     if isinstance(body, EncoderDecoder):
         for name, length, unchosen in (("max_length", most, UNCHOSEN), ("min_length", least, 0)):
             if length not in (None, unchosen):
-                found.setdefault(name, max(length - 1, 1))  # without the start token
+                settings.setdefault(name, max(length - 1, 1))  # without the start token
         if end is not None:
-            found["end"] = tuple(one for one in (end if isinstance(end, list) else [end]) if 0 <= one < vocab)
-    else:  # of one that only writes, lengths count the prompt too
-        if most not in (None, UNCHOSEN) and "max_length" not in found:
-            found["with_prompt"] = most
-        left += ["min_length, which counts the prompt"] if least and "min_length" not in found else []
+            settings["end"] = tuple(token for token in (end if isinstance(end, list) else [end]) if 0 <= token < vocab)
+    else:  # causal models: lengths include the prompt
+        if most not in (None, UNCHOSEN) and "max_length" not in settings:
+            settings["with_prompt"] = most
+        left += ["min_length, which includes the prompt"] if least and "min_length" not in settings else []
         left += ["forced_eos_token_id"] if end is not None else []
     if generation.get("early_stopping") is True:
-        found["early"] = "full"
+        settings["early"] = "full"
     words = generation.get("bad_words_ids") or []
     if forbidden := {*(generation.get("suppress_tokens") or []), *(word[0] for word in words if len(word) == 1)}:
-        found["forbidden"] = tuple(sorted(one for one in forbidden if 0 <= one < vocab))
-    left += ["bad_words_ids of several tokens"] if any(len(word) > 1 for word in words) else []
+        settings["forbidden"] = tuple(sorted(token for token in forbidden if 0 <= token < vocab))
+    left += ["bad_words_ids with several tokens"] if any(len(word) > 1 for word in words) else []
     bound = max(max_input_length(body), ENDLESS)
     for name in ("max_length", "with_prompt", "min_length"):
-        if found.get(name, 0) > bound:
-            left.append(f"{found[name]:,} tokens, of which {bound:,} are written at most")
-            found[name] = bound
-    if found.get("sample") is True:
-        found["beam"] = 1
+        if settings.get(name, 0) > bound:
+            left.append(f"{settings[name]:,} tokens, limited to {bound:,}")
+            settings[name] = bound
+    if settings.get("sample") is True:
+        settings["beam"] = 1
     theirs = {ours: name for name, ours in DECODING.items()}
-    check_settings({name: value for name, value in found.items() if name not in OWN_SETTINGS}, where, theirs)
+    check_settings({name: value for name, value in settings.items() if name not in OWN_SETTINGS}, where, theirs)
     if left:
-        log.warning("the model's generation settings are not all followed here: %s", ", ".join(left))
-    return found
+        log.warning("unsupported generation settings of the model: %s", ", ".join(left))
+    return settings

@@ -1,4 +1,4 @@
-"""Lines of a file, a pipe or a prompt, as bytes: what `predict` reads, each source once."""
+"""Lines of a file, a pipe or a prompt, as bytes: the input of `predict`, each source read once."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 TABLES = (".csv", ".tsv", ".parquet")
 CHUNK = 1 << 16  # bytes
 GZIP = b"\x1f\x8b"
-MARK = 2  # bytes that tell packed data
+MARK = 2  # magic bytes of compressed data
 
 
 class InputLines:
-    """The lines of a file, of a pipe or of a prompt, as bytes, and how far they have been read.
+    """Lines of a file, a pipe or a prompt, as bytes, and how far they have been read.
 
-    whole: a pipe is not answered line by line, as its format has to be seen or its rows are no lines.
+    whole: do not stream a pipe line by line, since its format must be detected or its rows are not lines.
     """
 
     def __init__(self, file: str, interactive: bool = False, encoding: str = "utf-8", whole: bool = False) -> None:
@@ -37,28 +37,28 @@ class InputLines:
         if interactive:
             return
         if not whole and not self.table and ending != ".json" and self._streams():
-            # Its lines are read where they are looked at: a pipe that is opened again has lost its first ones.
+            # Read lines from this handle only: reopening a pipe would lose its first lines.
             self.pipe = PipeReader(0 if is_stdin(file) else os.open(file, os.O_RDONLY), file, encoding)
         elif file != "-" or whole:
             self.size = self._check_size(Path(file), encoding)
-            if not file.endswith(".gz") and not self.table:  # how much is left of packed data nobody knows
+            if not file.endswith(".gz") and not self.table:  # the length of compressed data is unknown
                 self.share = lambda: self.read / max(self.size, 1)
 
     def _streams(self) -> bool:
-        if os.name != "posix":  # others have no select
+        if os.name != "posix":  # no select on other systems
             return False
         return not sys.stdin.isatty() if self.file == "-" else is_pipe(Path(self.file))
 
     @staticmethod
     def _check_size(path: Path, encoding: str) -> int:
-        """The size in bytes of what is no binary data; an empty file has no inputs, and that is no fault."""
+        """Return the size in bytes, after checking that it is not binary; an empty file has no inputs and is valid."""
         file = to_regular_file(path)
         if not file.exists() or file.is_dir() or file.stat().st_size:
             read_head(path, encoding)
         return file.stat().st_size
 
     def __iter__(self) -> Iterator[bytes]:
-        """Only \\n ends a line. Of a line that is too long, so much is given that this can be seen."""
+        """Yield lines; only \\n ends a line. A line that is too long is cut just beyond the limit."""
         if self.interactive:
             yield from (line for line in read_prompts() if line.strip())
             return
@@ -77,7 +77,7 @@ class InputLines:
 
 
 class PipeReader:
-    """Lines of a pipe that can tell whether another one is there; Python's own reader would wait for it."""
+    """Line reader of a pipe that reports whether another line is available; Python's own reader would block."""
 
     def __init__(self, number: int, file: str = "-", encoding: str = "utf-8") -> None:
         self.number, self.held = number, bytearray()
@@ -86,15 +86,15 @@ class PipeReader:
         self.begun = False
 
     def readline(self, limit: int) -> bytes:
-        end, seen = self.held.find(b"\n", 0, limit) + 1, len(self.held)
-        while not end and seen < limit and self._take():
-            end, seen = self.held.find(b"\n", seen, limit) + 1, len(self.held)
+        end, scanned = self.held.find(b"\n", 0, limit) + 1, len(self.held)
+        while not end and scanned < limit and self._take():
+            end, scanned = self.held.find(b"\n", scanned, limit) + 1, len(self.held)
         line = bytes(self.held[: end or limit])
         del self.held[: len(line)]
         return line
 
     def idle(self, seconds: float) -> bool:
-        """Whether there is no line, nor comes one within so many seconds; of an end nobody has to wait."""
+        """Whether no line is available within so many seconds; the end of the input counts as available."""
         until = time.monotonic() + seconds
         while b"\n" not in self.held:
             left = max(until - time.monotonic(), 0.0)
@@ -107,7 +107,7 @@ class PipeReader:
         return False
 
     def _take(self) -> bool:
-        """Read what is there; False: nothing will come any more."""
+        """Read the available bytes; False: the input has ended."""
         more = os.read(self.number, CHUNK)
         while more and not self.begun and len(more) < MARK and (rest := os.read(self.number, CHUNK)):
             more += rest
@@ -126,7 +126,7 @@ class PipeReader:
         return bool(more)
 
     def _begin(self, head: bytes) -> None:
-        """See what the first bytes are, as of a file: packed data is unpacked, other binary data refused."""
+        """Inspect the first bytes, as for a file: decompress gzip, reject other binary data."""
         self.begun = True
         if head.startswith(GZIP):
             self.gzip = GzipStream()

@@ -1,4 +1,4 @@
-"""A model with all that belongs to it: what is opened, used and saved."""
+"""Pipeline: a model with its tokenizer, config and options; the object that is loaded, used and saved."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ Json = dict[str, Any]
 
 @dataclass(repr=False)
 class Pipeline:
-    """A model with all that its directory says about it."""
+    """A model with everything in its directory."""
 
     model: TaskModel  # a body and a readout, in eval mode
-    config: Json  # config.json, keys unknown to us included
+    config: Json  # config.json, unknown keys included
     tokenizer: Tokenizer | None = None
-    target_tokenizer: Tokenizer | None = None  # of a decoder that was joined to an encoder and reads other tokens
+    target_tokenizer: Tokenizer | None = None  # of a joined decoder with a vocabulary of its own
     labels: list[str] = field(default_factory=list)
     generation: Json = field(default_factory=dict)  # generation_config.json
-    generation_file: str = ""  # the file that says it, for errors
-    preprocessor: Json = field(default_factory=dict)  # preprocessor_config.json: of pictures and sound
+    generation_file: str = ""  # its path, for error messages
+    preprocessor: Json = field(default_factory=dict)  # preprocessor_config.json: for images and audio
     task: str | None = None
-    name: str = ""  # of the task, where the run that trained it gave it one beside auxiliary ones
-    unused_tensors: dict[str, Tensor] = field(default_factory=dict)  # harmless tensors that the model does not need
+    name: str = ""  # of the task, if it was trained with auxiliary tasks
+    unused_tensors: dict[str, Tensor] = field(default_factory=dict)  # tensors of the file that the model does not use
     options: Json = field(default_factory=dict)  # of the task, and the window's size and overlap
-    pruned: Json = field(default_factory=dict)  # what pruning/prune.py wrote about the model that this was cut from
-    pooling: Pooling = ""  # how its vectors were pooled in training, and are now; a new classifier follows
-    precision: str = "fp32"  # what a task that reads computes in; weights are fp32
-    tasks: tuple[str, ...] = ()  # of a trunk with several readouts: their names; `load(…, task=name)` opens one
+    pruned: Json = field(default_factory=dict)  # pruning/prune.py's record of the parent model
+    pooling: Pooling = ""  # pooling of its embeddings; a new classifier uses it too
+    precision: str = "fp32"  # compute precision of encoder tasks; weights are fp32
+    tasks: tuple[str, ...] = ()  # multi-task: names of the readouts; `load(…, task=name)` loads one
 
     def __post_init__(self) -> None:
         if self.tokenizer is not None and self.target_tokenizer is not None:
@@ -68,7 +68,7 @@ class Pipeline:
 
     @property
     def unused_names(self) -> list[str]:
-        """Names of tensors in the file that the model does not use; `save` writes them back as they were."""
+        """Names of tensors in the file that the model does not use; `save` writes them back unchanged."""
         return sorted(self.unused_tensors)
 
     @property
@@ -76,10 +76,10 @@ class Pipeline:
         return str((self.config.get("architectures") or [""])[0])
 
     def make_task(self) -> Task:
-        """The task that this model was trained for, to be used with it; a model that scores tokens can write."""
+        """Return the task that this model was trained for, or the default task of a language model."""
         if self.task is None and self.tasks:
             raise ValueError(
-                f"this model has several tasks: {', '.join(self.tasks)}; name one: --task {self.tasks[0]}, "
+                f"this model has several tasks: {', '.join(self.tasks)}; choose one: --task {self.tasks[0]}, "
                 f"in Python load(…, task={self.tasks[0]!r})"
             )
         if self.task is not None and self.tokenizer is not None:
@@ -91,32 +91,30 @@ class Pipeline:
                 f"{self.model.source}: this {self.architecture or 'model'} was not trained for a task here; "
                 "train it: multihead init TASK"
             )
-        told = default_options(self.model.body, self.tokenizer.target, self.generation, self.generation_file)
-        return self._on_device(TASKS[name](self.tokenizer, [], max_input_length(self.model.body), **told))
+        options = default_options(self.model.body, self.tokenizer.target, self.generation, self.generation_file)
+        return self._on_device(TASKS[name](self.tokenizer, [], max_input_length(self.model.body), **options))
 
     def _on_device(self, task: Task) -> Task:
-        """The task with its batches where the model is."""
+        """Return the task with its batches on the model's device."""
         share_cpus()
         task.device = self.model.device
         least = task.tokenizer.inner.num_special_tokens_to_add(is_pair=False) + 1
-        if task.size < least:  # windows would have no room for a text, and reading one would not end
+        if task.size < least:  # windows would have no room for text
             raise ValueError(
-                f"{self.model.source}: it is told to read {task.size} tokens at a time, at least {least} are wanted; "
-                f"mend options.size in {MANIFEST}, or the number of positions in config.json"
+                f"{self.model.source}: its window has {task.size} tokens, but at least {least} are needed; "
+                f"fix options.size in {MANIFEST}, or the number of positions in config.json"
             )
         if task.pad >= vocabulary_size(self.model.body, source=True):
-            task.pad = 0  # a token that was added to the tokenizer alone; nothing looks at what stands there
+            task.pad = 0  # added to the tokenizer alone; padding is masked anyway
         return task
 
     def to(self, device: str = "auto", precision: str = "fp32") -> Pipeline:
-        """This model, where it shall compute: cpu, cuda, mps, or auto (a graphics card where there is one); and in
-        what, if its task reads: fp32, bf16, or auto (bf16 where the machine is right in it, and faster)."""
+        """Move this model to a device: cpu, cuda, mps, or auto (a GPU if available); and set the precision of encoder
+        tasks: fp32, bf16, or auto (bf16 where it is correct and faster)."""
         self.model.to(select_device(device))
         if isinstance(self.model.readout, LMReadout):
             if precision == "bf16":
-                raise ValueError(
-                    "precision bf16 is for tasks that read; this model scores tokens, in fp32: leave it out"
-                )
+                raise ValueError("precision bf16 is for encoder tasks; this model generates text in fp32: remove it")
             precision = "fp32"
         self.precision = inference_precision(precision, self.model.device.type)
         return self
@@ -141,7 +139,7 @@ class Pipeline:
     def predict(self, inputs: Iterable[str | Json]) -> list[Prediction]:
         """Return one prediction for each text, or for each object with the task's columns."""
         if isinstance(inputs, str | bytes | Mapping) or not isinstance(inputs, Iterable):
-            raise ValueError(f"predict takes a list, not {type(inputs).__name__}; for one text: predict([text])[0]")
+            raise ValueError(f"predict expects a list, not {type(inputs).__name__}; for one text: predict([text])[0]")
         return list(self._predict(inputs))
 
     def _predict(self, inputs: Iterable[str | Json]) -> Iterator[Prediction]:
@@ -149,17 +147,20 @@ class Pipeline:
         if not isinstance(inputs, Iterator):
             inputs = list(inputs)
             task.survey(inputs)
-        rows = (task.validate(task.map_columns(given), f"input {number}") for number, given in enumerate(inputs))
-        # While it is watched, one input at a time: batches are ordered by length, and recordings shall be by input.
+        rows = (
+            task.validate(task.map_columns(raw_input), f"input {number}") for number, raw_input in enumerate(inputs)
+        )
+        # While watched, process one input at a time: batches are sorted by length, but recordings must follow the input
+        # order.
         ahead = 1 if is_watched(self.model) else None
         for _, prediction in predict_rows(self.model, task, rows, ahead=ahead, precision=self.precision):
             yield prediction
 
     def stream(self, prompt: str | Json) -> Iterator[str]:
-        """Yield the text that a language model generates for one prompt, piece by piece."""
+        """Yield the generated text for one prompt, part by part."""
         task = self.make_task()
         if not isinstance(task, Generate):
-            raise ValueError(f"stream is for language models (generate); this model's task is {task.name}: use predict")
+            raise ValueError(f"stream needs a language model (generate); this model's task is {task.name}: use predict")
         values = task.validate(task.map_columns(prompt), "the prompt")
         return (piece for piece in task.stream(self.model, values))
 
@@ -188,7 +189,7 @@ class Pipeline:
         return html_table("Pipeline", ("", ""), rows)
 
     def embedder(self) -> EmbeddingTask:
-        """Return the task that makes a vector of a text, for a bi-encoder or the bare body of one."""
+        """Return the embedding task, for a bi-encoder or its body alone."""
         body, tokenizer = self.model.body, self.tokenizer
         bare = self.task is None or issubclass(TASKS[self.task].variant(self.options), EmbeddingTask)
         if (
@@ -197,7 +198,7 @@ class Pipeline:
             or tokenizer is None
             or isinstance(self.model.readout, ClassifierReadout)
         ):
-            raise ValueError(f"this {self.architecture} gives no vectors; train one: match with kind = bi")
+            raise ValueError(f"this {self.architecture} has no embeddings; train a bi-encoder: match with kind = bi")
         size = int(self.options.get("size", body.config.max_length))
         overlap = min(int(self.options.get("overlap", 64)), size // 2)
         task = EmbeddingTask(tokenizer, [], size, overlap, pool=self.options.get("pool") or self.pooling)
@@ -205,25 +206,27 @@ class Pipeline:
         return task
 
     def embed(self, texts: Iterable[str]) -> NDArray[np.float32]:
-        """A vector of length 1 for each text [n, dim], by a bi-encoder or the bare body of one; a product of two is
-        their cosine."""
+        """Return a normalized embedding for each text [n, dim], by a bi-encoder or its body alone; the dot product of
+        two is their cosine similarity."""
         task = self.embedder()
         if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):
-            raise ValueError(f"embed takes a list of texts, not {type(texts).__name__}; for one text: embed([text])[0]")
+            raise ValueError(
+                f"embed expects a list of texts, not {type(texts).__name__}; for one text: embed([text])[0]"
+            )
         rows = (task.validate(text, f"input {number}") for number, text in enumerate(texts))
-        # Without the scores of a vocabulary, which are no vector.
+        # Drop an LM readout: vocabulary logits are not an embedding.
         scores = isinstance(self.model.readout, LMReadout)
         model = TaskModel(self.model.body, nn.Identity()).eval() if scores else self.model
         model.source = self.model.source
-        told = predict_rows(model, task, rows, precision=self.precision)
-        found = [prediction["vector"] for _, prediction in told]
-        return np.stack(found) if found else np.zeros((0, _width(self.model)), dtype=np.float32)
+        predictions = predict_rows(model, task, rows, precision=self.precision)
+        vectors = [prediction["vector"] for _, prediction in predictions]
+        return np.stack(vectors) if vectors else np.zeros((0, _width(self.model)), dtype=np.float32)
 
     def evaluate(self, rows: Iterable[Json]) -> Scores:
-        """Scores, with confidence intervals, on rows that hold the task's gold columns too."""
+        """Return scores with confidence intervals, on rows that include the task's gold columns."""
         if isinstance(rows, str | bytes | Path | Mapping) or not isinstance(rows, Iterable):
             raise ValueError(
-                f"evaluate takes a list of rows such as {{text, label}}, not {type(rows).__name__}; "
+                f"evaluate expects a list of rows such as {{text, label}}, not {type(rows).__name__}; "
                 "for a file: multihead evaluate MODEL FILE"
             )
         task = self.make_task()
@@ -231,50 +234,54 @@ class Pipeline:
 
     def save(self, directory: str | Path) -> None:
         """Write a model directory, which `load` and, if it is of a known family, transformers can open."""
-        from multihead.pretrained.save import save  # stands on this module
+        from multihead.pretrained.save import save  # imports this module
 
         save(self, directory)
 
     @property
     def heads(self) -> PipelineHeads:
         """Statistics, ranking and pruning of its attention heads: `pipeline.heads.stats(rows)`."""
-        from multihead.pruning.pipeline_heads import PipelineHeads  # stands on this module
+        from multihead.pruning.pipeline_heads import PipelineHeads  # imports this module
 
         return PipelineHeads(self)
 
 
 def _width(model: TaskModel) -> int:
-    """Columns of the vectors that an encoder gives."""
+    """Return the width of the embeddings."""
     assert isinstance(model.body, Encoder)
     return model.body.config.dim
 
 
 def prepare_scored_rows(task: Task, rows: Iterable[Json]) -> Iterator[Json]:
-    """Rows with what is asked and what is right, as files are read: tags of any scheme become BIO."""
+    """Yield rows with inputs and gold, normalized as by file readers: tags of any scheme become BIO."""
     options, named = ReadOptions(), _map_columns(task, rows)
-    if task.spec.tags_words:  # all rows together tell the scheme
+    if task.spec.tags_words:  # the scheme is detected from all rows
         every = list(named)
         survey = TagCounts()
         for number, row in enumerate(every):
             survey.add((number, tag) for tag in (row["tags"] if is_string_list(row.get("tags")) else ()))
         options, named = ReadOptions(scheme=detect_scheme(survey, "row")), iter(every)
     for number, row in enumerate(named):
-        found = normalize_row(row, options)
-        if not isinstance(found, dict):
-            raise ValueError(f"row {number}: {found[1]}")
-        chat = task.spec.documents and found.keys() & {"conversation", "messages"}
-        wanted = () if chat else task.columns()
-        if any(name not in found for name in wanted):
+        normalized = normalize_row(row, options)
+        if not isinstance(normalized, dict):
+            raise ValueError(f"row {number}: {normalized[1]}")
+        chat = task.spec.documents and normalized.keys() & {"conversation", "messages"}
+        required = () if chat else task.columns()
+        if any(name not in normalized for name in required):
             has = ", ".join(row) or "nothing"
-            raise ValueError(f"row {number}: {task.name} wants {' and '.join(wanted)} to score on; this has: {has}")
-        yield found
+            raise ValueError(
+                f"row {number}: {task.name} needs {' and '.join(required)} for evaluation; the row has: {has}"
+            )
+        yield normalized
 
 
 def _map_columns(task: Task, rows: Iterable[Json]) -> Iterator[Json]:
-    """By the task's columns, which may have been called otherwise in the training data."""
+    """Rename columns from the training data's names to the task's."""
     learnt: Mapping[str, str] = task.options.get("columns", {})
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            wanted = " and ".join(task.columns())
-            raise ValueError(f"row {number}: {task.name} scores on objects with {wanted}, not on {type(row).__name__}")
+            required = " and ".join(task.columns())
+            raise ValueError(
+                f"row {number}: {task.name} needs objects with {required} for evaluation, not {type(row).__name__}"
+            )
         yield {**row, **{role: row[name] for role, name in learnt.items() if name in row}}
