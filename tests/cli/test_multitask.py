@@ -52,7 +52,7 @@ def test_predict_and_evaluate_by_name(place: Path, multihead: Any) -> None:
     assert json.loads(done.stdout)["label"] == "PLACE"
     done = multihead("predict", "runs/a/model", cwd=place, given="where w3\n")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "several tasks: mood, type; name one: --task mood" in done.stderr
+    assert "several tasks: mood, type; choose one: --task mood" in done.stderr
     done = multihead(
         "evaluate", "runs/a/model", "type.csv", "text=question", "--task", "type", "--json", cwd=place
     )  # fmt: skip
@@ -72,7 +72,7 @@ def test_heads_export_compare_and_check_by_name(place: Path, multihead: Any) -> 
     shares = json.loads(multihead(*asked, "--json", cwd=place).stdout)["shares"]
     assert {name: pytest.approx(1.0) for name in ("mood", "type")} == {n: sum(mine) for n, mine in shares.items()}
     done = multihead("heads", "stats", "runs/a/model", "mood=mood.csv", cwd=place)
-    assert "mood: at least two tasks are compared" in done.stderr
+    assert "mood: pass at least two tasks to compare" in done.stderr
     done = multihead("export", "runs/a/model", "--out", "x", "--task", "mood", cwd=place)
     assert "cannot be saved for transformers" in done.stderr  # rotary positions: no family's
     done = multihead("heads", "prune", "runs/a/model", "mood.csv", "--keep", "50%", "--out", "p", cwd=place)

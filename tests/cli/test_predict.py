@@ -222,8 +222,8 @@ def test_other_encodings_and_formats(model: Path, tmp_path: Path) -> None:
     for name, how in (("csv", "encoding=latin-1"), ("txt", "encoding=latin-1"), ("dat", "format=csv")):
         assert run(model, str(tmp_path / f"in.{name}"), how) == (0, want, "")
     assert "there is no encoding 'foo'" in run(model, "encoding=foo", given=b"fine")[2]
-    assert "convert them to UTF-8" in run(model, "encoding=utf-16", given=b"fine")[2]
-    assert "say encoding=latin-1" in run(model, str(tmp_path / "in.txt"))[1][0]["error"]["message"]
+    assert "convert the file to UTF-8" in run(model, "encoding=utf-16", given=b"fine")[2]
+    assert "set encoding=latin-1" in run(model, str(tmp_path / "in.txt"))[1][0]["error"]["message"]
 
 
 def test_files(model: Path, tmp_path: Path) -> None:

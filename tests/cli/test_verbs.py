@@ -106,8 +106,8 @@ def test_no_row_has_no_score(place: Path, multihead: Any) -> None:
     for command in (("evaluate", "--json", "runs/a/model"), ("compare", "runs/a/model", "runs/a/model")):
         done = multihead(*command, "none.csv", cwd=place)
         assert (done.returncode, done.stdout) == (1, "")
-        assert "none.csv: there is no row to score on\n  2 rows: 0 used, 2 rejected" in done.stderr
-    with pytest.raises(ValueError, match="no row to score on"):
+        assert "none.csv: the data has no row to evaluate\n  2 rows: 0 used, 2 rejected" in done.stderr
+    with pytest.raises(ValueError, match="no row to evaluate"):
         mh.load(place / "runs/a/model").evaluate([])
 
 

@@ -116,7 +116,7 @@ def test_what_exists_is_listed() -> None:
 
 
 def test_only_language_models_stream(tagger: Pipeline) -> None:
-    with pytest.raises(ValueError, match="stream is for language models"):
+    with pytest.raises(ValueError, match="stream needs a language model"):
         tagger.stream("Rome")
     tokenizer = Tokenizer.train(TEXTS, "char", 60)
     model = LanguageModel(ModelConfig(vocab=len(tokenizer), dim=24, layers=1, heads=2, max_length=32)).eval()

@@ -83,7 +83,7 @@ def test_a_pruned_model_shows_the_numbers_that_are_left(random_body: Any, tmp_pa
         f"encoder.{layer}.self.{n}" for layer, left in ((0, (0, 2, 3)), (1, (1, 2, 3))) for n in left
     ]
     draw_png(drawn, tmp_path / "a.png")
-    with pytest.raises(ValueError, match=r"no head 'encoder.0.self.1'"):
+    with pytest.raises(ValueError, match=r"unknown head 'encoder.0.self.1'"):
         drawn.find("encoder.0.self.1")
 
 
@@ -151,7 +151,7 @@ def test_16k_tokens(long: Any) -> None:
 def test_a_text_longer_than_the_model(random_body: Any) -> None:
     loaded = random_body("encoder", positions="learned")
     text = words(100)
-    with pytest.raises(ValueError, match=r"the text has 102 tokens, this model takes 64; .* --window 1 to 2"):
+    with pytest.raises(ValueError, match=r"the text has 102 tokens, the model's limit is 64; .* --window 1 to 2"):
         attention_maps(loaded, text)
     first, second = (attention_maps(loaded, text, window=number) for number in (1, 2))
     assert first.text == text[: len(first.text)]

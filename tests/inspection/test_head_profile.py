@@ -193,9 +193,9 @@ def test_what_is_wrong_is_said(random_body: Any) -> None:
         stats(loaded, [{"text": "a b"}])
     with pytest.raises(ValueError, match="no row"):
         stats(random_body("encoder"), [])
-    with pytest.raises(ValueError, match="name one: text=COLUMN"):
+    with pytest.raises(ValueError, match="choose one: text=COLUMN"):
         stats(random_body("encoder"), [{"count": 3}])
-    with pytest.raises(ValueError, match="there is no head"):
+    with pytest.raises(ValueError, match="unknown head"):
         stats(random_body("encoder"), [{"text": "a"}])["encoder.9.self.0"]
 
 

@@ -231,11 +231,11 @@ def test_wrong_addresses_name_the_right_ones():
     wrong = {
         "encoder.0.self.0": lambda: seen[0].weights("encoder.9.self.0"),
         "stack.layer.kind.head": lambda: seen[0].weights("encoder.0.self.4"),
-        "could mean decoder or encoder": lambda: seen[0].weights((0, 1)),
+        "is ambiguous: decoder or encoder": lambda: seen[0].weights((0, 1)),
         "no stack": lambda: seen[0].tokens_of("middle"),
         "no attention": lambda: watch(model, only=["encoder.7.self"]).__enter__(),
         "no MultiHeadAttention": lambda: watch(nn.Linear(2, 2)).__enter__(),
-        "no head": lambda: seen.stats()["x"],
+        "unknown head": lambda: seen.stats()["x"],
     }
     for message, use in wrong.items():
         with pytest.raises(ValueError, match=message):
@@ -243,7 +243,7 @@ def test_wrong_addresses_name_the_right_ones():
     with pytest.raises(IndexError, match="there are 1"):
         seen[1]
     seen.clear()
-    with pytest.raises(ValueError, match="nothing was seen"):
+    with pytest.raises(ValueError, match="nothing was recorded"):
         seen.stats()
 
 
@@ -286,10 +286,12 @@ def test_separators_want_to_know_the_tokens():
     with watch(model, only=["decoder.0.self", "decoder.0.cross"]) as seen:
         model(tokens, tokens)
     seen.stats()
-    with pytest.raises(ValueError, match="no attention of the encoder was watched"):
+    with pytest.raises(ValueError, match="no self-attention of the encoder was watched"):
         seen.stats(separators=[2])
 
 
 def test_two_stacks_of_one_name_are_refused():
-    with pytest.raises(ValueError, match=r"two attentions are called encoder\.0\.self; look at one part at a time"):
+    with pytest.raises(
+        ValueError, match=r"two attentions have the address encoder\.0\.self; inspect one part at a time"
+    ):
         watch(nn.ModuleList([Encoder(SMALL), Encoder(SMALL)])).__enter__()

@@ -167,7 +167,7 @@ def test_a_table_may_have_more_rows_than_the_tokenizer_has_tokens(made: dict[str
 def test_windows_without_room_for_a_text(name: str, made: dict[str, Path], tmp_path: Path) -> None:
     """Translation read such a window for ever."""
     model = copied(made[name], tmp_path / "model", "multihead.json", put("options", "size", value=0))
-    assert refusal(model).startswith(f"{model}: it is told to read 0 tokens at a time, at least 3 are wanted")
+    assert refusal(model).startswith(f"{model}: its window has 0 tokens, but at least 3 are needed")
 
 
 FILES: dict[str, tuple[str, Any, str]] = {

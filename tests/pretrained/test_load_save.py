@@ -440,8 +440,12 @@ def test_a_model_that_scores_tokens_is_ready_as_it_comes(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("task", "row", "message"),
     [
-        ("translate", {"source": "a cat"}, "row 0: translate wants source and target to score on; this has: source"),
-        ("generate", {"prompt": "a cat"}, "row 0: generate wants text to score on; this has: prompt"),
+        (
+            "translate",
+            {"source": "a cat"},
+            "row 0: translate needs source and target for evaluation; the row has: source",
+        ),
+        ("generate", {"prompt": "a cat"}, "row 0: generate needs text for evaluation; the row has: prompt"),
     ],
 )
 def test_rows_that_cannot_be_scored_are_named(task: str, row: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -479,11 +483,11 @@ def test_wrong_inputs_and_rows_are_told_what_is_wanted() -> None:
         model, native_config(model), tokenizer, labels=["bad", "good"], task="classify", options={"size": 32}
     )
     for wrong, message in (
-        (lambda: loaded.predict(3), "predict takes a list, not int"),
+        (lambda: loaded.predict(3), "predict expects a list, not int"),
         (lambda: loaded.predict([3]), "input 0: classify expects a text, or an object with text"),
-        (lambda: loaded.evaluate(None), "evaluate takes a list of rows such as {text, label}, not NoneType"),
+        (lambda: loaded.evaluate(None), "evaluate expects a list of rows such as {text, label}, not NoneType"),
         (lambda: loaded.evaluate({"text": "a", "label": "bad"}), "not dict"),
-        (lambda: loaded.evaluate(["a"]), "row 0: classify scores on objects with text and label, not on str"),
+        (lambda: loaded.evaluate(["a"]), "row 0: classify needs objects with text and label for evaluation, not str"),
     ):
         with pytest.raises(ValueError, match=message):
             wrong()

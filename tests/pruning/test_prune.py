@@ -85,7 +85,7 @@ def test_a_budget_that_holds_and_one_that_cannot(planted: Any, parent: Path, tmp
     assert done.bill.rows == len(judge)
     with pytest.raises(ValueError, match=r"nothing can go within 0\.1 points for certain"):
         prune(parent, planted.rows, tmp_path / "b", PruningBudget.read("-0.1", None), heldout=planted.rows)
-    with pytest.raises(ValueError, match="no row to read"):
+    with pytest.raises(ValueError, match="no usable row"):
         prune(parent, planted.rows, tmp_path / "b", PruningBudget.read("-0.1", None), heldout=[])
     assert not (tmp_path / "b").exists()
 

@@ -324,6 +324,6 @@ def test_a_text_without_a_token_is_refused_alone():
     rows = [{"text": "ab"}, {"text": ""}, {"text": "c"}]
     answers = [answer for _, answer in predict_rows(model, bare, rows, strict=False)]
     assert ["error" in answer for answer in answers] == [False, True, False]
-    assert answers[1]["error"]["message"] == "there is no token in it"
-    with pytest.raises(ValueError, match="there is no token in it"):
+    assert answers[1]["error"]["message"] == "the text has no tokens"
+    with pytest.raises(ValueError, match="the text has no tokens"):
         list(predict_rows(model, bare, rows))

@@ -88,7 +88,7 @@ def test_sums_that_overflow_are_no_fault_of_the_weights(model, tmp_path):
 
 def test_an_answer_that_is_no_number_names_the_model(model, tmp_path):
     wrong = changed(model, tmp_path / "wrong", lambda tensor: tensor.fill_(3e38))
-    with pytest.raises(ValueError, match=r"wrong: its answer is not finite"):
+    with pytest.raises(ValueError, match=r"wrong: the prediction is not finite"):
         mh.load(wrong).predict(["fine film"])
 
 

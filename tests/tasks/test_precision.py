@@ -40,7 +40,7 @@ def test_read_in_bf16(which: str) -> None:
 def test_what_scores_tokens_stays_in_fp32(name: str) -> None:
     model, task, _ = make(name)
     loaded = Pipeline(model, {}, task.tokenizer)
-    with pytest.raises(ValueError, match="bf16 is for tasks that read"):
+    with pytest.raises(ValueError, match="bf16 is for encoder tasks"):
         loaded.to("cpu", "bf16")
     assert loaded.to("cpu", "auto").precision == "fp32"
 

@@ -267,7 +267,7 @@ def test_two_of_a_kind_have_a_readout_each(several):
 def test_a_name_is_wanted_and_known(several):
     run = whole(several.two("run", steps=2))
     model = run.out / "model"
-    with pytest.raises(ValueError, match=r"several tasks: mood, names; name one: --task mood"):
+    with pytest.raises(ValueError, match=r"several tasks: mood, names; choose one: --task mood"):
         mh.load(model).predict(["a"])
     with pytest.raises(ValueError, match=r"unknown task 'mod'; known: mood, names"):
         mh.load(model, task="mod")

@@ -1,6 +1,6 @@
-"""Inspection: record what every head does, switch heads off; head statistics over data.
+"""Inspection: record and ablate attention heads; head statistics over datasets.
 
-Only the hooks are exported here: what reads data (head_profile, attention_maps, head_usage) stands above tasks.
+Only the hooks are exported here: modules that read data (head_profile, attention_maps, head_usage) import tasks.
 """
 
 from multihead.inspection.address import Address, attentions, locate, numbers

@@ -1,4 +1,4 @@
-"""Which heads do the same: groups of heads whose attention is alike."""
+"""Clusters of heads with similar attention."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ ALIKE = 0.85
 
 
 def cluster_heads(similarity: NDArray[np.float64], least: float = ALIKE) -> list[list[int]]:
-    """Clusters by average linkage: two are joined while the mean similarity between them is at least `least`.
+    """Cluster by average linkage: merge two clusters while their mean similarity is at least `least`.
 
-    similarity [N, N], 1 = the same; -> the clusters of two and more, largest first.
+    similarity [N, N], 1 = identical; returns clusters of two or more, largest first.
     """
     clusters = [[i] for i in range(len(similarity))]
     between = similarity.astype(np.float64).copy()

@@ -1,10 +1,9 @@
-"""A short name for what a head does, by rules that can be read.
+"""Pattern names of heads, by readable rules.
 
-A head that gives at least half of its attention to the query's own word elsewhere, wherever the word stands twice, is
-named for that, whatever it does with all other words. Else a head is named by the place that gets at least half of its
-attention: the largest of the shares below. Between three tenths and a half, the name says "partly". Without such a
-place it is "broad" if it spreads as evenly as it can, "near" if it looks two tokens away or less on average, and
-"mixed" otherwise.
+A head that gives at least half of its attention to other occurrences of the query's word, wherever a word occurs twice,
+is named for that, whatever it does elsewhere. Otherwise a head is named by the target that gets at least half of its
+attention: the largest of the shares below. Between 0.3 and 0.5, the name has "partly". Without such a target it is
+"broad" if its entropy is near the maximum, "near" if its mean distance is at most two tokens, and "mixed" otherwise.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 HALF, SOME = 0.5, 0.3
-EVEN = 0.9  # entropy, as a share of the largest that is possible
+EVEN = 0.9  # entropy relative to its maximum
 NEAR = 2.0  # tokens
 
-TWINS = ("same", "after")  # means over the words that stand twice only
-# share -> name, and of equal shares the first
+TWINS = ("same", "after")  # means over repeated words only
+# share -> name; ties go to the first
 NAMES = {
     "previous": "previous token",
     "next": "next token",
@@ -30,7 +29,7 @@ NAMES = {
 
 
 def name_head(line: Mapping[str, float]) -> str:
-    """The name of a head with these statistics; those that mean nothing here are nan."""
+    """Return the name of a head with these statistics; undefined ones are nan."""
     shares = {name: share for name in NAMES if (share := line.get(name, 0.0)) == share}  # nan is not itself
     twins = {name: shares[name] for name in TWINS if shares.get(name, 0.0) >= HALF}
     best = max(twins or shares, key=lambda name: shares[name])

@@ -1,9 +1,9 @@
-"""What every head does over a data set, streaming: shares, entropy, distance, likeness between heads, rollout.
+"""Head statistics over a dataset, streaming: attention shares, entropy, distance, similarity between heads, rollout.
 
-Everything but the entropy is linear in the weights, so one product of all heads' weights with a few tables (who is
-whose neighbour, which key is a separator, …) gives all of it; and one product of the square roots of the weights with
-themselves gives the likeness of every two heads: Σ √(p q), the Bhattacharyya coefficient, 1 where they look alike.
-Weights are built by rows, a few at a time: memory does not grow with the data.
+Everything but the entropy is linear in the weights, so one product of all heads' weights with a few indicator tables
+(neighbors, separators, …) computes all of it; and one product of the square roots of the weights with themselves gives
+the similarity of every two heads: Σ √(p q), the Bhattacharyya coefficient, 1 for equal attention. Weights are built a
+few rows at a time: memory does not grow with the dataset.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from multihead.tasks import Batch, Values
 from multihead.text.tokenizer import Tokenizer
 
 CHUNK = 2**23  # weights at a time
-ROLLED = 1024  # tokens: a longer input is left out of the rollout, which wants all rows at once
-# over all rows; entropy in nats, spread = entropy / the largest possible, distance in tokens, all others are shares
+ROLLED = 1024  # tokens: longer inputs are excluded from the rollout, which needs all rows at once
+# over all rows; entropy in nats, spread = entropy / its maximum, distance in tokens, all others are shares
 COLUMNS = (
     "entropy", "spread", "distance", "self", "previous", "next", "first", "separator", "punctuation", "same", "after",
 )  # fmt: skip
 LINEAR = COLUMNS[2:]
-ROWS = {"same", "after"}  # means over the rows that have such a key; most words stand in a sentence once
+ROWS = {"same", "after"}  # means over rows with such a key; most words occur once in a sentence
 POSITIONAL = {"distance", "self", "previous", "next", "after"}  # nan in cross-attention
 
 
 @dataclass(frozen=True)
 class HeadProfile:
-    """What the heads do. `profile["encoder.2.self.3"]` is a line; columns are aligned with `addresses`."""
+    """Statistics of the heads. `profile["encoder.2.self.3"]` is a line; columns are aligned with `addresses`."""
 
     addresses: list[str]
     columns: dict[str, NDArray[np.float64]]
     names: list[str]
     similarity: dict[str, NDArray[np.float64]]  # by stack and kind, "encoder.self": [heads, heads]
-    clusters: list[list[str]]  # heads that look alike
+    clusters: list[list[str]]  # heads with similar attention
     rollout: dict[str, dict[str, list[float]]]  # by stack: share on self, first, separator, layer by layer
     inputs: int
     tokens: int
@@ -72,7 +72,7 @@ class HeadProfile:
 
 @dataclass
 class _StackSums:
-    """All heads of one stack and kind, and the sums over what was seen."""
+    """Running sums of all heads of one stack and kind."""
 
     attentions: list[str]
     addresses: list[str]
@@ -90,38 +90,38 @@ def stats(
     batch_tokens: int = 4096,
     on_progress: Callable[[int], None] | None = None,
 ) -> HeadProfile:
-    """Every head over rows of data; `on_progress` hears how many inputs were read."""
+    """Profile every head over rows of data; `on_progress` is called with the number of inputs processed."""
     assert loaded.tokenizer is not None
     model, feed, kinds = loaded.model.eval(), ModelInputs(loaded), TokenKinds(loaded.tokenizer)
     writer = loaded.target_tokenizer or loaded.tokenizer.target
     written = kinds if writer is loaded.tokenizer else TokenKinds(writer)
     inputs = tokens = 0
-    found: dict[str, _StackSums] = {}
-    with watch(model) as seen:
-        for name, numbers in seen.numbers.items():
+    groups: dict[str, _StackSums] = {}
+    with watch(model) as recording:
+        for name, numbers in recording.numbers.items():
             stack, _, kind = name.split(".")
-            group = found.setdefault(f"{stack}.{kind}", _StackSums([], []))
+            group = groups.setdefault(f"{stack}.{kind}", _StackSums([], []))
             group.attentions.append(name)
             group.addresses += [f"{name}.{number}" for number in numbers]
         for batch in feed.batches(rows, batch_tokens):
             run_body(model, batch)
-            for name, group in found.items():
+            for name, group in groups.items():
                 _add(
                     group,
-                    [seen.passes[one][0] for one in group.attentions],
+                    [recording.passes[name_][0] for name_ in group.attentions],
                     *attention_sides(name, batch, kinds, written),
                 )
             inputs, tokens = inputs + len(batch["tokens"]), tokens + int(batch["keep"].sum())
-            seen.clear()
+            recording.clear()
             if on_progress is not None:
                 on_progress(inputs)
     if not inputs:
-        raise ValueError("the data has no row to read")
-    return _profile(found, inputs, tokens)
+        raise ValueError("the data has no usable row")
+    return _profile(groups, inputs, tokens)
 
 
 class AttentionSide:
-    """The tokens [B, T] on one side of an attention; which are real, separators, punctuation."""
+    """Tokens [B, T] on one side of an attention; which are real, separators, punctuation."""
 
     def __init__(self, tokens: Tensor, keep: Tensor, kinds: TokenKinds) -> None:
         self.tokens, self.keep, self.kinds = tokens, keep, kinds
@@ -130,7 +130,7 @@ class AttentionSide:
 
 
 class TokenKinds:
-    """What the tokens of a vocabulary are: separators, punctuation."""
+    """Token classes of a vocabulary: separators, punctuation."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer, special = tokenizer, tokenizer.special
@@ -154,7 +154,7 @@ class TokenKinds:
 def attention_sides(
     group: str, batch: Batch, source: TokenKinds, target: TokenKinds
 ) -> tuple[AttentionSide, AttentionSide]:
-    """Queries and keys of a group of attentions."""
+    """Return queries and keys of a group of attentions."""
     read = AttentionSide(batch["tokens"], batch["keep"], source)
     if "target" not in batch or group.startswith("encoder"):
         return read, read
@@ -163,7 +163,7 @@ def attention_sides(
 
 
 def weights_of(records: list[AttentionRecord], start: int, stop: int) -> Tensor:
-    """Weights of the heads of several attentions on the same keys, of queries start..stop: [A, B, rows, S]"""
+    """Return the weights of queries start..stop of several attentions on the same keys: [A, B, rows, S]."""
     parts = []
     for record in records:
         q, k = record.q[:, :, start:stop], record.k
@@ -172,7 +172,7 @@ def weights_of(records: list[AttentionRecord], start: int, stop: int) -> Tensor:
         scores = q @ k.transpose(-1, -2) * record.scale
         add = record.bias.rows(start, stop)
         scores = scores if add is None else scores + add
-        parts.append(scores.softmax(-1).nan_to_num(0.0).transpose(0, 1))  # a row that sees nothing gives nothing
+        parts.append(scores.softmax(-1).nan_to_num(0.0).transpose(0, 1))  # a fully masked row has no weights
     return torch.cat(parts)
 
 
@@ -208,7 +208,7 @@ def _add(group: _StackSums, records: list[AttentionRecord], queries: AttentionSi
 
 
 def _look(record: AttentionRecord, start: int, stop: int, batch: int) -> Tensor:
-    """Which keys each query may look at, [B, rows, S]."""
+    """Return the mask of allowed keys, [B, rows, S]."""
     add = record.bias.rows(start, stop)
     if add is None:
         return torch.ones(batch, stop - start, record.k.shape[2], dtype=torch.bool)
@@ -216,27 +216,27 @@ def _look(record: AttentionRecord, start: int, stop: int, batch: int) -> Tensor:
 
 
 def _tables(queries: AttentionSide, keys: AttentionSide, look: Tensor, start: int, crossing: bool) -> dict[str, Tensor]:
-    """[B, rows, S] each: what the weight on a key counts for."""
+    """Return indicator tables, [B, rows, S] each: the statistic that the weight on a key counts for."""
     rows, S = look.shape[1:]
     t, s = torch.arange(start, start + rows)[:, None], torch.arange(S)[None]
-    mine, theirs = queries.tokens[:, start : start + rows, None], keys.tokens[:, None]
-    other = (t != s) | torch.tensor(crossing)
-    same = (mine == theirs) & other & keys.keep[:, None] & look
-    if queries.kinds is not keys.kinds:  # of two vocabularies, numbers say nothing of each other
+    query_tokens, theirs = queries.tokens[:, start : start + rows, None], keys.tokens[:, None]
+    elsewhere = (t != s) | torch.tensor(crossing)
+    same = (query_tokens == theirs) & elsewhere & keys.keep[:, None] & look
+    if queries.kinds is not keys.kinds:  # token ids of two vocabularies are not comparable
         same = torch.zeros_like(same)
-    before = torch.nn.functional.pad(same[..., :-1], (1, 0))  # the key before this one is the query's own word
+    before = torch.nn.functional.pad(same[..., :-1], (1, 0))  # the previous key is the query's own word
     # Left padding: the first real key of each row.
     first = s == keys.keep.long().argmax(1)[:, None, None]
-    found = {
+    tables = {
         "first": first,
         "separator": keys.separator[:, None],
         "punctuation": keys.punctuation[:, None],
         "same": same,
     }
     if not crossing:
-        found |= {"distance": (t - s).abs(), "self": t == s, "previous": s == t - 1, "next": s == t + 1}
-        found |= {"after": before & look & other}
-    return {name: found[name].expand(look.shape).float() for name in LINEAR if name in found}
+        tables |= {"distance": (t - s).abs(), "self": t == s, "previous": s == t - 1, "next": s == t + 1}
+        tables |= {"after": before & look & elsewhere}
+    return {name: tables[name].expand(look.shape).float() for name in LINEAR if name in tables}
 
 
 def _sum(group: _StackSums, name: str, column: Tensor, count: int) -> None:
@@ -245,32 +245,32 @@ def _sum(group: _StackSums, name: str, column: Tensor, count: int) -> None:
 
 
 def attention_rollout(means: Tensor) -> Tensor:
-    """Attention rollout (Abnar & Zuidema 2020): half of a layer's mean attention and half of the residual, layer
-    upon layer. means [L, …, T, T] -> the same, each from the input up to that layer."""
-    own = torch.eye(means.shape[-1], dtype=means.dtype)
-    so_far, found = own, []
+    """Compute the attention rollout (Abnar & Zuidema 2020): half of a layer's mean attention and half of the residual,
+    composed over layers. means [L, …, T, T] -> the same shape, each from the input up to that layer."""
+    identity = torch.eye(means.shape[-1], dtype=means.dtype)
+    so_far, paths = identity, []
     for layer in means:
-        so_far = (0.5 * layer + 0.5 * own) @ so_far
-        found.append(so_far)
-    return torch.stack(found)
+        so_far = (0.5 * layer + 0.5 * identity) @ so_far
+        paths.append(so_far)
+    return torch.stack(paths)
 
 
 def _add_rollout(group: _StackSums, means: Tensor, queries: AttentionSide) -> None:
     paths = attention_rollout(means) * queries.keep[:, :, None]  # [L, B, T, T]
     first = queries.keep.long().argmax(1)
-    found = torch.stack(
+    shares = torch.stack(
         [
             paths.diagonal(dim1=-2, dim2=-1).sum((1, 2)),
             paths[:, torch.arange(len(first)), :, first].sum((0, 2)),
             (paths * queries.separator[:, None]).sum((1, 2, 3)),
         ]
     ).double()
-    group.rolled = found if group.rolled is None else group.rolled + found
+    group.rolled = shares if group.rolled is None else group.rolled + shares
     group.rows_rolled += int(queries.keep.sum())
 
 
-def _profile(found: dict[str, _StackSums], inputs: int, tokens: int) -> HeadProfile:
-    addresses = [address for group in found.values() for address in group.addresses]
+def _profile(groups: dict[str, _StackSums], inputs: int, tokens: int) -> HeadProfile:
+    addresses = [address for group in groups.values() for address in group.addresses]
     nan = float("nan")
     columns = {
         name: np.concatenate(
@@ -278,7 +278,7 @@ def _profile(found: dict[str, _StackSums], inputs: int, tokens: int) -> HeadProf
                 (group.sums[name] / group.counts[name]).numpy()
                 if group.counts[name]
                 else np.full(len(group.addresses), nan)
-                for group in found.values()
+                for group in groups.values()
             ]
         )
         for name in COLUMNS
@@ -286,11 +286,11 @@ def _profile(found: dict[str, _StackSums], inputs: int, tokens: int) -> HeadProf
     lines = [{name: float(column[i]) for name, column in columns.items()} for i in range(len(addresses))]
     similarity = {
         name: (group.likeness / max(group.counts["entropy"], 1)).numpy()
-        for name, group in found.items()
+        for name, group in groups.items()
         if group.likeness is not None
     }
     clusters = [
-        [found[name].addresses[i] for i in cluster]
+        [groups[name].addresses[i] for i in cluster]
         for name, like in similarity.items()
         for cluster in cluster_heads(like)
     ]
@@ -298,7 +298,7 @@ def _profile(found: dict[str, _StackSums], inputs: int, tokens: int) -> HeadProf
         name.split(".")[0]: dict(
             zip(("self", "first", "separator"), (group.rolled / group.rows_rolled).tolist(), strict=True)
         )
-        for name, group in found.items()
+        for name, group in groups.items()
         if group.rolled is not None
     }
     return HeadProfile(

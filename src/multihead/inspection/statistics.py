@@ -1,4 +1,4 @@
-"""What heads do, in numbers, without building their weights.
+"""Head statistics without materializing the attention weights.
 
 With the log-sum-exp of a row, its entropy is lse - scale·q·E[k] - E[bias], where E[k] is attention itself with the keys
 as values: one more fused call, O(T) memory. The share on one key is exp(score - lse). Only a score bias (ALiBi,
@@ -24,7 +24,7 @@ CHUNK = 2**22  # scores at a time, where there is a bias
 
 @torch.no_grad()
 def row_statistics(record: AttentionRecord, marked: Tensor | None = None, offset: bool = False) -> dict[str, Tensor]:
-    """Statistics of every row of one call, each [B, H, T]. marked [B, S]: the separators."""
+    """Return statistics of every row of one call, each [B, H, T]. marked [B, S]: the separators."""
     exact, record = record.q.dtype.itemsize >= 4, record.upcast()
     first, shares = record.bias.key_padding(), {}
     B, _, T, _ = record.q.shape
@@ -52,7 +52,7 @@ def row_statistics(record: AttentionRecord, marked: Tensor | None = None, offset
 def _from_one_more_call(record: AttentionRecord, lse: Tensor, columns: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
     q, k, K = record.q, record.k, record.q.shape[-1]
     values = k
-    if columns:  # more columns ride along, filled up to a width that the kernel likes
+    if columns:  # append more columns, padded to a width that suits the kernel
         more = torch.stack(columns, dim=-1)[:, None].expand(-1, k.shape[1], -1, -1)
         values = torch.cat((k, more, more.new_zeros(*more.shape[:-1], -(K + len(columns)) % 8)), dim=-1)
     mean, _ = attend(q, k, values, record.bias, scale=record.scale)
@@ -79,7 +79,7 @@ def _by_rows(record: AttentionRecord, lse: Tensor, columns: list[Tensor]) -> tup
 
 
 def _share(record: AttentionRecord, lse: Tensor, step: int) -> Tensor:
-    """What each query gives to the key `step` places ahead; 0 where there is none."""
+    """Return the weight of each query on the key `step` positions ahead; 0 where there is none."""
     T, first, S = record.q.shape[2], record.bias.first, record.k.shape[2]
     low, high = max(0, -step - first), min(T, S - step - first)
     share = torch.zeros_like(lse)
@@ -93,7 +93,7 @@ def _share(record: AttentionRecord, lse: Tensor, step: int) -> Tensor:
 
 
 def _share_on(record: AttentionRecord, lse: Tensor, keys: Tensor) -> Tensor:
-    """What each query gives to one key of its row of the batch; keys [B]"""
+    """Return the weight of each query on one key of its batch row; keys [B]."""
     B, T = record.q.shape[0], record.q.shape[2]
     k = record.k[torch.arange(B), :, keys][:, :, None].expand(-1, -1, T, -1)
     scores = _dots(record.q, k) * record.scale
@@ -107,14 +107,14 @@ def _share_on(record: AttentionRecord, lse: Tensor, keys: Tensor) -> Tensor:
 
 
 def _dots(q: Tensor, k: Tensor) -> Tensor:
-    """Row by row, q [B, H, T, K] · k [B, G, T, K] -> [B, H, T]"""
-    q, k = q.transpose(1, 2), k.transpose(1, 2)  # as they lie in memory: 5 times faster, and einsum is slower still
+    """Return row-wise dot products, q [B, H, T, K] · k [B, G, T, K] -> [B, H, T]."""
+    q, k = q.transpose(1, 2), k.transpose(1, 2)  # their memory layout: 5 times faster, and einsum is slower still
     grouped = q.unflatten(2, (k.shape[2], -1))  # [B, T, G, H/G, K]
     return torch.linalg.vecdot(grouped, k[:, :, :, None]).flatten(2).transpose(1, 2)
 
 
 def _lse(record: AttentionRecord) -> Tensor:
-    """Where the kernel hides it: by rows."""
+    """Return the log-sum-exp by rows, where the kernel does not return it."""
     B, H, T, _ = record.q.shape
     k = record.k.repeat_interleave(H // record.k.shape[1], dim=1)
     parts = []
@@ -126,16 +126,16 @@ def _lse(record: AttentionRecord) -> Tensor:
 
 
 def format_line(addresses: Sequence[str], columns: Mapping[str, Any], address: str) -> dict[str, float]:
-    """What columns, each a number per head, say of one head."""
+    """Return the values of all columns for one head."""
     if address not in addresses:
-        raise ValueError(f"there is no head {address!r}; the first is {addresses[0]}")
+        raise ValueError(f"unknown head {address!r}; the first is {addresses[0]}")
     place = addresses.index(address)
     return {name: float(column[place]) for name, column in columns.items()}
 
 
 class HeadStatistics:
-    """A line per head: means over the real rows. Entropy in nats, shares between 0 and 1; nan where it means nothing
-    (neighbours in cross-attention). `stats["encoder.2.self.3"]["entropy"]`; prints itself as a table."""
+    """One line per head: means over the real rows. Entropy in nats, shares between 0 and 1; nan where undefined
+    (neighbors in cross-attention). `stats["encoder.2.self.3"]["entropy"]`; prints as a table."""
 
     def __init__(self, addresses: list[str], columns: dict[str, Tensor], rows: list[int]) -> None:
         self.addresses, self.columns, self.rows = addresses, columns, rows
@@ -155,21 +155,21 @@ class HeadStatistics:
         return "\n".join(lines)
 
 
-def summary(seen: Recording, separators: Sequence[int], offset: bool) -> HeadStatistics:
-    """`row_statistics` of all that was seen, padding left out."""
+def summary(recording: Recording, separators: Sequence[int], offset: bool) -> HeadStatistics:
+    """Average `row_statistics` over a recording, without padding."""
     addresses: list[str] = []
     counts: list[int] = []
     names = [n for n in NAMES if (n != "separator" or separators) and (n != "offset" or offset)]
     columns: dict[str, list[Tensor]] = {name: [] for name in names}
-    for attention, heads in seen.heads.items():
+    for attention, heads in recording.heads.items():
         total, rows = {name: torch.zeros(heads, dtype=torch.float64) for name in names}, 0
-        for record, keep, marked in seen.calls(attention, separators):
-            found = row_statistics(record, marked, offset)
+        for record, keep, marked in recording.calls(attention, separators):
+            statistics_ = row_statistics(record, marked, offset)
             rows += int(keep.sum())
             for name in names:
-                line = found.get(name, torch.full_like(found["entropy"], torch.nan))
+                line = statistics_.get(name, torch.full_like(statistics_["entropy"], torch.nan))
                 total[name] += torch.where(keep[:, None], line.double(), 0.0).sum((0, 2))
-        addresses += [f"{attention}.{head}" for head in seen.numbers[attention]]
+        addresses += [f"{attention}.{head}" for head in recording.numbers[attention]]
         counts += [rows] * heads
         for name in names:
             columns[name].append(total[name] / max(rows, 1))

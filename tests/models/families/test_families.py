@@ -362,13 +362,13 @@ def test_what_is_not_followed_is_said(caplog: pytest.LogCaptureFixture) -> None:
     }
     assert generation_options(body, told) == {"beam": 2, "forbidden": (3,)}
     assert generation_options(body, {"max_length": 20, "min_length": 20}) == {"min_length": 19}
-    assert "diversity_penalty, bad_words_ids of several tokens" in caplog.text
+    assert "diversity_penalty, bad_words_ids with several tokens" in caplog.text
     assert "typical_p" not in caplog.text
     writer = Decoder(ModelConfig(vocab=8, dim=8, layers=1, heads=1, max_length=8))
     counted = {"max_length": 30, "min_length": 5, "forced_eos_token_id": 2, "num_return_sequences": 3}
     assert generation_options(writer, counted) == {"with_prompt": 30}
     assert generation_options(writer, {"max_length": 30, "max_new_tokens": 7}) == {"max_length": 7}
-    assert "num_return_sequences, min_length, which counts the prompt, forced_eos_token_id" in caplog.text
+    assert "num_return_sequences, min_length, which includes the prompt, forced_eos_token_id" in caplog.text
     # The likeliest token, and tokens that the model does not have.
     assert generation_options(writer, {"do_sample": True, "temperature": 0.0, "suppress_tokens": [-1, 3, 8]}) == {
         "sample": False,
