@@ -232,8 +232,8 @@ def test_wrong_addresses_name_the_right_ones():
         "encoder.0.self.0": lambda: seen[0].weights("encoder.9.self.0"),
         "stack.layer.kind.head": lambda: seen[0].weights("encoder.0.self.4"),
         "is ambiguous: decoder or encoder": lambda: seen[0].weights((0, 1)),
-        "no stack": lambda: seen[0].tokens_of("middle"),
-        "no attention": lambda: watch(model, only=["encoder.7.self"]).__enter__(),
+        "unknown stack": lambda: seen[0].tokens_of("middle"),
+        "unknown attention": lambda: watch(model, only=["encoder.7.self"]).__enter__(),
         "no MultiHeadAttention": lambda: watch(nn.Linear(2, 2)).__enter__(),
         "unknown head": lambda: seen.stats()["x"],
     }

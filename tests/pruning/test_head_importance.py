@@ -225,7 +225,7 @@ def test_scores_by_the_end_of_their_name(tokenizer: Tokenizer) -> None:
     assert named_score(tagger, None) == "strict.f1"
     assert named_score(tagger, "f1") == "strict.f1"
     assert named_score(tagger, "accuracy") == "accuracy"
-    with pytest.raises(ValueError, match="no score 'bleu' here; there are: "):
+    with pytest.raises(ValueError, match="unknown score 'bleu'; known: "):
         named_score(tagger, "bleu")
 
 

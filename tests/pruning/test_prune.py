@@ -83,7 +83,7 @@ def test_a_budget_that_holds_and_one_that_cannot(planted: Any, parent: Path, tmp
     assert planted.address not in done.off
     assert done.bill.loss.value <= 0.01
     assert done.bill.rows == len(judge)
-    with pytest.raises(ValueError, match=r"nothing can go within 0\.1 points for certain"):
+    with pytest.raises(ValueError, match=r"nothing can be removed safely within 0\.1 points"):
         prune(parent, planted.rows, tmp_path / "b", PruningBudget.read("-0.1", None), heldout=planted.rows)
     with pytest.raises(ValueError, match="no usable row"):
         prune(parent, planted.rows, tmp_path / "b", PruningBudget.read("-0.1", None), heldout=[])
@@ -294,7 +294,7 @@ def test_budgets_as_they_are_typed() -> None:
 
 
 def test_too_little_cannot_stay(planted: Any, parent: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no less than 33% can stay: every attention keeps a head"):
+    with pytest.raises(ValueError, match="at least 33% must remain: every attention keeps a head"):
         prune(parent, planted.rows, tmp_path / "small", PruningBudget.read(None, "10%"))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()

@@ -103,8 +103,8 @@ class Recording:
 class RecordedInput:
     """One recorded input: its tokens and, on demand, its weights, without padding."""
 
-    def __init__(self, seen: Recording, index: int) -> None:
-        self.seen, self.index = seen, index
+    def __init__(self, recording: Recording, index: int) -> None:
+        self.seen, self.index = recording, index
 
     @torch.no_grad()
     def weights(self, address: Address, rows: Sequence[int] | slice | None = None) -> Tensor:

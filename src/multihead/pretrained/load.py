@@ -239,10 +239,10 @@ def _generation(config: Json, model: TaskModel) -> Json:
     return {name: config[name] for name in GENERATION if config.get(name) is not None}
 
 
-def _find_pooling(told: Json, path: Path) -> Pooling:
+def _find_pooling(metadata: Json, path: Path) -> Pooling:
     """Return the pooling of a bi-encoder as it was trained, or as the directory configures it."""
-    options = told.get("options", {})
-    name = told.get("task")
+    options = metadata.get("options", {})
+    name = metadata.get("task")
     if name is None or not issubclass(TASKS[name].variant(options), EmbeddingTask):
         return read_pooling(path)
     return "first" if options.get("pool") == "first" else "mean"

@@ -1,4 +1,4 @@
-"""Pruning: rank what can go, remove it within a budget, undo it."""
+"""Pruning: rank heads and units, remove them within a budget, undo it."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from multihead.pruning.zero_padding import pad_pruned_model
 
 
 def undo(directory: str | Path, out: str | Path) -> list[str]:
-    """The parent of a pruned model, byte for byte, into a new directory; the names of its files."""
+    """Restore the parent of a pruned model, byte for byte, to a new directory; return the names of its files."""
     directory, out = Path(directory), Path(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{out}: not an empty directory; give a new one")

@@ -1,6 +1,6 @@
-"""What heads and feed-forward units give on average, and how they go together. Cut out, they leave that behind: what
-they gave on average in the bias of the projection that they fed, what the others foretell of them in its weights. The
-smaller model costs no more for it, and loses much less.
+"""Means and covariances of head outputs and feed-forward units. When parts are pruned, their mean goes to the bias of
+the projection that they fed, and the part that the remaining ones predict goes to its weights. The smaller model costs
+no more for it, and loses much less.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from multihead.pruning.compensation import KEYS, Moments
 from multihead.pruning.evaluation import EncodedRow, make_batches
 from multihead.tasks import Batch, Task
 
-WIDEST = 4096  # of a wider layer the mean alone is kept: its table would take more memory than the model
+WIDEST = 4096  # for wider layers only the mean is stored: the covariance would take more memory than the model
 
 
 class ActivationStats:
-    """Of one model: what goes into each attention's output projection, and into each block's second layer; with
-    `keys`, what every attention compares."""
+    """Moments of one model's inputs to each attention's output projection and each block's second layer; with `keys`,
+    also of the keys of every attention."""
 
     def __init__(self, model: TaskModel, keys: bool = False) -> None:
         self.model, self.attentions, self.keys = model, attentions(model), keys
@@ -35,7 +35,7 @@ class ActivationStats:
 
     @torch.no_grad()
     def measure(self, task: Task, rows: Sequence[EncodedRow]) -> dict[str, Moments]:
-        """One pass over the rows, as in training."""
+        """Measure in one pass over the rows, as in training."""
         taps = {name: self._tap(name) for name in self.attentions}
         for name, attention in self.attentions.items():
             attention.taps.append(taps[name])
@@ -58,12 +58,12 @@ class ActivationStats:
         mean, square = self.sums[name] / count, self.squares.get(name)
         return Moments(mean, None if square is None else square / count - torch.outer(mean, mean), count)
 
-    def _add(self, name: str, given: Tensor) -> None:
-        """given: [B, T, F]; padding does not count."""
+    def _add(self, name: str, activations: Tensor) -> None:
+        """Add activations [B, T, F]; padding does not count."""
         target = name.startswith("decoder") and not name.endswith(".cross" + KEYS)
         keep = self.batch.get("target_keep" if target else "keep")
-        known = keep is not None and keep.shape == given.shape[:2]
-        rows = (given[keep] if known else given.flatten(0, 1)).float()
+        known = keep is not None and keep.shape == activations.shape[:2]
+        rows = (activations[keep] if known else activations.flatten(0, 1)).float()
         width = rows.shape[1]
         if name not in self.sums:
             self.counts[name], self.sums[name] = 0, torch.zeros(width, dtype=torch.double)

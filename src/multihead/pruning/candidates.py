@@ -1,7 +1,6 @@
-"""What is left of a model while parts of it go, and which part could go next.
+"""Remaining parts of a model during pruning, and candidates for the next removal.
 
-What a part is worth is divided by what it costs (its arithmetic), so that heads, their columns and units compete
-fairly.
+The importance of a part is divided by its cost (FLOPs), so that heads, their columns and units compete fairly.
 """
 
 from __future__ import annotations
@@ -20,30 +19,30 @@ from multihead.pruning.compensation import KEYS, RIDGE, Moments, MomentsByName, 
 from multihead.pruning.gradient_importance import HeadGates
 from multihead.pruning.surgery import ColumnsByGroup, PruningPlan, configs, make_plan
 
-ROUND = 16  # units: widths stay multiples of it, which the machine's kernels like
+ROUND = 16  # units: widths stay multiples of it, which suits the kernels
 ColumnNumbers = NDArray[np.int64]
 
 
 class Candidate(NamedTuple):
-    worth: float  # by cost
+    worth: float  # importance per cost
     cost: float
-    take: Callable[[], bool]  # False: it has to stay
+    take: Callable[[], bool]  # False: it must stay
 
 
 class RemainingParts:
-    """Of one model: numbers of heads, columns by group of heads that share keys, units; all of them at first."""
+    """Remaining heads, columns by group of heads that share keys, and units of one model; all of them at first."""
 
     def __init__(self, model: TaskModel, length: float, ffn: bool, columns: bool) -> None:
-        """length: tokens of a typical input. ffn, columns: whether units, and columns of heads, may go."""
+        """length: tokens of a typical input. ffn, columns: whether units, and columns of heads, may be removed."""
         self.model, self.ffn, self.columns = model, ffn, columns
         self.attentions, self.every = attentions(model), numbers(model)
         self.blocks = {m.address: m for m in model.modules() if isinstance(m, TransformerBlock)}
         self.sharing = {}  # heads per group, by attention
-        self.heads = {name: list(mine) for name, mine in self.every.items()}
+        self.heads = {name: list(head_numbers) for name, head_numbers in self.every.items()}
         self.keys: dict[str, dict[int, ColumnNumbers]] = {}
         self.values: dict[str, dict[int, ColumnNumbers]] = {}
         self.units = {name: np.arange(b.feed_forward.up.out_features) for name, b in self.blocks.items() if ffn}
-        # Arithmetic of one column of one head, and of one unit.
+        # FLOPs of one column of one head, and of one unit.
         self.key_cost, self.value_cost = {}, {}
         for name, a in self.attentions.items():
             config = configs(model)[name.split(".")[0]]
@@ -61,61 +60,64 @@ class RemainingParts:
         }  # fmt: skip
 
     def cost(self) -> float:
-        """Arithmetic of all that could go."""
-        heads = sum(self.head_cost(name) * len(mine) for name, mine in self.heads.items())
-        return heads + sum(self.unit_cost[name] * len(mine) for name, mine in self.units.items())
+        """Return the FLOPs of all prunable parts."""
+        heads = sum(self.head_cost(name) * len(remaining) for name, remaining in self.heads.items())
+        return heads + sum(self.unit_cost[name] * len(remaining) for name, remaining in self.units.items())
 
     def head_cost(self, name: str) -> float:
-        """Of one head of an attention, as wide as it is now."""
+        """Return the FLOPs of one head of an attention, at its current width."""
         keys, values = (len(next(iter(kind[name].values()))) for kind in (self.keys, self.values))
         return keys * self.key_cost[name] + values * self.value_cost[name]
 
     def off(self) -> list[str]:
-        return [f"{name}.{n}" for name, mine in self.every.items() for n in mine if n not in self.heads[name]]
+        return [f"{name}.{n}" for name, original in self.every.items() for n in original if n not in self.heads[name]]
 
     def plan(self) -> PruningPlan:
-        whole = make_plan(self.model, self.off())
+        full = make_plan(self.model, self.off())
         units = {
-            name: tuple(mine.tolist())
-            for name, mine in self.units.items()
-            if len(mine) < self.blocks[name].feed_forward.up.out_features
+            name: tuple(remaining.tolist())
+            for name, remaining in self.units.items()
+            if len(remaining) < self.blocks[name].feed_forward.up.out_features
         }
-        return PruningPlan(whole.heads, units, self._narrowed_columns(self.keys), self._narrowed_columns(self.values))
+        return PruningPlan(full.heads, units, self._narrowed_columns(self.keys), self._narrowed_columns(self.values))
 
     def means(self, moments: MomentsByName) -> dict[str, Tensor]:
-        """What the parts that are left give on average."""
-        found = {name: moments[name].mean.float()[torch.from_numpy(mine)] for name, mine in self.units.items()}
-        for name, mine in self.heads.items():
-            found[name] = moments[name].mean.float()[torch.from_numpy(self._lines(name))].view(len(mine), -1)
+        """Return the mean outputs of the remaining parts."""
+        by_name = {
+            name: moments[name].mean.float()[torch.from_numpy(remaining)] for name, remaining in self.units.items()
+        }
+        for name, remaining in self.heads.items():
+            by_name[name] = moments[name].mean.float()[torch.from_numpy(self._lines(name))].view(len(remaining), -1)
             if self.columns:
                 lines = np.concatenate(self._key_lines(name))
-                found[name + KEYS] = moments[name + KEYS].mean.float()[torch.from_numpy(lines)]
-        return found
+                by_name[name + KEYS] = moments[name + KEYS].mean.float()[torch.from_numpy(lines)]
+        return by_name
 
     def candidates(self, gates: HeadGates, moments: MomentsByName | None) -> list[Candidate]:
-        """The least worth first. gates: measured on the model as it is left, as finely as parts may go."""
-        found, known = [], moments or {}
+        """Return candidates, least important first. gates: measured on the current model, at the granularity of
+        removal."""
+        offers, known = [], moments or {}
         for name in self.heads:
             worth = _measure_importance(gates.rows(name), known.get(name), self._lines(name))
-            found += self._heads(name, worth)
+            offers += self._heads(name, worth)
             if self.columns:
-                found += self._columns(self.values, name, worth, self.value_cost[name])
+                offers += self._columns(self.values, name, worth, self.value_cost[name])
                 blocks = self._key_lines(name)
                 worth = _measure_importance(gates.rows(name + KEYS), known.get(name + KEYS), *blocks)
-                found += self._columns(self.keys, name, worth, self.key_cost[name])
-        for name, mine in self.units.items():
-            found += self._chunks(name, _measure_importance(gates.rows(name), known.get(name), mine))
-        return sorted(found, key=lambda offer: offer.worth)
+                offers += self._columns(self.keys, name, worth, self.key_cost[name])
+        for name, remaining in self.units.items():
+            offers += self._chunks(name, _measure_importance(gates.rows(name), known.get(name), remaining))
+        return sorted(offers, key=lambda offer: offer.worth)
 
     def _lines(self, name: str) -> ColumnNumbers:
-        """Places of what its heads that are left carry, among the outputs of all heads."""
+        """Return the indices of the remaining heads' columns, among the outputs of all heads."""
         width = self.attentions[name].value_dims[0]
         return np.concatenate(
             [self.every[name].index(n) * width + self.values[name][n // self.sharing[name]] for n in self.heads[name]]
         )
 
     def _key_lines(self, name: str) -> list[ColumnNumbers]:
-        """Places of the key columns that are left, by group."""
+        """Return the indices of the remaining key columns, by group."""
         width = self.attentions[name].key_dims[0]
         before = sorted({n // self.sharing[name] for n in self.every[name]})
         return [before.index(group) * width + self.keys[name][group] for group in self._groups(name)]
@@ -124,29 +126,29 @@ class RemainingParts:
         return sorted({n // self.sharing[name] for n in self.heads[name]})
 
     def _narrowed_columns(self, kind: Mapping[str, Mapping[int, ColumnNumbers]]) -> dict[str, ColumnsByGroup]:
-        found = {}
+        narrowed = {}
         for name, a in self.attentions.items():
-            whole = a.key_dims[0] if kind is self.keys else a.value_dims[0]
+            full = a.key_dims[0] if kind is self.keys else a.value_dims[0]
             left: list[Numbers] = [tuple(kind[name][group].tolist()) for group in self._groups(name)]
-            if len(left[0]) < whole:
-                found[name] = tuple(left)
-        return found
+            if len(left[0]) < full:
+                narrowed[name] = tuple(left)
+        return narrowed
 
     def _heads(self, name: str, worth: Importance) -> list[Candidate]:
-        """Groups of heads that share keys; mostly a group is one head."""
-        found, mine = [], self.heads[name]
-        width = worth.lines // len(mine)
+        """Return candidates for groups of heads that share keys; usually a group is one head."""
+        offers, remaining = [], self.heads[name]
+        width = worth.lines // len(remaining)
         for group in self._groups(name):
-            together = [n for n in mine if n // self.sharing[name] == group]
-            first = mine.index(together[0])
+            together = [n for n in remaining if n // self.sharing[name] == group]
+            first = remaining.index(together[0])
             lines = np.arange(first * width, (first + len(together)) * width)
             cost = self.head_cost(name) * len(together)
-            found.append(Candidate(worth.of(lines) / cost, cost, self._without(name, together)))
-        return found
+            offers.append(Candidate(worth.of(lines) / cost, cost, self._without(name, together)))
+        return offers
 
     def _without(self, name: str, together: list[int]) -> Callable[[], bool]:
         def take() -> bool:
-            if len(self.heads[name]) == len(together):  # the last of an attention stays
+            if len(self.heads[name]) == len(together):  # an attention keeps its last head
                 return False
             self.heads[name] = [n for n in self.heads[name] if n not in together]
             return True
@@ -156,7 +158,7 @@ class RemainingParts:
     def _columns(
         self, kind: dict[str, dict[int, ColumnNumbers]], name: str, worth: Importance, cost: float
     ) -> list[Candidate]:
-        """A quarter of the width of an attention's heads, of each the least worth."""
+        """Return candidates for a quarter of the width of an attention's heads: the least important columns of each."""
         config, attention = configs(self.model)[name.split(".")[0]], self.attentions[name]
         if kind is self.keys and config.whole_keys:
             return []
@@ -182,17 +184,17 @@ class RemainingParts:
         return take
 
     def _chunks(self, name: str, worth: Importance) -> list[Candidate]:
-        """Units by the sixteen, the least worth of a layer together."""
-        found, mine = [], self.units[name]
+        """Return candidates for chunks of sixteen units, the least important of a layer together."""
+        offers, remaining = [], self.units[name]
         order = np.argsort(worth.each(), kind="stable")
-        spare = len(mine) % ROUND  # the first chunk brings the width to a multiple
+        spare = len(remaining) % ROUND  # the first chunk brings the width to a multiple
         start = 0
-        for size in [spare] * bool(spare) + [ROUND] * (len(mine) // ROUND):
+        for size in [spare] * bool(spare) + [ROUND] * (len(remaining) // ROUND):
             chunk = order[start : start + size]
             cost = self.unit_cost[name] * size
-            found.append(Candidate(worth.of(chunk) / cost, cost, self._thinner(name, mine[chunk])))
+            offers.append(Candidate(worth.of(chunk) / cost, cost, self._thinner(name, remaining[chunk])))
             start += size
-        return found
+        return offers
 
     def _thinner(self, name: str, chunk: ColumnNumbers) -> Callable[[], bool]:
         def take() -> bool:
@@ -205,12 +207,14 @@ class RemainingParts:
 
 
 class Importance:
-    """What lines of a projection's input are worth, also several together: mean |d loss / d gate| of a gate on all of
-    them, times how much of what they give is their own (the square root of the share of their variance that the other
-    lines do not foretell), because the others take over the rest."""
+    """Importance of lines of a projection's input, also several together: mean |d loss / d gate| of a gate on all of
+    them,
+    times the part of their output that is unique (the square root of the share of their variance that the other lines
+    do
+    not predict), because the others take over the rest."""
 
     def __init__(self, gradients: Tensor, spread: Tensor | None) -> None:
-        """gradients [inputs, lines]; spread: covariance [lines, lines]; None: nobody takes over anything."""
+        """gradients [inputs, lines]; spread: covariance [lines, lines]; None: no compensation by other lines."""
         self.gradients, self.lines, self.inverse = gradients.double(), gradients.shape[1], None
         if spread is not None:
             self.variance = spread.diagonal()
@@ -218,28 +222,28 @@ class Importance:
             self.inverse = torch.linalg.inv(spread + self.ridge * torch.eye(self.lines, dtype=spread.dtype))
 
     def of(self, lines: ColumnNumbers) -> float:
-        mine = torch.from_numpy(lines)
-        found = self.gradients[:, mine].sum(1).abs().mean()
+        indices = torch.from_numpy(lines)
+        importance = self.gradients[:, indices].sum(1).abs().mean()
         if self.inverse is not None:
-            left = torch.linalg.inv(self.inverse[mine][:, mine]).diagonal() - self.ridge
-            found *= _root(left.sum(), self.variance[mine].sum())
-        return float(found)
+            left = torch.linalg.inv(self.inverse[indices][:, indices]).diagonal() - self.ridge
+            importance *= _root(left.sum(), self.variance[indices].sum())
+        return float(importance)
 
     def each(self) -> NDArray[np.float64]:
-        """Of every line alone."""
-        found = self.gradients.abs().mean(0)
+        """Return the importance of every line alone."""
+        importance = self.gradients.abs().mean(0)
         if self.inverse is not None:
-            found *= _root(1 / self.inverse.diagonal() - self.ridge, self.variance)
-        return found.numpy()
+            importance *= _root(1 / self.inverse.diagonal() - self.ridge, self.variance)
+        return importance.numpy()
 
 
-def _root(part: Tensor, whole: Tensor) -> Tensor:
-    return (part / whole.clamp(min=1e-12)).clamp(0, 1).sqrt()
+def _root(part: Tensor, total: Tensor) -> Tensor:
+    return (part / total.clamp(min=1e-12)).clamp(0, 1).sqrt()
 
 
 def _measure_importance(gradients: Tensor, moment: Moments | None, *places: ColumnNumbers) -> Importance:
-    """places: lines of the moment that are left; those of one array take over from each other."""
+    """Measure importance. places: remaining lines of the moments; lines of one array compensate for each other."""
     if moment is None or moment.spread is None:
         return Importance(gradients, None)
-    blocks = [moment.spread[torch.from_numpy(mine)][:, torch.from_numpy(mine)].double() for mine in places]
+    blocks = [moment.spread[torch.from_numpy(indices)][:, torch.from_numpy(indices)].double() for indices in places]
     return Importance(gradients, torch.block_diag(*blocks))

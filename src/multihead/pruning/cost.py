@@ -1,4 +1,4 @@
-"""What a model costs: parameters, arithmetic, time; and what a smaller one saves."""
+"""Cost of a model: parameters, FLOPs, latency; and savings of a smaller one."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ ROUNDS = 7
 @dataclass(frozen=True)
 class ModelSize:
     heads: int
-    keys: int  # columns that all heads together compare
-    values: int  # columns that they carry
+    keys: int  # key columns of all heads
+    values: int  # value columns of all heads
     units: int  # of all feed-forward layers
     parameters: int
-    flops: float  # for one token of an input of mean length, multiplications and additions
+    flops: float  # per token of an input of mean length
 
 
 @dataclass(frozen=True)
 class CostReport:
-    """Before and after. latency: time of the smaller model / time of the whole one, measured in turns."""
+    """Cost before and after. latency: time of the smaller model / time of the full one, measured in turns."""
 
     before: ModelSize
     after: ModelSize
@@ -37,7 +37,7 @@ class CostReport:
     metric: str
     scores: tuple[Score, Score]
     loss: Difference  # positive: worse
-    rows: int  # that judged it, none of which chose anything
+    rows: int  # held-out rows that it was measured on
 
     @property
     def flops_saved(self) -> float:
@@ -45,13 +45,13 @@ class CostReport:
 
 
 def size_of(model: TaskModel, length: float) -> ModelSize:
-    """length: tokens of a typical input."""
+    """Measure a model. length: tokens of a typical input."""
     flops = 0.0
     for module in model.modules():
         if isinstance(module, TransformerBlock):
             flops += sum(2 * linear.weight.numel() for linear in module.modules() if isinstance(linear, nn.Linear))
-    found = list(attentions(model).values())
-    for attention in found:
+    all_attentions = list(attentions(model).values())
+    for attention in all_attentions:
         flops += 2 * length * (sum(attention.key_dims) + sum(attention.value_dims))
     readout = model.readout
     if isinstance(readout, LMReadout):
@@ -61,9 +61,9 @@ def size_of(model: TaskModel, length: float) -> ModelSize:
         flops += each if readout.over == "tokens" else each / max(length, 1)
     blocks = [module for module in model.modules() if isinstance(module, TransformerBlock)]
     return ModelSize(
-        heads=sum(len(mine) for mine in numbers(model).values()),
-        keys=sum(sum(attention.key_dims) for attention in found),
-        values=sum(sum(attention.value_dims) for attention in found),
+        heads=sum(len(heads) for heads in numbers(model).values()),
+        keys=sum(sum(attention.key_dims) for attention in all_attentions),
+        values=sum(sum(attention.value_dims) for attention in all_attentions),
         units=sum(block.feed_forward.up.out_features for block in blocks),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         flops=flops,
@@ -72,8 +72,8 @@ def size_of(model: TaskModel, length: float) -> ModelSize:
 
 @torch.inference_mode()
 def ratio(whole: Callable[[], object], smaller: Callable[[], object], rounds: int = ROUNDS) -> float:
-    """Time of `smaller` over time of `whole`: in turns, so that what else the machine does meets both; the median."""
-    found = []
+    """Return the median time ratio of `smaller` to `whole`, measured in turns, so that other load affects both."""
+    ratios = []
     for warm in (True, *(False,) * rounds):
         times = []
         for call in (whole, smaller, smaller, whole):
@@ -81,5 +81,5 @@ def ratio(whole: Callable[[], object], smaller: Callable[[], object], rounds: in
             call()
             times.append(time.perf_counter() - began)
         if not warm:
-            found.append((times[1] + times[2]) / (times[0] + times[3]))
-    return median(found)
+            ratios.append((times[1] + times[2]) / (times[0] + times[3]))
+    return median(ratios)

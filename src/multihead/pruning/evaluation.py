@@ -1,4 +1,4 @@
-"""Answers and scores of a model and of the same model changed, row by row the same, so that they can be paired."""
+"""Predictions and scores of a model and its modification on the same rows, for paired comparison."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from multihead.models import TaskModel
 from multihead.tasks import Batch, Scorer, Task, Values, Window
 from multihead.tasks.task import distinct_windows
 
-REPLICATES = 500  # a line per head: intervals may be a little rougher than a final score's
-WindowOutputs = dict[int, NDArray[Any]]  # of every window in the batches
+REPLICATES = 500  # per head: intervals may be a little coarser than a final score's
+WindowOutputs = dict[int, NDArray[Any]]  # by window index
 
 
 @dataclass(frozen=True)
 class EncodedRow:
-    """One row, encoded once for all the models that will read it."""
+    """One row, encoded once for all models under evaluation."""
 
     values: Values
     windows: list[Window]
@@ -33,19 +33,21 @@ class EncodedRow:
 
 
 def encode_rows(task: Task, rows: Iterable[Values]) -> list[EncodedRow]:
-    found = [EncodedRow(values, encode_windows(task, values), index) for index, values in enumerate(task.prepare(rows))]
-    if not any(example.windows for example in found):
-        raise ValueError("the data has no row to read")
-    return found
+    encoded = [
+        EncodedRow(values, encode_windows(task, values), index) for index, values in enumerate(task.prepare(rows))
+    ]
+    if not any(example.windows for example in encoded):
+        raise ValueError("the data has no usable row")
+    return encoded
 
 
 @dataclass(frozen=True)
 class EncodedBatches:
-    """Some examples as batches. `answers` puts what was said of every window back into its row."""
+    """Batches of some rows. `which` maps windows back to rows."""
 
     rows: Sequence[EncodedRow]
     batches: list[tuple[list[int], Batch]]
-    which: list[int]  # of the windows in the batches, those of the rows one after the other
+    which: list[int]  # window indices of the rows, concatenated
 
     def tokens(self) -> int:
         return sum(batch["tokens"].numel() for _, batch in self.batches)
@@ -59,48 +61,50 @@ def make_batches(task: Task, rows: Sequence[EncodedRow], batch_tokens: int = 409
     return EncodedBatches(rows, batches, which)
 
 
-def score(task: Task, done: EncodedBatches, outputs: WindowOutputs, scorer: Scorer) -> None:
-    """What was said -> answers -> the scorer."""
-    which = iter(done.which)
-    for row in done.rows:
-        mine = [outputs[i] for i in islice(which, len(row.windows))]
-        scorer.add(row.values, task.postprocess(row.values, row.windows, mine), row.index)
+def score(task: Task, batches: EncodedBatches, outputs: WindowOutputs, scorer: Scorer) -> None:
+    """Postprocess the outputs and add them to the scorer."""
+    which = iter(batches.which)
+    for row in batches.rows:
+        row_outputs = [outputs[i] for i in islice(which, len(row.windows))]
+        scorer.add(row.values, task.postprocess(row.values, row.windows, row_outputs), row.index)
 
 
-def run_batches(done: EncodedBatches, read: Callable[[Batch], Sequence[NDArray[Any]]]) -> WindowOutputs:
-    """`read` of every batch."""
-    return {i: one for numbers, batch in done.batches for i, one in zip(numbers, read(batch), strict=True)}
+def run_batches(batches: EncodedBatches, read: Callable[[Batch], Sequence[NDArray[Any]]]) -> WindowOutputs:
+    """Apply `read` to every batch; return the outputs by window."""
+    return {i: output for numbers, batch in batches.batches for i, output in zip(numbers, read(batch), strict=True)}
 
 
 def metrics_of(scorer: Scorer) -> list[Metric]:
-    """The streaming metrics that a scorer is made of."""
-    scorer.result()  # rows that it holds back, to count many at once, are counted now
+    """Return the streaming metrics of a scorer."""
+    scorer.result()  # flushes buffered rows
     parts = [part for held in vars(scorer).values() for part in (held if isinstance(held, tuple) else (held,))]
     return [part for part in parts if hasattr(part, "replicates") and hasattr(part, "bootstrap_sample")]
 
 
 def score_loss(whole: Scorer, changed: Scorer, name: str, level: float = 0.95) -> Difference:
-    """How much worse the changed model is by one score: paired, positive = worse."""
+    """Return how much worse the changed model is by one score: paired, positive = worse."""
     better = whole.result()[name].better
     first, second = (changed, whole) if better == "higher" else (whole, changed)
-    one, other = with_score(first, name), with_score(second, name)
-    found = compare_paired(one, other, level)[name]
-    if found.value == 0 and one.result()[name].unit == "number":
-        return found  # a loss moves with the slightest change of a model: one that stands still hides nothing
-    return widen_interval(found, one.bootstrap_sample.samples, max_possible_loss(with_score(whole, name), name))
+    first_metric, second_metric = with_score(first, name), with_score(second, name)
+    difference = compare_paired(first_metric, second_metric, level)[name]
+    if difference.value == 0 and first_metric.result()[name].unit == "number":
+        return difference  # a loss reacts to the slightest change of a model, so 0 is exact
+    return widen_interval(
+        difference, first_metric.bootstrap_sample.samples, max_possible_loss(with_score(whole, name), name)
+    )
 
 
 def with_score(scorer: Scorer, name: str) -> Metric:
-    """The metric that gives a score, with replicates of it."""
-    found = (metric for metric in metrics_of(scorer) if name in metric.result() and name in metric.replicates())
-    if (metric := next(found, None)) is None:
-        raise ValueError(f"{name} has no interval; choose one of {', '.join(scores_with_interval(scorer))}")
+    """Return the metric that computes a score, with its bootstrap replicates."""
+    matching = (metric for metric in metrics_of(scorer) if name in metric.result() and name in metric.replicates())
+    if (metric := next(matching, None)) is None:
+        raise ValueError(f"{name} has no confidence interval; choose one of {', '.join(scores_with_interval(scorer))}")
     return metric
 
 
 def max_possible_loss(metric: Metric, name: str) -> float:
-    """What a score may lose if every row goes wrong: of written texts, and of a number (a loss), all that it is; of
-    answers, as if all of them had been right."""
+    """Return the largest possible loss if every row becomes wrong: for generated texts and for numbers (a loss), the
+    score itself; for classification, as if all rows had been correct."""
     score = metric.result()[name]
     if isinstance(metric, TextMetric) or score.unit == "number":
         return score.value
@@ -108,8 +112,8 @@ def max_possible_loss(metric: Metric, name: str) -> float:
 
 
 def widen_interval(loss: Difference, samples: int, stake: float) -> Difference:
-    """Where no row changed, nothing varies and the interval has no width; three in `samples` may still have been
-    missed (the "rule of three", at 95 %), so it is given what they can cost."""
+    """Widen an interval of zero width. If no row changed, three in `samples` may still have been missed (the "rule of
+    three", at 95 %), so it gets their maximal effect."""
     low, high = loss.interval.low, loss.interval.high
     missed = 3 / max(samples, 3) * stake
     return loss if low < high else replace(loss, interval=ConfidenceInterval(low - missed, high + missed, 0.95))
@@ -120,29 +124,31 @@ def scores_with_interval(scorer: Scorer) -> list[str]:
 
 
 def named_score(scorer: Scorer, name: str | None) -> str:
-    """A score by its name or the end of it: "f1" is strict.f1 for a tagger; None: the task's main one."""
+    """Return the full name of a score by its name or suffix: "f1" is strict.f1 for a tagger; None: the main score."""
     if name is None or name == scorer.main or scorer.main.endswith(f".{name}"):
         return scorer.main
     known = list(dict.fromkeys(scores_with_interval(scorer)))
-    found = [one for one in known if one == name] or [one for one in known if one.endswith((f".{name}", f"_{name}"))]
-    if not found:
-        raise ValueError(f"there is no score {name!r} here; there are: {', '.join(known)}")
-    return found[0]
+    matching = [full_name for full_name in known if full_name == name] or [
+        full_name for full_name in known if full_name.endswith((f".{name}", f"_{name}"))
+    ]
+    if not matching:
+        raise ValueError(f"unknown score {name!r}; known: {', '.join(known)}")
+    return matching[0]
 
 
-def evaluate_model(model: TaskModel, task: Task, done: EncodedBatches, replicates: int = REPLICATES) -> Scorer:
+def evaluate_model(model: TaskModel, task: Task, batches: EncodedBatches, replicates: int = REPLICATES) -> Scorer:
     scorer = task.scorer(replicates)
-    add_predictions(model, task, done, scorer)
+    add_predictions(model, task, batches, scorer)
     return scorer
 
 
 @torch.inference_mode()
-def add_predictions(model: TaskModel, task: Task, done: EncodedBatches, scorer: Scorer, first: int = 0) -> int:
-    """Adds a model's answers to a score. first: number of the first one, for tasks that are judged by how well they
-    foretell a text; returns the number after the last."""
+def add_predictions(model: TaskModel, task: Task, batches: EncodedBatches, scorer: Scorer, first: int = 0) -> int:
+    """Add a model's predictions to a scorer. first: index of the first one, for tasks scored by perplexity; return the
+    index after the last."""
     model.eval()
-    if (judged := task.score_rows(model, (row.values for row in done.rows))) is None:
-        score(task, done, run_batches(done, lambda batch: task.forward(model, batch)), scorer)
+    if (judged := task.score_rows(model, (row.values for row in batches.rows))) is None:
+        score(task, batches, run_batches(batches, lambda batch: task.forward(model, batch)), scorer)
         return first
     for values, prediction in judged:
         scorer.add(values, prediction, first)
@@ -151,10 +157,10 @@ def add_predictions(model: TaskModel, task: Task, done: EncodedBatches, scorer: 
 
 
 def to_points(value: float, score: Score) -> float:
-    """In points of 100, as people say them; a perplexity, or a loss in nats, as it is."""
+    """Convert to points of 100; a perplexity, or a loss in nats, is unchanged."""
     return value * (100 if score.unit in ("share", "correlation") else 1)
 
 
 def count_rows(scorer: Scorer) -> int:
-    """How many rows were scored."""
+    """Return the number of scored rows."""
     return max(metric.bootstrap_sample.samples for metric in metrics_of(scorer))

@@ -1,6 +1,6 @@
-"""How much a loss hangs on each part, by gradient: mean |d loss / d gate|, where a gate of 1 stands on every head's
-output (Michel et al. 2019) and, likewise, on every unit of the feed-forward layers, on every column that heads compare
-or carry. One pass forward and back for all.
+"""Gradient importance of each part: mean |d loss / d gate|, with a gate of 1 on every head's output (Michel et al.
+2019)
+and, likewise, on every feed-forward unit and every key or value column. One forward and backward pass for all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from multihead.tasks import Task
 
 
 class HeadGates:
-    """Gates on one model; `measure` as often as wanted."""
+    """Gates on one model; `measure` may be called repeatedly."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class HeadGates:
         units: bool = False,
         means: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """A gate on every head; fine: on each column that it carries. keys, units: on each column that is compared, on
-        each unit. means: what a part gives on average, by attention [H, W] and block [F], of keys [G * K]; a gate then
-        asks about what it gives beyond that."""
+        """Put a gate on every head; fine: on each of its value columns. keys, units: on each key column, on each unit.
+        means: mean output of a part, by attention [H, W] and block [F], of keys [G * K]; a gate then scales only the
+        deviation from it."""
         self.model, self.attentions, self.numbers = model, attentions(model), numbers(model)
         self.blocks = {m.address: m for m in model.modules() if isinstance(m, TransformerBlock)} if units else {}
         self.means, self.fine, self.keys = means or {}, fine, keys
@@ -52,17 +52,19 @@ class HeadGates:
         self.gates = {}
 
     def rows(self, name: str) -> Tensor:
-        """[inputs, gates] of an attention (its heads, or all their columns, side by side), of its keys or a block:
-        d loss / d gate, for each input."""
+        """Return d loss / d gate for each input, [inputs, gates], of an attention (its heads, or all their columns,
+        concatenated), of its keys or a block."""
         return torch.cat(self.found[name])
 
     def heads(self) -> dict[str, float]:
-        """By address: mean |d loss / d gate| of a gate on the whole head."""
+        """Return mean |d loss / d gate| of a gate on each head, by address."""
         return {
             f"{name}.{number}": value
-            for name, mine in self.numbers.items()
+            for name, head_numbers in self.numbers.items()
             for number, value in zip(
-                mine, self.rows(name).unflatten(1, (len(mine), -1)).sum(2).abs().mean(0).tolist(), strict=True
+                head_numbers,
+                self.rows(name).unflatten(1, (len(head_numbers), -1)).sum(2).abs().mean(0).tolist(),
+                strict=True,
             )
         }
 
@@ -102,21 +104,21 @@ class HeadGates:
     def _key_hook(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
         return lambda module, inputs, output: self._apply_gate(name + KEYS, output)
 
-    def _apply_gate(self, name: str, given: Tensor) -> Tensor:
-        """given: [B, T, F]"""
-        self.gates[name] = torch.ones(given.shape[0], given.shape[2], requires_grad=True)
+    def _apply_gate(self, name: str, activations: Tensor) -> Tensor:
+        """Apply the gate to activations [B, T, F]."""
+        self.gates[name] = torch.ones(activations.shape[0], activations.shape[2], requires_grad=True)
         mean = self.means.get(name, torch.zeros(1))
-        return mean + (given - mean) * self.gates[name][:, None]
+        return mean + (activations - mean) * self.gates[name][:, None]
 
 
 @contextmanager
 def freeze_weights(model: nn.Module) -> Iterator[None]:
-    """No gradient of the weights: only the gates are asked about."""
-    wanted = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for parameter in wanted:
+    """Disable weight gradients: only the gates need them."""
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in trainable:
         parameter.requires_grad_(False)
     try:
         yield
     finally:
-        for parameter in wanted:
+        for parameter in trainable:
             parameter.requires_grad_(True)

@@ -1,4 +1,4 @@
-"""How much a task needs each head: by switching it off (exact, with an interval), and by gradient (cheap)."""
+"""Head importance for a task: by ablation (exact, with a confidence interval), and by gradient (cheap)."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ from multihead.pruning.gradient_importance import HeadGates
 from multihead.pruning.partial_forward import PartialForward
 from multihead.tasks import Batch, Scorer, Task, Values
 
-BLOCK = 1024  # rows whose answers are held at once
-PORTIONS = 10  # early stopping looks at the heads after each of them
-CLEAR = 10  # rows: a head on which no more than so many of all of them can hang is clear
-GRADIENT = 3.0  # evaluations: a pass forward and one backward, which costs about two
-MOST = 0.45  # of what measuring every head on every row costs: early stopping spends no more, clear or not
+BLOCK = 1024  # rows whose predictions are in memory at once
+PORTIONS = 10  # early stopping tests the heads after each of them
+CLEAR = 10  # rows: a head that affects at most this many of all rows is decided
+GRADIENT = 3.0  # evaluations: a forward pass and a backward pass, which costs about two
+MOST = 0.45  # share of the cost of measuring every head on every row: early stopping spends no more
 ProgressCallback = Callable[[float], None] | None
 
 
 @dataclass(frozen=True)
 class HeadEffect:
-    """One head: what the score loses without it (positive: the head is needed), on how many rows."""
+    """Effect of one head: the score lost without it (positive: the head is needed), and on how many rows."""
 
     address: str
     loss: Difference | None
     gradient: float | None
     rows: int
-    settled: bool = False  # the interval leaves no doubt: it lies on one side of 0, or close about it
+    settled: bool = False  # the interval lies on one side of 0, or close around it
 
 
 @dataclass(frozen=True)
 class HeadRanking:
-    """The most needed head first. cost: in evaluations of the whole model, counted in layers, not in seconds."""
+    """Ranking, most important head first. cost: in evaluations of the full model, counted in layers, not in seconds."""
 
     metric: str
     whole: Score | None
     effects: list[HeadEffect]
-    agreement: float | None  # Spearman's correlation of the two ways
+    agreement: float | None  # Spearman's correlation of the two methods
     cost: dict[str, float]
-    clear: float | None = None  # early: how close about 0 an interval has to lie
+    clear: float | None = None  # early: largest interval around 0 that counts as decided
 
     def __repr__(self) -> str:
         lines = [f"{e.address:<20}{'' if e.loss is None else f'{e.loss.value:9.4f}'}" for e in self.effects]
@@ -86,10 +86,10 @@ def rank(
     batch_tokens: int = 4096,
     on_progress: ProgressCallback = None,
 ) -> HeadRanking:
-    """by: "ablation", "gradient" or both. on_progress: hears the share done.
+    """Rank heads. by: "ablation", "gradient" or both. on_progress: called with the share completed.
 
-    early: stop measuring a head once its interval, wide enough for every look, lies on one side of 0 or so close about
-    it that no more than ten rows of all can hang on the head.
+    early: stop measuring a head once its interval, corrected for repeated tests, lies on one side of 0 or so close
+    around it that at most ten of all rows can depend on the head.
     """
     if not by or not set(by) <= {"ablation", "gradient"}:
         raise ValueError(f"by={list(by)}: give ablation, gradient or both")
@@ -110,13 +110,13 @@ def rank(
     cost["ablation"] = search.cost
     effects = [replace(effect, gradient=gradients.get(effect.address)) for effect in effects]
     effects.sort(key=lambda effect: (-_value(effect), -(effect.gradient or 0.0)))
-    whole = search.whole.result()[search.metric]
+    full_score = search.whole.result()[search.metric]
     agreement = _agreement(effects) if gradients else None
-    return HeadRanking(search.metric, whole, effects, agreement, cost, search.clear if early else None)
+    return HeadRanking(search.metric, full_score, effects, agreement, cost, search.clear if early else None)
 
 
 class AblationStudy:
-    """Every head off in turn, on the same batches: the layers before it are run once for all of them."""
+    """Ablation of every head in turn, on the same batches: the layers before it run once for all of them."""
 
     def __init__(
         self,
@@ -128,46 +128,46 @@ class AblationStudy:
         on_progress: ProgressCallback,
     ) -> None:
         self.task, self.model, self.batch_tokens, self.on_progress = task, model, batch_tokens, on_progress
-        # In this order, any stretch of rows is a fair sample of all of them.
+        # In this order, any slice of rows is a representative sample of all of them.
         order = np.random.Generator(np.random.PCG64(0)).permutation(len(ready))
         self.rows = [ready[i] for i in order]
         self.passes = PartialForward(model)
-        self.addresses = [f"{name}.{n}" for name, mine in self.passes.numbers.items() for n in mine]
+        self.addresses = [f"{name}.{n}" for name, head_numbers in self.passes.numbers.items() for n in head_numbers]
         self.metric = named_score(task.scorer(1), metric)
         self.evaluation = len(self.passes.blocks) * area(ready, batch_tokens)
         self.whole = task.scorer(REPLICATES)
         self.clear = 0.0
         self.foretells = (
             task.score_rows(model, []) is not None
-        )  # judged by text, not by answers: row by row it is not run
-        self.judged = 0  # windows of it
+        )  # scored by text, not by predictions: no partial forward
+        self.judged = 0  # windows scored
 
     @property
     def cost(self) -> float:
         return self.passes.ran / self.evaluation
 
     def exact(self) -> list[HeadEffect]:
-        """Every head on every row."""
+        """Measure every head on every row."""
         scorers = {address: self.task.scorer(REPLICATES) for address in self.addresses}
         self._measure(self.addresses, self.rows, [self.whole], scorers, 1 + self._price(self.addresses))
         return [self._effect(address, self.whole, scorers[address], 0.95) for address in self.addresses]
 
     def early(self) -> list[HeadEffect]:
-        """Portion by portion; heads whose interval leaves no doubt are not measured on. Should `MOST` not suffice for
-        the others, it is spent on those that may be needed most."""
+        """Measure portion by portion, dropping heads whose interval is decided. If `MOST` does not suffice for the
+        rest, it is spent on those that are most likely important."""
         portions = [list(part) for part in np.array_split(np.array(self.rows, dtype=object), PORTIONS) if len(part)]
         wholes = [self.task.scorer(REPLICATES) for _ in portions]
         scorers = {address: self.task.scorer(REPLICATES) for address in self.addresses}
-        level = 1 - 0.05 / len(portions)  # every look is a chance to be wrong
+        level = 1 - 0.05 / len(portions)  # Bonferroni correction for repeated tests
         most = MOST * (1 + self._price(self.addresses))
         effects: dict[str, HeadEffect] = {}
         left = list(self.addresses)
-        self.batch_tokens //= len(portions)  # fewer rows at a time are less alike: smaller batches waste no more on it
+        self.batch_tokens //= len(portions)  # fewer rows at a time vary more in length: smaller batches avoid padding
         shares = [len(self.passes.blocks) * area(rows, self.batch_tokens) / self.evaluation for rows in portions]
         for number, portion in enumerate(portions):
-            rest, mine = sum(shares[number:]), shares[number]
-            while left and number and self.cost + rest + mine * self._price(left) > most:
-                left.pop()  # the least likely to be needed of those in doubt
+            rest, share = sum(shares[number:]), shares[number]
+            while left and number and self.cost + rest + share * self._price(left) > most:
+                left.pop()  # the least likely important of the undecided
             self._measure(left, portion, wholes[number:], scorers, most)
             self.clear = self._worth(wholes[number])
             for address in left:
@@ -176,9 +176,9 @@ class AblationStudy:
         self.whole = wholes[-1]
         return list(effects.values())
 
-    def _worth(self, whole: Scorer) -> float:
-        """What `CLEAR` of all rows are worth in the score; in one that is no share, so much of it."""
-        now = whole.result()[self.metric]
+    def _worth(self, full: Scorer) -> float:
+        """Return the value of `CLEAR` rows in the score; for an unbounded score, the same share of it."""
+        now = full.result()[self.metric]
         return CLEAR / len(self.rows) * {"share": 1.0, "correlation": 1.0, "percent": 100.0}.get(now.unit, now.value)
 
     def _measure(
@@ -194,54 +194,54 @@ class AblationStudy:
             self._measure_likelihood(every, rows, expected)
             return
         for start in range(0, len(rows), BLOCK):
-            done = make_batches(self.task, rows[start : start + BLOCK], self.batch_tokens)
-            said: dict[str, WindowOutputs] = {address: {} for address in every}
-            for numbers, batch in done.batches:
+            batches = make_batches(self.task, rows[start : start + BLOCK], self.batch_tokens)
+            outputs: dict[str, WindowOutputs] = {address: {} for address in every}
+            for numbers, batch in batches.batches:
 
                 def read(batch: Batch = batch) -> Any:
                     return self.task.forward(self.model, batch)
 
-                for address in said:
-                    found = self.passes.run_without([address], read) if address else self.passes.run_whole(read)
-                    said[address].update(zip(numbers, found, strict=True))
+                for address in outputs:
+                    head_outputs = self.passes.run_without([address], read) if address else self.passes.run_whole(read)
+                    outputs[address].update(zip(numbers, head_outputs, strict=True))
                 if self.on_progress is not None:
                     self.on_progress(min(1.0, self.cost / expected))
-            for address, mine in every.items():
-                for scorer in mine:
-                    score(self.task, done, said[address], scorer)
+            for address, head_scorers in every.items():
+                for scorer in head_scorers:
+                    score(self.task, batches, outputs[address], scorer)
 
     def _measure_likelihood(
         self, every: dict[str, Sequence[Scorer]], rows: Sequence[EncodedRow], expected: float
     ) -> None:
-        """A task that is judged by how well it foretells a text runs over all of it, whichever head is off."""
+        """Measure a task scored by perplexity: it runs on the full text, whichever head is off."""
         values, count = [row.values for row in rows], 0
-        for address, mine in every.items():
+        for address, head_scorers in every.items():
             with ablate(self.model, [address] if address else []):
-                said = list(self.task.score_rows(self.model, values) or ())
-            for scorer in mine:
-                for count, (given, prediction) in enumerate(said):
-                    scorer.add(given, prediction, self.judged + count)
+                scored = list(self.task.score_rows(self.model, values) or ())
+            for scorer in head_scorers:
+                for count, (scored_values, prediction) in enumerate(scored):
+                    scorer.add(scored_values, prediction, self.judged + count)
             self.passes.ran += len(self.passes.blocks) * area(rows, self.batch_tokens)
             if self.on_progress is not None:
                 self.on_progress(min(1.0, self.cost / expected))
         self.judged += count + 1
 
     def _price(self, heads: Sequence[str]) -> float:
-        """Evaluations that measuring these heads costs: the blocks from each head's own on."""
+        """Return the cost in evaluations of measuring these heads: the blocks from each head's own on."""
         if self.foretells:
             return float(len(heads))
         blocks = len(self.passes.blocks)
         return sum(blocks - self.passes.first[head.rpartition(".")[0]] for head in heads) / blocks
 
-    def _effect(self, address: str, whole: Scorer, without: Scorer, level: float) -> HeadEffect:
-        loss = score_loss(whole, without, self.metric, level)
+    def _effect(self, address: str, full: Scorer, without: Scorer, level: float) -> HeadEffect:
+        loss = score_loss(full, without, self.metric, level)
         low, high = loss.interval.low, loss.interval.high
         settled = low > 0 or high < 0 or (low >= -self.clear and high <= self.clear)
-        return HeadEffect(address, loss, None, count_rows(whole), settled)
+        return HeadEffect(address, loss, None, count_rows(full), settled)
 
 
 def area(rows: Sequence[EncodedRow], batch_tokens: int) -> int:
-    """Places of all batches, padding counted: what one pass of one block reads."""
+    """Return the number of positions of all batches, padding included: the input of one block in one pass."""
     total = 0
     for start in range(0, len(rows), BLOCK):
         sizes = np.array([len(window["tokens"]) for row in rows[start : start + BLOCK] for window in row.windows])

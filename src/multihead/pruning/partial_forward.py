@@ -1,7 +1,7 @@
-"""A pass that can be taken up again at any layer: what a change deep in a model costs is the layers behind it.
+"""Forward pass that can resume at any layer: a change deep in a model costs only the layers after it.
 
-While the model reads a batch, what goes into every block and what every attention mixed is kept. With some heads off,
-the first block that changes starts from there, with its attention read from memory; the blocks before it are not run.
+While the model processes a batch, the input of every block and the output of every attention are stored. With some
+heads off, the first changed block starts from there, with its stored attention output; the blocks before it do not run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from multihead.models import EncoderDecoder, TaskModel, TransformerBlock
 
 
 class PartialForward:
-    """Blocks of a model in the order they run, and what they were given."""
+    """Blocks of a model in execution order, and their recorded inputs."""
 
     def __init__(self, model: TaskModel) -> None:
         self.model = model
@@ -31,12 +31,12 @@ class PartialForward:
         self.attentions, self.numbers = attentions(model), numbers(model)
         self.given: list[tuple[Any, ...]] = []
         self.mixed: dict[str, Tensor] = {}
-        self.calls = 0  # of the body, in the last whole pass
-        self.ran = 0  # blocks, over all passes, times the tokens that they read
+        self.calls = 0  # calls of the body in the last full pass
+        self.ran = 0  # blocks run over all passes, times their tokens
 
     @torch.inference_mode()
     def run_whole(self, call: Callable[[], Any]) -> Any:
-        """The model as it is: what `call` gives."""
+        """Run the unchanged model: the result of `call`."""
         self.given, self.mixed, self.calls = [], {}, 0
         handles = [self.model.body.register_forward_pre_hook(self._count)]
         handles += [block.register_forward_pre_hook(self._take) for block in self.blocks]
@@ -54,9 +54,9 @@ class PartialForward:
 
     @torch.inference_mode()
     def run_without(self, heads: Sequence[str], call: Callable[[], Any]) -> Any:
-        """What `call` gives when these heads are off. It must read the batch that `run_whole` read last.
+        """Return the result of `call` with these heads off. It must use the batch of the last `run_whole`.
 
-        A task that runs the body more than once (two texts apart, text written token by token) is run as a whole.
+        A task that runs the body more than once (two texts, token-by-token generation) is run in full.
         """
         if self.calls != 1 or len(self.given) != len(self.blocks):
             self.ran += self._area()
@@ -71,19 +71,19 @@ class PartialForward:
             return call()
 
     def _resume(self, off: dict[str, list[int]]) -> Tensor:
-        """The last hidden states, from the first block that changes on."""
+        """Return the last hidden states, recomputed from the first changed block."""
         start = min(self.first[name] for name in off)
         split = len(self.stacks[0].blocks) if len(self.stacks) > 1 else len(self.blocks)
         memory: Tensor | None = None
         x: Tensor = self.given[start][0]
         for i in range(start, len(self.blocks)):
-            block, given = self.blocks[i], list(self.given[i])
-            if i == split and start < split:  # the encoder's change reaches the decoder through the memory alone
-                memory, x = self.stacks[0].norm(x), given[0]
+            block, inputs = self.blocks[i], list(self.given[i])
+            if i == split and start < split:  # the encoder affects the decoder through the memory alone
+                memory, x = self.stacks[0].norm(x), inputs[0]
             if memory is not None:
-                given[3] = memory
-            mine = {name: places for name, places in off.items() if self.first[name] == i}
-            x = self._block(block, x, given[1:], mine, fresh=i == start)
+                inputs[3] = memory
+            own_heads = {name: places for name, places in off.items() if self.first[name] == i}
+            x = self._block(block, x, inputs[1:], own_heads, fresh=i == start)
             self.ran += x.shape[0] * x.shape[1]
         return self.stacks[-1].norm(x)
 
@@ -95,8 +95,9 @@ class PartialForward:
         if not fresh:
             with self._silence_heads(off):
                 return block(x, *rest)
-        # In the first block that changes, what the attention mixed is known. If both of a block's attentions change,
-        # the cross-attention stands behind the other and looks again.
+        # In the first changed block, the attention output is known. If both attentions of a block change, the
+        # cross-attention
+        # depends on the other and is recomputed.
         first = max(off)  # "….self" before "….cross"
         attention, mixed = self.attentions[first], self.mixed[first].clone()
         mixed[:, off[first]] = 0
@@ -117,8 +118,8 @@ class PartialForward:
                 self.attentions[name].taps.remove(tap)
 
     def _area(self) -> int:
-        """Tokens that the blocks read in the last whole pass, summed over the blocks."""
-        return sum(given[0].shape[0] * given[0].shape[1] for given in self.given)
+        """Return the tokens processed by the blocks in the last full pass, summed over the blocks."""
+        return sum(inputs[0].shape[0] * inputs[0].shape[1] for inputs in self.given)
 
     def _count(self, body: nn.Module, inputs: tuple[Any, ...]) -> None:
         self.calls += 1
@@ -145,7 +146,7 @@ def _silencer(places: list[int]) -> Callable[[AttentionRecord], Tensor]:
 
 @contextmanager
 def replace_forward(module: nn.Module, forward: Callable[..., Tensor]) -> Iterator[None]:
-    """A module that answers from memory."""
+    """Replace a module's forward temporarily."""
     module.forward = forward
     try:
         yield

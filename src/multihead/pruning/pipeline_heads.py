@@ -25,11 +25,11 @@ class PipelineHeads:
         return f"<heads of {self.pipeline!r}: show, stats, rank, prune>"
 
     def show(self, text: str, second: str | None = None) -> AttentionMaps:
-        """Return what every head attends to in a text, or in a pair of texts."""
+        """Return the attention maps of every head for a text, or a pair of texts."""
         return attention_maps(self.pipeline, text, second)
 
     def stats(self, rows: Iterable[dict[str, Any] | str]) -> HeadProfile:
-        """Return what every head does over inputs: where it attends, how widely, and a name for it."""
+        """Return statistics of every head over inputs: attention targets, spread, and a pattern name."""
         return stats(self.pipeline, ({"text": row} if isinstance(row, str) else row for row in rows))
 
     def rank(self, rows: Iterable[dict[str, Any]], **options: Any) -> HeadRanking:

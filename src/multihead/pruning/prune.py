@@ -1,4 +1,4 @@
-"""A smaller dense model within a budget, with its bill, in a directory that can be undone."""
+"""Prune a model within a budget to a smaller dense one, with a cost report, in a directory that supports undo."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from multihead.pruning.search import PruningBudget, PruningSearch, PruningStep, 
 from multihead.pruning.surgery import PruningPlan, apply_plan, widths_of
 from multihead.tasks import Task, Values
 
-TIMED = 4  # batches, spread over the lengths, that the latency is measured on
+TIMED = 4  # batches, spread over the lengths, for the latency measurement
 
 
 @dataclass(frozen=True)
 class PruningResult:
-    """What came of it. held: the budget was kept on rows that chose nothing, by the whole interval ("held"), by the
-    estimate alone ("likely"), or not ("broken"); with a share to keep there is no budget: ""."""
+    """Result of pruning. held: whether the budget held on held-out rows: by the full interval ("held"), by the estimate
+    alone ("likely"), or not ("broken"); with a share to keep there is no budget: ""."""
 
     off: tuple[str, ...]
-    units: int  # that were cut out, beside those of heads
-    columns: int  # of keys and values, likewise
+    units: int  # removed feed-forward units
+    columns: int  # removed key and value columns
     bill: CostReport
     curve: list[PruningStep]
     held: str
@@ -57,13 +57,13 @@ class PruningResult:
 
 
 def split_halves(rows: Iterable[Values]) -> tuple[list[Values], list[Values]]:
-    """Rows that choose and rows that judge, by a hash of their text: equal texts never stand on both sides."""
+    """Split rows by a hash of their text into rows for the search and held-out rows: equal texts stay in one split."""
     sides: tuple[list[Values], list[Values]] = ([], [])
     for values in rows:
-        # Another hash than that of training's own validation split, which would all fall on one side.
+        # A different hash than that of training's validation split, which would put all rows on one side.
         sides[is_valid("\n".join(("judges", *row_texts(values))), 0.5)].append(values)
     if not sides[0] or not sides[1]:
-        raise ValueError("too few rows: half choose what goes, half judge it; name a file that judges: --heldout FILE")
+        raise ValueError("too few rows for a search half and a held-out half; add rows, or pass --heldout FILE")
     return sides
 
 
@@ -79,11 +79,11 @@ def prune(
     compensate: bool = True,
     on_step: Callable[[PruningStep], None] | None = None,
 ) -> PruningResult:
-    """Prune the model in a directory into a new one. Without rows to `check` on, half of the rows judge.
+    """Prune the model in a directory into a new one. Without `check` rows, half of the rows are held out.
 
-    ffn, columns: feed-forward units, and columns of the heads' keys and values, may go too.
-    fold: what is left takes over, by least squares, what it can of what is cut out; else that is as if switched off.
-    Nothing is written if the budget is broken on the rows that judge.
+    ffn, columns: feed-forward units, and key and value columns of the heads, may be removed too.
+    fold: the remaining parts take over, by least squares, what they can of the removed ones; otherwise those are
+    ablated. Nothing is written if the budget is broken on the held-out rows.
     """
     out = Path(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -101,38 +101,38 @@ def prune(
     wide = {name: sum(widths_of(a)) for name, a in attentions(model).items()}
     narrow = {name: (a.heads, sum(widths_of(a))) for name, a in attentions(smaller).items()}
     gone = sum(heads * (wide[name] - left) for name, (heads, left) in narrow.items())
-    done = PruningResult(point.off, bill.before.units - bill.after.units, gone, bill, curve, held)
+    result = PruningResult(point.off, bill.before.units - bill.after.units, gone, bill, curve, held)
     if held != "broken":
         write(where, point.plan, out, search.moments)
-    return done
+    return result
 
 
 def compare_models(
     where: str | Path, smaller: str | Path, rows: Iterable[Values], metric: str | None = None
 ) -> CostReport:
-    """A model beside one that was made from it (pruned, and perhaps trained on), on rows that chose nothing."""
-    whole, left = load(where), load(smaller)
-    task = whole.make_task()
-    return measure_cost(whole.model, left.model, task, encode_rows(task, rows), named_score(task.scorer(1), metric))
+    """Compare a model with one derived from it (pruned, and perhaps fine-tuned), on held-out rows."""
+    full, left = load(where), load(smaller)
+    task = full.make_task()
+    return measure_cost(full.model, left.model, task, encode_rows(task, rows), named_score(task.scorer(1), metric))
 
 
 def measure_cost(
     model: TaskModel, smaller: TaskModel, task: Task, rows: Sequence[EncodedRow], metric: str
 ) -> CostReport:
-    """Both models on the same rows."""
-    done = make_batches(task, rows)
+    """Measure both models on the same rows."""
+    batches = make_batches(task, rows)
     length = float(np.mean([len(window["tokens"]) for row in rows for window in row.windows]))
-    before, after = (evaluate_model(one, task, done, replicates=1000) for one in (model, smaller))
+    before, after = (evaluate_model(candidate, task, batches, replicates=1000) for candidate in (model, smaller))
     some = make_batches(task, rows[:: max(1, len(rows) // 64)])
     some = replace(some, batches=some.batches[:: max(1, len(some.batches) // TIMED)])
 
-    def read(one: TaskModel) -> None:
-        if (judged := task.score_rows(one, (row.values for row in some.rows))) is not None:
+    def read(candidate: TaskModel) -> None:
+        if (judged := task.score_rows(candidate, (row.values for row in some.rows))) is not None:
             for _ in judged:
                 pass
             return
         for _, batch in some.batches:
-            task.forward(one, batch)
+            task.forward(candidate, batch)
 
     return CostReport(
         size_of(model, length),
@@ -154,18 +154,20 @@ def verdict(bill: CostReport, budget: PruningBudget) -> str:
 
 
 def write(where: str | Path, plan: PruningPlan, out: Path, moments: MomentsByName | None) -> Pipeline:
-    """The model without what the plan takes out, as a directory that knows its parent."""
-    whole = load(where, dtype=None)  # as it is stored: undoing gives back the same bytes
-    model, removed = apply_plan(whole.model, plan, moments)
-    smaller = replace(whole, model=model, unused_tensors={}, pruned={})
+    """Write the pruned model, in a directory that records its parent."""
+    parent_pipeline = load(where, dtype=None)  # stored dtype, so that undo restores the same bytes
+    model, removed = apply_plan(parent_pipeline.model, plan, moments)
+    smaller = replace(parent_pipeline, model=model, unused_tensors={}, pruned={})
     out.mkdir(parents=True, exist_ok=True)
-    parent = save_parent(resolve(where), whole, smaller, plan, removed, out)
-    every = numbers(whole.model)
-    told = {
+    parent = save_parent(resolve(where), parent_pipeline, smaller, plan, removed, out)
+    every = numbers(parent_pipeline.model)
+    record = {
         "heads": [f"{name}.{n}" for name, stay in plan.heads.items() for n in every[name] if n not in stay],
-        "family": whole.pruned.get("family", whole.config),  # whose shape it would fill with zeros
+        "family": parent_pipeline.pruned.get(
+            "family", parent_pipeline.config
+        ),  # the family whose shape zero padding restores
         "parent": parent,
     }
-    smaller = replace(smaller, pruned=told)
+    smaller = replace(smaller, pruned=record)
     save(smaller, out)
     return smaller

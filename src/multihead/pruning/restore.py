@@ -1,5 +1,5 @@
-"""What a pruned model keeps of its parent, so that the parent's exact bytes can be made again without it: the slices
-that were cut out, the header of its weights, and those of its small files that the pruned model does not have itself.
+"""Undo data of a pruned model, so that the parent's exact bytes can be restored without it: the removed slices, the
+header of its weights, and small files that the pruned model does not have itself.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from multihead.pruning.surgery import PruningPlan, configs, plan_of_model, resto
 
 FOLDER = "parent"
 WEIGHTS, HEADER, SLICES = "model.safetensors", "header", "removed.safetensors"
-SMALL = 64 << 20  # bytes: a file this large is no part of a model's description
-WHOLE = "whole:"  # before names in removed.safetensors
-PLACES = ("units", "keys", "values")  # likewise, with a colon: parts of a cut
+SMALL = 64 << 20  # bytes: larger files are not part of a model's description
+WHOLE = "whole:"  # prefix of names in removed.safetensors
+PLACES = ("units", "keys", "values")  # likewise, with a colon: parts of a plan
 DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
     "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
@@ -35,25 +35,24 @@ Json = dict[str, Any]
 
 
 def save_parent(
-    parent: Path, whole: Pipeline, smaller: Pipeline, plan: PruningPlan, removed: dict[str, Tensor], out: Path
+    parent: Path, full: Pipeline, smaller: Pipeline, plan: PruningPlan, removed: dict[str, Tensor], out: Path
 ) -> Json:
-    """Writes `out/parent`; returns what multihead.json says of the parent. `smaller` as it will be saved there."""
+    """Write `out/parent`; return the parent's entry in multihead.json. `smaller` as it will be saved there."""
     before = {
-        stack: {name: getattr(config, name) for name in PRUNING_FIELDS}
-        for stack, config in configs(whole.model).items()
+        stack: {name: getattr(config, name) for name in PRUNING_FIELDS} for stack, config in configs(full.model).items()
     }
-    told: Json = {"config": whole.config, "before": before, "sha256": {}}
+    record: Json = {"config": full.config, "before": before, "sha256": {}}
     weights = parent / WEIGHTS
     if not weights.is_file():
-        return told | {"undo": f"the weights of its parent were not one file, {WEIGHTS}"}
+        return record | {"undo": f"the weights of its parent were not one file, {WEIGHTS}"}
     folder = out / FOLDER
     folder.mkdir(parents=True)
     header = _header(weights)
     slices = dict(removed)
     for kind in PLACES:
-        slices |= {f"{kind}:{name}": torch.tensor(mine) for name, mine in getattr(plan, kind).items()}
-    stored, again = read_safetensors(weights), _tensors(smaller, whole.config, before, plan, slices)
-    for name in stored:  # what the model does not use, or holds under another name
+        slices |= {f"{kind}:{name}": torch.tensor(indices) for name, indices in getattr(plan, kind).items()}
+    stored, again = read_safetensors(weights), _tensors(smaller, full.config, before, plan, slices)
+    for name in stored:  # unused or renamed tensors
         if name not in again or not torch.equal(_bits(stored[name]), _bits(again[name].to(stored[name].dtype))):
             slices[WHOLE + name] = stored[name]
     write_tensors(folder / SLICES, slices)
@@ -62,30 +61,32 @@ def save_parent(
         name = path.relative_to(parent).as_posix()
         if not path.is_file() or name == WEIGHTS or path.stat().st_size > SMALL or ".aside" in name:
             continue
-        told["sha256"][name] = sha256(path)
-        if whole.tokenizer is None or name not in whole.tokenizer.files:  # those the pruned model has itself
+        record["sha256"][name] = sha256(path)
+        if (
+            full.tokenizer is None or name not in full.tokenizer.files
+        ):  # the pruned model has the tokenizer's files itself
             target = folder / "files" / name
             target.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(target, path.read_bytes())
-    told["sha256"][WEIGHTS] = sha256(weights)
+    record["sha256"][WEIGHTS] = sha256(weights)
     digest = hashlib.sha256()
     for part in _bytes(header, again, slices):
         digest.update(part)
-    assert digest.hexdigest() == told["sha256"][WEIGHTS], "the slices do not give the parent back"
-    return told
+    assert digest.hexdigest() == record["sha256"][WEIGHTS], "the slices do not give the parent back"
+    return record
 
 
 def undo(pruned: Pipeline, directory: Path, out: Path) -> list[str]:
-    """Writes the parent's files, byte for byte, and names them; refuses what is not the parent's."""
-    told: Json = pruned.pruned.get("parent", {})
-    if not told:
-        raise ValueError(f"{directory}: not a pruned model, {MANIFEST} names no parent")
-    if reason := told.get("undo"):
+    """Write the parent's files, byte for byte, and return their names; raise ValueError if they would differ."""
+    record: Json = pruned.pruned.get("parent", {})
+    if not record:
+        raise ValueError(f"{directory}: not a pruned model: {MANIFEST} names no parent")
+    if reason := record.get("undo"):
         raise ValueError(f"{directory}: cannot be undone: {reason}")
     folder = directory / FOLDER
     if pruned.pruned.get("trained") or not folder.is_dir():
         raise ValueError(
-            f"{directory}: was trained or saved again after pruning, so the parent cannot be made from it; "
+            f"{directory}: was trained or saved again after pruning, so the parent cannot be restored from it; "
             "undo the model that pruning wrote"
         )
     slices = read_safetensors(folder / SLICES)
@@ -96,20 +97,20 @@ def undo(pruned: Pipeline, directory: Path, out: Path) -> list[str]:
             parts[kind][name] = _tuples(places.tolist())
     before = {
         stack: {FORMER_FIELDS.get(name, name): _tuples(value) for name, value in fields.items()}
-        for stack, fields in told["before"].items()
+        for stack, fields in record["before"].items()
     }
     header = read_bytes(folder / HEADER, 100_000_000)
-    tensors = _tensors(pruned, told["config"], before, PruningPlan({}, **parts), slices)
+    tensors = _tensors(pruned, record["config"], before, PruningPlan({}, **parts), slices)
     digest = hashlib.sha256()
     for part in _bytes(header, tensors, slices):
         digest.update(part)
-    if digest.hexdigest() != told["sha256"][WEIGHTS]:
+    if digest.hexdigest() != record["sha256"][WEIGHTS]:
         raise ValueError(
-            f"{directory}: its weights were changed after pruning (trained?): with the slices back in place they are "
-            f"not the parent's, whose sha256 is {told['sha256'][WEIGHTS][:12]}…"
+            f"{directory}: its weights were changed after pruning (trained?): with the slices restored they are "
+            f"not the parent's, whose sha256 is {record['sha256'][WEIGHTS][:12]}…"
         )
     out.mkdir(parents=True, exist_ok=True)
-    for name in told["sha256"]:
+    for name in record["sha256"]:
         target = out / name
         if out.resolve() not in target.resolve().parents:
             raise ValueError(f"{directory / MANIFEST}: names {name[:80]!r}, which leads out of the directory")
@@ -118,25 +119,25 @@ def undo(pruned: Pipeline, directory: Path, out: Path) -> list[str]:
             source = folder / "files" / name
             write_bytes(target, (source if source.exists() else directory / name).read_bytes())
     write_bytes(out / WEIGHTS, b"".join(_bytes(header, tensors, slices)))
-    for name, want in told["sha256"].items():
+    for name, want in record["sha256"].items():
         if sha256(out / name) != want:
             raise ValueError(f"{out / name}: not what the parent had: {directory} was changed after pruning")
-    return list(told["sha256"])
+    return list(record["sha256"])
 
 
 def _tensors(
     smaller: Pipeline, config: Json, before: dict[str, Json], plan: PruningPlan, slices: dict[str, Tensor]
 ) -> dict[str, Tensor]:
-    """The parent's tensors by its names, as far as the model uses them."""
+    """Return the parent's tensors by its names, as far as the model uses them."""
     now = configs(smaller.model)
-    whole = {stack: replace(now[stack], **before[stack]) for stack in now}
-    heads = plan_of_model(whole, smaller.model).heads
-    model = restore_parts(smaller.model, whole, replace(plan, heads=heads), slices)
+    full = {stack: replace(now[stack], **before[stack]) for stack in now}
+    heads = plan_of_model(full, smaller.model).heads
+    model = restore_parts(smaller.model, full, replace(plan, heads=heads), slices)
     return export_layout(replace(smaller, model=model, config=config, unused_tensors={}, pruned={}))[1]
 
 
 def _bytes(header: bytes, tensors: dict[str, Tensor], slices: dict[str, Tensor]) -> Iterator[bytes]:
-    """A safetensors file, piece by piece."""
+    """Yield a safetensors file, chunk by chunk."""
     yield struct.pack("<Q", len(header))
     yield header
     entries = parse_json(header.decode(), HEADER)
@@ -144,12 +145,12 @@ def _bytes(header: bytes, tensors: dict[str, Tensor], slices: dict[str, Tensor])
     for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
         tensor = slices.get(WHOLE + name, tensors.get(name))
         if tensor is None:
-            raise ValueError(f"{HEADER}: names the tensor {name!r}, which is not here")
+            raise ValueError(f"{HEADER}: names the tensor {name!r}, which is missing")
         yield _bits(tensor.to(DTYPES[entry["dtype"]])).numpy().tobytes()
 
 
 def _bits(tensor: Tensor) -> Tensor:
-    """The bytes of a tensor, flat."""
+    """Return the bytes of a tensor, flat."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return flat.view(torch.uint8) if flat.numel() else torch.zeros(0, dtype=torch.uint8)
 

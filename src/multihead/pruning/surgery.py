@@ -1,10 +1,11 @@
-"""Cutting heads, columns of heads and feed-forward units out of a model, into a smaller dense one, and putting them
-back.
+"""Removal of heads, columns of heads and feed-forward units from a model, to a smaller dense one, and their
+restoration.
 
-A head that is switched off mixes nothing, so its rows of the q, k, v projections and its columns of the output
-projection can go; a unit that is off likewise, and so can single columns of what a head compares (q and k) or carries
-(v). Every attention keeps at least one head: a block then stays a block, in the file, in the cache and under `watch`,
-and the last head costs little. Heads that share keys go together, and all heads of an attention stay equally wide.
+An ablated head outputs nothing, so its rows of the q, k, v projections and its columns of the output projection can be
+removed; likewise a unit, and single columns of a head's keys (q and k) or values (v). Every attention keeps at least
+one
+head: the block structure of the file, the KV cache and `watch` is preserved, and the last head costs little. Heads that
+share keys are removed together, and all heads of an attention keep equal widths.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from multihead.pruning.compensation import (
     set_parameter,
 )
 
-ColumnsByGroup = tuple[Numbers, ...]  # columns, for every group of heads that share keys and stay
+ColumnsByGroup = tuple[Numbers, ...]  # columns, for every remaining group of heads that share keys
 
 
 @dataclass(frozen=True)
 class PruningPlan:
-    """What stays: numbers of heads by attention (`encoder.2.self`), places of units by block (`encoder.2`), and by
-    attention the columns of keys (and queries) and of values, equally many for every head. What is not named stays
-    whole."""
+    """Parts that remain: head numbers by attention (`encoder.2.self`), unit indices by block (`encoder.2`), and by
+    attention the columns of keys (and queries) and of values, equally many for every head. Unnamed parts are
+    unchanged."""
 
     heads: dict[str, Numbers] = field(default_factory=dict)
     units: dict[str, Numbers] = field(default_factory=dict)
@@ -49,32 +50,32 @@ class PruningPlan:
 
 
 def make_plan(model: TaskModel, off: Iterable[str], units: Mapping[str, Numbers] | None = None) -> PruningPlan:
-    """A cut that takes these heads, and all but these units, out; of heads that share keys, all or none."""
-    left = {name: list(mine) for name, mine in numbers(model).items()}
+    """Plan the removal of these heads, and of all but these units; of heads that share keys, all or none."""
+    left = {name: list(remaining) for name, remaining in numbers(model).items()}
     for address in off:
         name, _ = locate(address, left)
         left[name].remove(int(address.rpartition(".")[2]))
     before = numbers(model)
-    for name, mine in left.items():
-        if not mine:
-            raise ValueError(f"{name} would have no head left; at least one of an attention's heads stays")
+    for name, remaining in left.items():
+        if not remaining:
+            raise ValueError(f"{name} would have no head left; keep at least one head of each attention")
         group = _group(model, name)
-        torn = next((n for n in mine if not {m for m in before[name] if m // group == n // group} <= {*mine}), None)
+        torn = next(
+            (n for n in remaining if not {m for m in before[name] if m // group == n // group} <= {*remaining}), None
+        )
         if torn is not None:
-            raise ValueError(
-                f"{name}.{torn} shares its keys with {group - 1} more heads; they are cut out together, or not"
-            )
-    heads = {name: tuple(mine) for name, mine in left.items() if tuple(mine) != before[name]}
+            raise ValueError(f"{name}.{torn} shares its keys with {group - 1} more heads; prune all of them or none")
+    heads = {name: tuple(remaining) for name, remaining in left.items() if tuple(remaining) != before[name]}
     return PruningPlan(heads, dict(units or {}))
 
 
 def apply_plan(
     model: TaskModel, plan: PruningPlan, moments: MomentsByName | None = None
 ) -> tuple[TaskModel, dict[str, Tensor]]:
-    """The smaller model, and the slices that were taken out, by the names of the parameters they belong to.
+    """Return the smaller model, and the removed slices by parameter name.
 
-    moments: how the heads and units go together: what is left then takes over, by least squares, what it can of what
-    goes. Without them the smaller model is the whole one with those parts switched off.
+    moments: of heads and units: the remaining parts then compensate, by least squares, for the removed ones. Without
+    them the smaller model equals the full one with those parts ablated.
     """
     smaller = _shell(model)
     removed: dict[str, Tensor] = {}
@@ -84,13 +85,13 @@ def apply_plan(
             if not plan.touches(name):
                 continue
             before = numbers(model)[name]
-            kept = plan.heads.get(name, before)
-            stay = [before.index(n) for n in kept]
+            head_numbers = plan.heads.get(name, before)
+            stay = [before.index(n) for n in head_numbers]
             keys, values = plan.keys.get(name), plan.values.get(name)
             lines = _lines(attention, stay, keys, values)
             K, W = widths_of(attention)
             widths = (len(keys[0]) if keys else K, len(values[0]) if values else W)
-            new = make_attention(config, config.memory_dim if place == "cross" else None, kept, widths)
+            new = make_attention(config, config.memory_dim if place == "cross" else None, head_numbers, widths)
             removed |= _narrow(attention, new, lines, f"{block.address}.{place}")
             if moments is not None:
                 gone = removed[f"{block.address}.{place}.out.weight"]
@@ -99,7 +100,7 @@ def apply_plan(
                     compensate_keys(attention, new, stay, keys, moments[name + KEYS])
             setattr(block, place, new.train(attention.training))
             if name in plan.heads:
-                setattr(block, "kept_cross_heads" if place == "cross" else "kept_heads", kept)
+                setattr(block, "kept_cross_heads" if place == "cross" else "kept_heads", head_numbers)
         if block.address in plan.units:
             stay = list(plan.units[block.address])
             removed |= _thin(block, stay)
@@ -113,8 +114,9 @@ def apply_plan(
 def restore_parts(
     model: TaskModel, whole: Mapping[str, ModelConfig], plan: PruningPlan, removed: Mapping[str, Tensor] | None
 ) -> TaskModel:
-    """A pruned model with its heads and units back in place: the slices that were removed, or (None) zeros, which give
-    the same answers in a shape that families have. whole: the configs before the cut, by stack."""
+    """Restore the heads and units of a pruned model: the removed slices, or (None) zeros, which give the same
+    predictions in
+    a shape that families have. whole: the configs before pruning, by stack."""
     larger = _shell(model)
     for block in _blocks(larger):
         stack, layer = block.address.split(".")
@@ -123,17 +125,17 @@ def restore_parts(
             if not plan.touches(name):
                 continue
             crossing = place == "cross"
-            kept = config.kept_cross_heads if crossing else config.kept_heads
+            by_layer = config.kept_cross_heads if crossing else config.kept_heads
             widths = config.cross_head_widths if crossing else config.head_widths
-            mine = None if kept is None else kept[int(layer)]
-            before = mine or tuple(range(config.heads))
+            original = None if by_layer is None else by_layer[int(layer)]
+            before = original or tuple(range(config.heads))
             stay = [before.index(n) for n in plan.heads.get(name, before)]
             memory, wide = config.memory_dim if crossing else None, None if widths is None else widths[int(layer)]
-            new = make_attention(config, memory, mine, wide)
+            new = make_attention(config, memory, original, wide)
             lines = _lines(new, stay, plan.keys.get(name), plan.values.get(name))
             _widen(attention, new, lines, f"{block.address}.{place}", removed)
             setattr(block, place, new.train(attention.training))
-            setattr(block, "kept_cross_heads" if crossing else "kept_heads", mine)
+            setattr(block, "kept_cross_heads" if crossing else "kept_heads", original)
         if block.address in plan.units:
             inner = config.inner or 4 * config.dim if config.ffn_widths is None else config.ffn_widths[int(layer)]
             _thicken(block, inner, list(plan.units[block.address]), removed)
@@ -143,50 +145,50 @@ def restore_parts(
 
 
 def plan_of_model(whole: Mapping[str, ModelConfig], model: TaskModel) -> PruningPlan:
-    """The heads that stayed, as the pruned model itself says; its units must be known from elsewhere."""
+    """Return the heads that remain, from the pruned model itself; its units must be known from elsewhere."""
     known = numbers(model)
     heads = {}
-    for name, mine in known.items():
+    for name, current in known.items():
         stack, layer, kind = name.split(".")
-        kept = whole[stack].kept_heads if kind == "self" else whole[stack].kept_cross_heads
-        before = tuple(range(whole[stack].heads)) if kept is None else kept[int(layer)]
-        if before != mine:
-            heads[name] = mine
+        by_layer = whole[stack].kept_heads if kind == "self" else whole[stack].kept_cross_heads
+        before = tuple(range(whole[stack].heads)) if by_layer is None else by_layer[int(layer)]
+        if before != current:
+            heads[name] = current
     return PruningPlan(heads)
 
 
 def configs(model: TaskModel) -> dict[str, ModelConfig]:
-    """By stack."""
+    """Return the configs by stack."""
     return {_stack(body): body.config for body in _bodies(model)}
 
 
 def _lines(
     attention: MultiHeadAttention, stay: list[int], keys: ColumnsByGroup | None, values: ColumnsByGroup | None
 ) -> dict[str, tuple[int, Tensor]]:
-    """parameter -> its axis that heads stand on, and which of its lines belong to the heads at these places"""
+    """Map each parameter to its axis of heads, and the lines on it that belong to the heads at these indices."""
     K, W = widths_of(attention)
     size = attention.heads // attention.kv_heads
     groups = sorted({place // size for place in stay})
-    whole = {"key": tuple(range(K)), "value": tuple(range(W)), "head": (0,)}
+    full = {"key": tuple(range(K)), "value": tuple(range(W)), "head": (0,)}
     columns = {
-        "key": dict(zip(groups, keys or [whole["key"]] * len(groups), strict=True)),
-        "value": dict(zip(groups, values or [whole["value"]] * len(groups), strict=True)),
-        "head": dict.fromkeys(groups, whole["head"]),
+        "key": dict(zip(groups, keys or [full["key"]] * len(groups), strict=True)),
+        "value": dict(zip(groups, values or [full["value"]] * len(groups), strict=True)),
+        "head": dict.fromkeys(groups, full["head"]),
     }
-    found = {}
+    lines_of = {}
     for name, _ in attention.named_parameters():
         part = name.split(".")[0]
         kind = {"q": "key", "k": "key", "v": "value", "out": "value", "head_scale": "head"}.get(part)
-        if kind is None or name == "out.bias":  # norms of q and k, the output's bias: all heads share them
+        if kind is None or name == "out.bias":  # q and k norms and the output bias are shared by all heads
             continue
-        width, shared = len(whole[kind]), part in ("k", "v")
+        width, shared = len(full[kind]), part in ("k", "v")
         lines = [
             place * width + column
             for place in (groups if shared else stay)
             for column in columns[kind][place if shared else place // size]
         ]
-        found[name] = (1 if part == "out" else 0, torch.tensor(lines, dtype=torch.long))
-    return found
+        lines_of[name] = (1 if part == "out" else 0, torch.tensor(lines, dtype=torch.long))
+    return lines_of
 
 
 def _narrow(
@@ -196,9 +198,9 @@ def _narrow(
     for name, parameter in old.named_parameters():
         data = parameter.data
         if name in lines:
-            axis, mine = lines[name]
-            removed[f"{where}.{name}"] = data.index_select(axis, other_columns(data.shape[axis], mine))
-            data = data.index_select(axis, mine)
+            axis, remaining = lines[name]
+            removed[f"{where}.{name}"] = data.index_select(axis, other_columns(data.shape[axis], remaining))
+            data = data.index_select(axis, remaining)
         set_parameter(new, name, data)
     return removed
 
@@ -213,44 +215,44 @@ def _widen(
     for name, parameter in old.named_parameters():
         data = parameter.data
         if name in lines:
-            axis, mine = lines[name]
+            axis, remaining = lines[name]
             size = new.get_parameter(name).shape[axis]
-            data = _spread(data, axis, size, mine, None if removed is None else removed[f"{where}.{name}"])
+            data = _spread(data, axis, size, remaining, None if removed is None else removed[f"{where}.{name}"])
         set_parameter(new, name, data)
 
 
 def _thin(block: TransformerBlock, stay: list[int]) -> dict[str, Tensor]:
     removed, layer = {}, block.feed_forward
-    mine = torch.tensor(stay, dtype=torch.long)
+    remaining = torch.tensor(stay, dtype=torch.long)
     for name, parameter in list(layer.named_parameters()):
         if (axis := _axis(name)) is not None:
-            rest = other_columns(parameter.shape[axis], mine)
+            rest = other_columns(parameter.shape[axis], remaining)
             removed[f"{block.address}.feed_forward.{name}"] = parameter.data.index_select(axis, rest)
-            set_parameter(layer, name, parameter.data.index_select(axis, mine))
+            set_parameter(layer, name, parameter.data.index_select(axis, remaining))
     _sizes(layer)
     return removed
 
 
 def _thicken(block: TransformerBlock, inner: int, stay: list[int], removed: Mapping[str, Tensor] | None) -> None:
-    layer, mine = block.feed_forward, torch.tensor(stay, dtype=torch.long)
+    layer, remaining = block.feed_forward, torch.tensor(stay, dtype=torch.long)
     for name, parameter in list(layer.named_parameters()):
         if (axis := _axis(name)) is not None:
             slices = None if removed is None else removed[f"{block.address}.feed_forward.{name}"]
-            set_parameter(layer, name, _spread(parameter.data, axis, inner, mine, slices))
+            set_parameter(layer, name, _spread(parameter.data, axis, inner, remaining, slices))
     _sizes(layer)
 
 
 def _axis(name: str) -> int | None:
-    """On which axis of a feed-forward parameter the units stand."""
+    """Return the axis of a feed-forward parameter that indexes units."""
     return None if name == "down.bias" else int(name.startswith("down"))
 
 
-def _spread(data: Tensor, axis: int, size: int, mine: Tensor, rest: Tensor | None) -> Tensor:
-    """data's lines at `mine`, the others from `rest` or 0"""
+def _spread(data: Tensor, axis: int, size: int, indices: Tensor, rest: Tensor | None) -> Tensor:
+    """Place data's lines at `indices`, the others from `rest` or 0."""
     shape = list(data.shape)
     shape[axis] = size
-    out = data.new_zeros(shape).index_copy(axis, mine, data)
-    return out if rest is None else out.index_copy(axis, other_columns(size, mine), rest.to(data.dtype))
+    out = data.new_zeros(shape).index_copy(axis, indices, data)
+    return out if rest is None else out.index_copy(axis, other_columns(size, indices), rest.to(data.dtype))
 
 
 def _sizes(layer: nn.Module) -> None:
@@ -260,35 +262,35 @@ def _sizes(layer: nn.Module) -> None:
 
 
 def _shell(model: TaskModel) -> TaskModel:
-    """The same model in new modules; parameters are shared until they are replaced."""
+    """Copy the modules of a model; parameters are shared until they are replaced."""
     shared = {id(parameter): parameter for parameter in model.parameters()}
     taps = [module for module in model.modules() if getattr(module, "taps", None)]
     if taps:
-        raise ValueError("the model is being watched; cut it outside of `with watch(…)` and `with ablate(…)`")
+        raise ValueError("the model is being watched; prune it outside of `with watch(…)` and `with ablate(…)`")
     return deepcopy(model, dict(shared))
 
 
 def _describe(model: TaskModel) -> None:
-    """Configs that say what the blocks now are."""
+    """Update configs to the current blocks."""
     for body in _bodies(model):
         blocks = [block for block in body.stack.blocks if isinstance(block, TransformerBlock)]
         config = copy(body.config)
         every = tuple(range(config.heads))
-        kept = tuple(block.kept_heads or every for block in blocks)
+        head_numbers = tuple(block.kept_heads or every for block in blocks)
         crossed = tuple(block.kept_cross_heads or every for block in blocks)
         wide, crossed_wide = (
-            tuple(map(widths_of, found))
-            for found in ([b.attention for b in blocks], [b.cross for b in blocks if b.cross is not None])
+            tuple(map(widths_of, group))
+            for group in ([b.attention for b in blocks], [b.cross for b in blocks if b.cross is not None])
         )
         inners = tuple(block.feed_forward.up.out_features for block in blocks)
-        whole, widths = config.inner or 4 * config.dim, (config.head_width, config.value_width)
+        full, widths = config.inner or 4 * config.dim, (config.head_width, config.value_width)
         body.config = replace(
             config,
-            kept_heads=kept if any(mine != every for mine in kept) else None,
-            kept_cross_heads=crossed if config.memory_dim and any(mine != every for mine in crossed) else None,
-            head_widths=wide if any(mine != widths for mine in wide) else None,
-            cross_head_widths=crossed_wide if any(mine != widths for mine in crossed_wide) else None,
-            ffn_widths=inners if any(mine != whole for mine in inners) else None,
+            kept_heads=head_numbers if any(value != every for value in head_numbers) else None,
+            kept_cross_heads=crossed if config.memory_dim and any(value != every for value in crossed) else None,
+            head_widths=wide if any(value != widths for value in wide) else None,
+            cross_head_widths=crossed_wide if any(value != widths for value in crossed_wide) else None,
+            ffn_widths=inners if any(value != full for value in inners) else None,
         )
         for layer, block in enumerate(blocks):
             block.kept_heads = None if body.config.kept_heads is None else body.config.kept_heads[layer]
@@ -311,9 +313,9 @@ def widths_of(attention: MultiHeadAttention) -> tuple[int, int]:
 
 
 def _places(block: TransformerBlock) -> list[tuple[str, str, MultiHeadAttention]]:
-    """(`encoder.2.self`, `attention`, the attention itself) of a block"""
-    found = [(f"{block.address}.self", "attention", block.attention)]
-    return found if block.cross is None else [*found, (f"{block.address}.cross", "cross", block.cross)]
+    """Return (`encoder.2.self`, `attention`, the attention itself) of a block."""
+    places = [(f"{block.address}.self", "attention", block.attention)]
+    return places if block.cross is None else [*places, (f"{block.address}.cross", "cross", block.cross)]
 
 
 def _blocks(model: TaskModel) -> list[TransformerBlock]:

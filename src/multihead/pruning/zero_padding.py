@@ -1,4 +1,4 @@
-"""A pruned model in its family's shape: zeros where heads and units were cut out give the same answers."""
+"""Zero padding of a pruned model to its family's shape: zeros in place of removed heads and units, same predictions."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from multihead.tasks import TASKS
 
 
 def pad_pruned_model(loaded: Pipeline) -> Pipeline:
-    """As large as before pruning, for libraries that know no ragged models; other models are given back as they are."""
+    """Pad to the shape before pruning, for libraries without support for ragged models; other models are unchanged."""
     family: dict[str, Any] = loaded.pruned.get("family", {})
     now = configs(loaded.model)
-    whole = {stack: config.without_pruning() for stack, config in now.items()}
-    if whole == now:
+    full = {stack: config.without_pruning() for stack, config in now.items()}
+    if full == now:
         return loaded
     if family.get("model_type") not in FAMILIES:
-        raise ValueError("heads were cut out of this model, and it is not known which family's it was before")
-    # Any places will do: all others are zeros.
+        raise ValueError("this model was pruned, and its original family is unknown; export it as a multihead model")
+    # Any indices will do: all other lines are zeros.
     blocks = [module for module in loaded.model.modules() if isinstance(module, TransformerBlock)]
     units = {block.address: tuple(range(block.feed_forward.up.out_features)) for block in blocks}
-    found = attentions(loaded.model).items()
-    keys = {name: (tuple(range(a.key_dims[0])),) * a.kv_heads for name, a in found}
-    values = {name: (tuple(range(a.value_dims[0])),) * a.kv_heads for name, a in found}
-    heads = plan_of_model(whole, loaded.model).heads
-    model = restore_parts(loaded.model, whole, PruningPlan(heads, units, keys, values), None)
+    all_attentions = attentions(loaded.model).items()
+    keys = {name: (tuple(range(a.key_dims[0])),) * a.kv_heads for name, a in all_attentions}
+    values = {name: (tuple(range(a.value_dims[0])),) * a.kv_heads for name, a in all_attentions}
+    heads = plan_of_model(full, loaded.model).heads
+    model = restore_parts(loaded.model, full, PruningPlan(heads, units, keys, values), None)
     config = {**family, **label_fields(loaded.labels), "architectures": [_architecture(loaded, family)]}
     return replace(loaded, model=model.eval(), config=config, pruned={})
 
 
 def _architecture(loaded: Pipeline, config: dict[str, Any]) -> str:
-    """The one of the family's that has this readout."""
+    """Return the family's architecture with this readout."""
     family = FAMILIES[config["model_type"]]
     named = (config.get("architectures") or [""])[0].removeprefix(family.title)
     task = TASKS.get(loaded.task or "")
-    wanted = [task.readout.architecture] if task is not None and hasattr(task, "readout") else []
-    for suffix in dict.fromkeys([named, *wanted, *family.readouts]):
+    preferred = [task.readout.architecture] if task is not None and hasattr(task, "readout") else []
+    for suffix in dict.fromkeys([named, *preferred, *family.readouts]):
         if suffix in family.readouts:
             with MetaInit():
-                told = construct(make_plan(family, config, suffix), len(loaded.labels))
-            if readout_options(told.readout) == readout_options(loaded.model.readout):
+                template = construct(make_plan(family, config, suffix), len(loaded.labels))
+            if readout_options(template.readout) == readout_options(loaded.model.readout):
                 return family.title + suffix
-    raise ValueError(f"{config['model_type']} has no place for this model's readout")
+    raise ValueError(f"{config['model_type']} does not support this model's readout")

@@ -164,12 +164,14 @@ class Translate(Task):
             seed=int(self.settings.get("seed", 0)),
             rows=[crc32(row[:n].cpu().numpy().tobytes()) for row, n in zip(batch["tokens"], lengths, strict=True)],
         )
-        seen = self.align_outputs(model, texts, memory, keep) if self.settings.get("alignment") else [None] * len(texts)
+        alignments = (
+            self.align_outputs(model, texts, memory, keep) if self.settings.get("alignment") else [None] * len(texts)
+        )
         if "target" not in batch:
-            return [GeneratedText(several, seen=table) for several, table in zip(texts, seen, strict=True)]
+            return [GeneratedText(several, seen=table) for several, table in zip(texts, alignments, strict=True)]
         hidden, labels = self.run_decoder(model, batch, (memory, keep))
         nats = vocabulary_nats(cast(LMReadout, model.readout), hidden, labels)
-        counted = zip(texts, nats.sum(1).tolist(), (labels != IGNORE).sum(1).tolist(), seen, strict=True)
+        counted = zip(texts, nats.sum(1).tolist(), (labels != IGNORE).sum(1).tolist(), alignments, strict=True)
         return [GeneratedText(*fields) for fields in counted]
 
     def align_outputs(
@@ -224,12 +226,12 @@ class Translate(Task):
         links, texts = [], []
         for part, written in zip(self.split_source(source, self.tokenizer.encode(source)), outputs, strict=True):
             assert written.seen is not None
-            tokens, seen = written.texts[0].tokens, written.seen[:, : len(part)]
+            tokens, alignment = written.texts[0].tokens, written.seen[:, : len(part)]
             read = [(-1, -1) if special else place for place, special in zip(part.offsets, part.special, strict=True)]
             beginnings = [self.text(tokens[:n]) for n in range(len(tokens) + 1)]
             texts.append(beginnings[-1])
             first = len(join_texts(texts)) - len(texts[-1])
-            aligned = link_words(source, read, texts[-1], token_spans(beginnings), seen)
+            aligned = link_words(source, read, texts[-1], token_spans(beginnings), alignment)
             links += [{**link, "target": [first + place for place in link["target"]]} for link in aligned]
         return links
 

@@ -117,10 +117,10 @@ def _train_tokenizer(
     """Train a tokenizer, stored in the run's cache. names: the columns that it is trained on; None: all texts. less:
     number of tokens that will be added to it."""
     options, alone = run.tokenizer, [run] if run.task else [run.for_task(block) for block in run.tasks]
-    trains = [one.data.train for one in alone if one.data is not None]
-    files = [file for one in trains for file in ([one] if isinstance(one, str) else one)]
+    trains = [part.data.train for part in alone if part.data is not None]
+    files = [file for part in trains for file in ([part] if isinstance(part, str) else part)]
     settings = {
-        "data": [one.data.model_dump(mode="json") for one in alone if one.data],
+        "data": [part.data.model_dump(mode="json") for part in alone if part.data],
         "names": names,
         "most": MAX_CHARACTERS,
     }
