@@ -17,7 +17,7 @@ from multihead.config import RunConfig, difference, from_task, pin_paths, read, 
 from multihead.config.errors import suggestion
 from multihead.config.parse import FILES
 from multihead.config.run_config import ONLY_PAIRS, SECTIONS
-from multihead.config.sections import ROLES, TAUGHT, TrainSection
+from multihead.config.sections import DISTILLATION_KEYS, ROLES, TrainSection
 from multihead.config.toml import format_toml, line_of
 from multihead.tasks.sections import Section
 from multihead.tasks.spec import SPECS
@@ -533,7 +533,7 @@ def test_template(task: str, scratch: bool) -> None:
         given = getattr(whole, part).model_fields_set
         columns = set(ROLES) - set(SPECS[task].columns) if part == "data" else set()
         columns |= set() if SPECS[task].body == "encoder_decoder" else set(ONLY_PAIRS.get(part, ()))
-        columns |= set() if SPECS[task].soft_labels else set(TAUGHT.get(part, ()))
+        columns |= set() if SPECS[task].soft_labels else set(DISTILLATION_KEYS.get(part, ()))
         assert set(SECTIONS[part].model_fields) - given - columns - {"steps"} == set(), part
     for part in run.sections:  # examples of what is unset
         unset = {name: value for name, value in getattr(run, part) if value is None or value == ""}

@@ -191,7 +191,7 @@ def test_what_is_wrong_is_said(random_body: Any) -> None:
     loaded = random_body("both")
     with pytest.raises(ValueError, match="source=… target=…"):
         stats(loaded, [{"text": "a b"}])
-    with pytest.raises(ValueError, match="no row"):
+    with pytest.raises(ValueError, match="no usable row"):
         stats(random_body("encoder"), [])
     with pytest.raises(ValueError, match="choose one: text=COLUMN"):
         stats(random_body("encoder"), [{"count": 3}])

@@ -143,7 +143,7 @@ def test_begun_amid_decoding_the_rows_from_there_on_are_seen():
         torch.testing.assert_close(late[1].weights(address), whole[1].weights(address)[3:], rtol=1e-4, atol=1e-6)
     assert late[1].tokens == tokens[1, 3:].tolist()
     assert late.stats()["decoder.1.self.2"]["entropy"] > 0
-    with pytest.raises(ValueError, match="began amid decoding"):
+    with pytest.raises(ValueError, match="began during decoding"):
         late.stats([3])
 
 

@@ -275,7 +275,7 @@ def test_trained_it_cannot_be_undone(planted: Any, parent: Path, tmp_path: Path)
         (None, None, "one of them"),
         ("f1 -1", "50%", "one of them"),
         ("f1", None, "not of the form"),
-        (None, "much", "no share"),
+        (None, "much", "not a share"),
         (None, "0%", "outside"),
         (None, "140%", "outside"),
     ],

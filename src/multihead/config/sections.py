@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_valid
 
 from multihead.tasks.sections import Count, Layers, Name, Names, Positive, Section, Share, Whole, Width, key
 
-TAUGHT = {"data": ("teacher", "distill_weight", "unlabelled")}  # section -> keys for tasks with soft labels
+DISTILLATION_KEYS = {"data": ("teacher", "distill_weight", "unlabelled")}  # section -> keys for tasks with soft labels
 HOME = "~/"  # only this: "~name" is a file
 
 

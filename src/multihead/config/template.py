@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from multihead.config.parse import from_task
 from multihead.config.run_config import ONLY_PAIRS
-from multihead.config.sections import ROLES, TAUGHT
+from multihead.config.sections import DISTILLATION_KEYS, ROLES
 from multihead.config.toml import format_toml
 from multihead.tasks.sections import Section
 from multihead.tasks.spec import SPECS, check_task_name
@@ -42,7 +42,7 @@ def template(task: str, *, from_: str = "path/to/model", from_scratch: bool = Fa
     for part in run.sections:
         title = f"  # {TITLES[part]}" if part in TITLES else ""
         hidden = () if spec.body == "encoder_decoder" else ONLY_PAIRS.get(part, ())
-        hidden = hidden if spec.soft_labels else (*hidden, *TAUGHT.get(part, ()))
+        hidden = hidden if spec.soft_labels else (*hidden, *DISTILLATION_KEYS.get(part, ()))
         lines += ["", f"[{part}]{title}", *_lines(f"{part}.", getattr(run, part), examples, hidden)]
     return "\n".join(lines) + "\n"
 

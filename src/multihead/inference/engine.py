@@ -87,9 +87,9 @@ def _postprocess(task: Task, values: Values, windows: list[Window], outputs: lis
     prediction = task.postprocess(values, windows, outputs)
     unknown = sum(int((window["tokens"] == task.tokenizer.unknown).sum()) for window in windows)
     lost = sum(int(window.get("cut", 0)) for window in windows)  # truncated tokens
-    pieces = len(windows) // task.readings
-    if pieces > 1 or unknown or lost:
-        prediction["input_info"] = {"windows": pieces, "truncated": lost, "unknown": unknown // task.readings}
+    count = len(windows) // task.readings
+    if count > 1 or unknown or lost:
+        prediction["input_info"] = {"windows": count, "truncated": lost, "unknown": unknown // task.readings}
     return prediction
 
 
@@ -112,9 +112,9 @@ def scored_predictions(
     model: TaskModel, task: Task, rows: Iterable[Values], precision: str = "fp32"
 ) -> Iterator[tuple[Values, Prediction]]:
     """Yield scored rows: predictions, or rows scored by next-token prediction; raise if there is none."""
-    judged = task.score_rows(model, rows)
+    text_scores = task.score_rows(model, rows)
     answered = False
-    for scored in predict_rows(model, task, rows, precision=precision) if judged is None else judged:
+    for scored in predict_rows(model, task, rows, precision=precision) if text_scores is None else text_scores:
         answered = True
         yield scored
     if not answered:  # a loss of 0 over no rows would look perfect

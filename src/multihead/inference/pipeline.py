@@ -277,11 +277,11 @@ def prepare_scored_rows(task: Task, rows: Iterable[Json]) -> Iterator[Json]:
 
 def _map_columns(task: Task, rows: Iterable[Json]) -> Iterator[Json]:
     """Rename columns from the training data's names to the task's."""
-    learnt: Mapping[str, str] = task.options.get("columns", {})
+    trained_names: Mapping[str, str] = task.options.get("columns", {})
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
             required = " and ".join(task.columns())
             raise ValueError(
                 f"row {number}: {task.name} needs objects with {required} for evaluation, not {type(row).__name__}"
             )
-        yield {**row, **{role: row[name] for role, name in learnt.items() if name in row}}
+        yield {**row, **{role: row[name] for role, name in trained_names.items() if name in row}}

@@ -23,7 +23,7 @@ from multihead.tasks.classify import Classify
 from multihead.tasks.word_spans import layout_words, word_of
 from multihead.text.tokenizer import Encoding, Tokenizer
 
-WHOLE = 256  # words: up to here every weight is stored
+EXACT_WORDS = 256  # words: up to here every weight is stored
 BANDS = 96  # a coarse map has at most this many rows and columns
 SAMPLED = 192  # default rows of a long text, evenly spaced
 STRONGEST = 12  # keys stored per row
@@ -63,7 +63,7 @@ class StackMaps:
 
     @property
     def coarse(self) -> bool:
-        return max(len(self.queries), len(self.keys)) > WHOLE
+        return max(len(self.queries), len(self.keys)) > EXACT_WORDS
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def attention_maps(
             if "target" in batch and group.startswith("decoder"):
                 queries, keys = words[1], words[0] if group.endswith("cross") else words[1]
             addresses = [f"{name}.{n}" for name in attentions for n in recording.numbers[name]]
-            if head is not None and max(len(queries[0]), len(keys[0])) > WHOLE and head in addresses:
+            if head is not None and max(len(queries[0]), len(keys[0])) > EXACT_WORDS and head in addresses:
                 addresses = [head]
             maps = [_map(recording[0], a, names.get(a, ""), queries, keys, rows, head) for a in addresses]
             flow = _rollout(recording[0], attentions, queries) if short and group.endswith("self") else None
@@ -252,7 +252,7 @@ def _map(
     head: str | None,
 ) -> HeadMap:
     Q, K = len(queries[0]), len(keys[0])
-    if max(Q, K) <= WHOLE:
+    if max(Q, K) <= EXACT_WORDS:
         return HeadMap(address, name, _merge_words(recorded.weights(address), queries[1], keys[1]).numpy())
     every = np.linspace(0, Q - 1, min(Q, SAMPLED)).round().astype(np.int64)
     asked = np.array([row for row in requested if 0 <= row < Q], dtype=np.int64)
@@ -280,7 +280,7 @@ def _map(
 
 
 def _rollout(recorded: RecordedInput, attentions: list[str], words: TokenWords) -> Floats | None:
-    if len(words[0]) > WHOLE:
+    if len(words[0]) > EXACT_WORDS:
         return None
     means = [
         torch.stack([recorded.weights(f"{name}.{n}") for n in recorded.seen.numbers[name]]).mean(0)

@@ -141,14 +141,14 @@ class TokenKinds:
         unique, places = tokens.unique(return_inverse=True)
         for number in unique.tolist():
             if number not in self.known:
-                self.known[number] = self._sign(number)
+                self.known[number] = self._is_punctuation(number)
         return torch.tensor([self.known[number] for number in unique.tolist()])[places]
 
-    def _sign(self, number: int) -> bool:
+    def _is_punctuation(self, number: int) -> bool:
         if number in self.tokenizer.special.values() or number >= len(self.tokenizer):
             return False
         text = self.tokenizer.decode([number], skip_special=False).strip().removeprefix("##")
-        return bool(text) and all(unicodedata.category(sign)[0] == "P" for sign in text)
+        return bool(text) and all(unicodedata.category(character)[0] == "P" for character in text)
 
 
 def attention_sides(

@@ -14,7 +14,7 @@ from multihead.pruning.evaluation import encode_rows
 from multihead.pruning.gradient_importance import HeadGates
 from multihead.tasks import Values
 
-OWN = 2.0  # ratio to every other task above which a head belongs to a task
+OWNER_RATIO = 2.0  # ratio to every other task above which a head belongs to a task
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class HeadUsage:
         """Return the task that uses the head at this index far more than the others."""
         first, second = sorted(self.shares, key=lambda task: -self.shares[task][place])[:2]
         most, next_ = self.shares[first][place], self.shares[second][place]
-        return first if most > 0 and most >= OWN * next_ else None
+        return first if most > 0 and most >= OWNER_RATIO * next_ else None
 
     def shared_usage(self) -> dict[tuple[str, str], float]:
         """Return for each pair of tasks the overlap of their usage, 0 to 1."""

@@ -147,10 +147,10 @@ def add_predictions(model: TaskModel, task: Task, batches: EncodedBatches, score
     """Add a model's predictions to a scorer. first: index of the first one, for tasks scored by perplexity; return the
     index after the last."""
     model.eval()
-    if (judged := task.score_rows(model, (row.values for row in batches.rows))) is None:
+    if (text_scores := task.score_rows(model, (row.values for row in batches.rows))) is None:
         score(task, batches, run_batches(batches, lambda batch: task.forward(model, batch)), scorer)
         return first
-    for values, prediction in judged:
+    for values, prediction in text_scores:
         scorer.add(values, prediction, first)
         first += 1
     return first

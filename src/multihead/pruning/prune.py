@@ -127,8 +127,8 @@ def measure_cost(
     some = replace(some, batches=some.batches[:: max(1, len(some.batches) // TIMED)])
 
     def read(candidate: TaskModel) -> None:
-        if (judged := task.score_rows(candidate, (row.values for row in some.rows))) is not None:
-            for _ in judged:
+        if (text_scores := task.score_rows(candidate, (row.values for row in some.rows))) is not None:
+            for _ in text_scores:
                 pass
             return
         for _, batch in some.batches:

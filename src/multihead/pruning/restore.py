@@ -25,7 +25,7 @@ from multihead.pruning.surgery import PruningPlan, configs, plan_of_model, resto
 FOLDER = "parent"
 WEIGHTS, HEADER, SLICES = "model.safetensors", "header", "removed.safetensors"
 SMALL = 64 << 20  # bytes: larger files are not part of a model's description
-WHOLE = "whole:"  # prefix of names in removed.safetensors
+UNCHANGED_PREFIX = "whole:"  # prefix of names in removed.safetensors
 PLACES = ("units", "keys", "values")  # likewise, with a colon: parts of a plan
 DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
@@ -54,7 +54,7 @@ def save_parent(
     stored, again = read_safetensors(weights), _tensors(smaller, full.config, before, plan, slices)
     for name in stored:  # unused or renamed tensors
         if name not in again or not torch.equal(_bits(stored[name]), _bits(again[name].to(stored[name].dtype))):
-            slices[WHOLE + name] = stored[name]
+            slices[UNCHANGED_PREFIX + name] = stored[name]
     write_tensors(folder / SLICES, slices)
     write_bytes(folder / HEADER, header)
     for path in sorted(parent.rglob("*")):
@@ -143,7 +143,7 @@ def _bytes(header: bytes, tensors: dict[str, Tensor], slices: dict[str, Tensor])
     entries = parse_json(header.decode(), HEADER)
     entries.pop("__metadata__", None)
     for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
-        tensor = slices.get(WHOLE + name, tensors.get(name))
+        tensor = slices.get(UNCHANGED_PREFIX + name, tensors.get(name))
         if tensor is None:
             raise ValueError(f"{HEADER}: names the tensor {name!r}, which is missing")
         yield _bits(tensor.to(DTYPES[entry["dtype"]])).numpy().tobytes()

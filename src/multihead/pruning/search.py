@@ -23,8 +23,8 @@ from multihead.pruning.gradient_importance import HeadGates
 from multihead.pruning.surgery import PruningPlan, apply_plan
 from multihead.tasks import Scorer, Task
 
-ASKED = 512  # evenly spaced rows for gradients
-SEEN = 2048  # evenly spaced rows for moments
+GRADIENT_ROWS = 512  # evenly spaced rows for gradients
+MOMENT_ROWS = 2048  # evenly spaced rows for moments
 STEP = 0.05  # share of prunable cost removed per step
 FAR = 4.0  # the search ends where a step loses more than this many budgets
 
@@ -66,13 +66,15 @@ class PruningSearch:
         """ffn, columns: units, and columns of heads, may be removed too. fold: remaining parts compensate."""
         self.model, self.task, self.metric = model, task, metric
         self.by_flops = ffn or columns  # whether `keep` is a share of FLOPs or of heads
-        self.asked = rows[:: max(1, len(rows) // ASKED)]
+        self.asked = rows[:: max(1, len(rows) // GRADIENT_ROWS)]
         sides = _sides(rows)
         self.sides = [make_batches(task, side) for side in sides]
         self.moments: MomentsByName | None = None
         self.others: list[MomentsByName | None] = [None] * len(sides)
         if fold:
-            measured = [measure_moments(model, task, side[:: max(1, len(rows) // SEEN)], columns) for side in sides]
+            measured = [
+                measure_moments(model, task, side[:: max(1, len(rows) // MOMENT_ROWS)], columns) for side in sides
+            ]
             self.moments = {name: reduce(add, (moments_[name] for moments_ in measured)) for name in measured[0]}
             self.others = [*reversed(measured)]
         self.length = float(np.mean([len(window["tokens"]) for row in rows for window in row.windows]))

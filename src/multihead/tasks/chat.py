@@ -37,19 +37,19 @@ def message_of(message: Any, where: str) -> dict[str, Any]:
 
 
 def encode_conversation(
-    tokenizer: Tokenizer, messages: Messages, stop: Sequence[int], everyone: bool, size: int
+    tokenizer: Tokenizer, messages: Messages, stop: Sequence[int], all_turns: bool, size: int
 ) -> Window:
     """Return tokens; counted [T]: 1 where a token has a loss; cut: number of tokens truncated at the end.
 
     The loss covers all tokens of an assistant's turn that the model has to generate: from the end of the generation
     prompt
-    to the stop token. everyone: include the other turns.
+    to the stop token. all_turns: include the other turns.
     """
     safe, mark = mark_control_tokens(messages, list(tokenizer.control))
     with tokenizer.name_template():
         text, turns = answer_spans(tokenizer.chat, safe)
     ids, starts = _tokens(tokenizer, text, mark, [start for start, _ in turns])
-    counted = np.full(len(ids), everyone, dtype=np.int8)
+    counted = np.full(len(ids), all_turns, dtype=np.int8)
     for start, end in turns:
         inside = np.flatnonzero((starts >= start) & (starts < end))
         last = inside[np.isin(np.asarray(ids)[inside], list(stop))][-1:]

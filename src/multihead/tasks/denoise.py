@@ -20,7 +20,7 @@ from multihead.tasks.spec import SPECS
 from multihead.tasks.task import IGNORE, Batch, Prediction, Scorer, Task, Values, Window
 from multihead.tasks.translate import Translate
 
-JUDGED = 32  # windows per evaluation batch
+EVAL_WINDOWS = 32  # windows per evaluation batch
 
 
 class Denoise(Translate):
@@ -82,7 +82,7 @@ class Denoise(Translate):
     def score_rows(self, model: TaskModel, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
         windows = ((values, window) for values in rows for window in self.encode(values))
         model.eval()
-        while block := list(islice(windows, JUDGED)):
+        while block := list(islice(windows, EVAL_WINDOWS)):
             pair = self.add_noise(self.collate([window for _, window in block]), 0)
             with torch.inference_mode():
                 hidden, labels = self.run_decoder(model, pair, self.run_encoder(model, pair))

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from multihead.tasks.sections import GenerateSection, TaskSection
 
 NEW = 256  # default number of new tokens
-JUDGED = 4096  # tokens per evaluation batch
-TOGETHER = 256  # conversations sorted by length before batching
+EVAL_TOKENS = 4096  # tokens per evaluation batch
+SORTED_CHATS = 256  # conversations sorted by length before batching
 
 
 class Generate(Task):
@@ -102,8 +102,8 @@ class Generate(Task):
         if isinstance(row, Mapping) and "conversation" in row:  # the format of conversation files
             raw_input = {"messages": row["conversation"]}
         elif isinstance(row, Mapping) and not raw_input.keys() & {"prompt", "messages"}:
-            learnt = self.options.get("columns", {}).get("text", "text")
-            if (text := row.get(learnt, row.get("text"))) is not None:
+            column = self.options.get("columns", {}).get("text", "text")
+            if (text := row.get(column, row.get("text"))) is not None:
                 return {**raw_input, "prompt": text}
         if isinstance(raw_input, Mapping) and isinstance(raw_input.get("messages"), list):
             messages = raw_input["messages"]
@@ -139,8 +139,8 @@ class Generate(Task):
         """Encode a full conversation and which of its tokens have a loss."""
         messages = self.with_system_prompt(values.get("conversation") or values["messages"])
         try:
-            everyone = self.options.get("turns") == "all"
-            return encode_conversation(self.tokenizer, messages, self.options["stop"], everyone, self.size)
+            all_turns = self.options.get("turns") == "all"
+            return encode_conversation(self.tokenizer, messages, self.options["stop"], all_turns, self.size)
         except ValueError as error:
             place = f"{values['file']}:{values['line']}: " if "file" in values else ""
             raise ValueError(f"{place}{error}") from None
@@ -161,8 +161,8 @@ class Generate(Task):
         """Return hidden states [B, T, D] before each token, and the tokens [B, T]. Padding is on the right and needs no
         mask."""
         tokens, keep = batch["tokens"], batch["keep"]
-        learnt = keep & batch["counted"].bool() if "counted" in batch else keep
-        return model.body(tokens[:, :-1]), tokens[:, 1:].masked_fill(~learnt[:, 1:], IGNORE)
+        has_loss = keep & batch["counted"].bool() if "counted" in batch else keep
+        return model.body(tokens[:, :-1]), tokens[:, 1:].masked_fill(~has_loss[:, 1:], IGNORE)
 
     def score_rows(self, model: TaskModel, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
         """Score every token once by next-token prediction, in windows as in training, each conditioned on its window's
@@ -174,7 +174,7 @@ class Generate(Task):
             yield from self._score_answers(model, chain(first, ahead))
             return
         source = self._windows(chain(first, ahead))
-        while block := list(islice(source, max(1, JUDGED // self.size))):
+        while block := list(islice(source, max(1, EVAL_TOKENS // self.size))):
             batch = self.collate([{"tokens": stretch.tokens} for stretch in block])
             with torch.inference_mode():
                 hidden, labels = self.next_token_states(model, batch)
@@ -186,10 +186,10 @@ class Generate(Task):
 
     def _score_answers(self, model: TaskModel, rows: Iterable[Values]) -> Iterator[tuple[Values, Prediction]]:
         source = ((values, self.encode_conversation(values)) for values in rows)
-        while block := list(islice(source, TOGETHER)):
+        while block := list(islice(source, SORTED_CHATS)):
             sizes = np.array([len(window["tokens"]) for _, window in block])
             predictions: dict[int, Prediction] = {}
-            for numbers in plan_batches(sizes, max(JUDGED, int(sizes.max())), 0, 0):
+            for numbers in plan_batches(sizes, max(EVAL_TOKENS, int(sizes.max())), 0, 0):
                 with torch.inference_mode():
                     hidden, labels = self.next_token_states(model, self.collate([block[i][1] for i in numbers]))
                     nats = vocabulary_nats(cast(LMReadout, model.readout), hidden, labels).sum(1).tolist()

@@ -20,8 +20,8 @@ from multihead.tasks.spec import SPECS
 from multihead.tasks.task import IGNORE, Batch, Prediction, ReadoutKind, Scorer, Task, Values, Window
 from multihead.tasks.word_spans import WORDS, word_of
 
-TOLD = 5  # candidates per mask token
-JUDGED = 64  # windows per evaluation batch
+MAX_CANDIDATES = 5  # candidates per mask token
+EVAL_WINDOWS = 64  # windows per evaluation batch
 
 
 class MaskedLM(Task):
@@ -98,7 +98,7 @@ class MaskedLM(Task):
         usable = ((values, window) for values, window in windows if not self.skip_reason([window]))
         model.eval()
         readout = cast(LMReadout, model.readout)
-        while block := list(islice(usable, JUDGED)):
+        while block := list(islice(usable, EVAL_WINDOWS)):
             batch = self.collate([window for _, window in block])
             with torch.inference_mode():
                 states, labels = self.masked_states(model, batch, 0)
@@ -119,7 +119,7 @@ class MaskedLM(Task):
             # An embedding matrix may have more rows than the vocabulary; they count in the softmax but are no
             # candidates.
             chances = model.readout(row[where]).float().softmax(-1)[:, : len(self.tokenizer)]
-            best = chances.topk(min(TOLD, chances.shape[1]), dim=-1)
+            best = chances.topk(min(MAX_CANDIDATES, chances.shape[1]), dim=-1)
             candidates.append((best.indices.cpu().numpy(), best.values.cpu().numpy()))
         return candidates
 

@@ -431,7 +431,7 @@ class TagScorer(Scorer):
         self.tags = TokenTagMetric(replicates)
         self.entities = EntityMetric(replicates) if is_bio(labels) else None
         self.main = "strict.f1" if self.entities is not None else "accuracy"
-        self.rows = RowBuffer(self._give)
+        self.rows = RowBuffer(self._score_buffer)
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
         gold, predicted = list(values["tags"]), list(prediction["tags"])
@@ -439,7 +439,7 @@ class TagScorer(Scorer):
         self.rows.add(gold, predicted, *parts, index)
         return gold == predicted and parts[0] == parts[1]
 
-    def _give(
+    def _score_buffer(
         self,
         gold: list[list[str]],
         predicted: list[list[str]],

@@ -40,7 +40,7 @@ class SimilarityScorer(Scorer):
     def __init__(self, replicates: int, ends: tuple[float, float], scale: Callable[[float], float] = float) -> None:
         self.parts, self.scale = (Spearman(replicates=replicates), Pearson(replicates=replicates)), scale
         self.near = (ends[1] - ends[0]) / 10
-        self.rows = RowBuffer(self._give)
+        self.rows = RowBuffer(self._score_buffer)
 
     def add(self, values: Values, prediction: Prediction, index: int) -> bool:
         gold, predicted = float(values["label"]), float(prediction["score"])
@@ -51,6 +51,6 @@ class SimilarityScorer(Scorer):
         self.rows.flush()
         return {name: score for part in self.parts for name, score in part.result().items()}
 
-    def _give(self, gold: list[float], predicted: list[float], index: list[int]) -> None:
+    def _score_buffer(self, gold: list[float], predicted: list[float], index: list[int]) -> None:
         for part in self.parts:
             part.add(gold, predicted, index)

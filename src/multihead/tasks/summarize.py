@@ -88,8 +88,8 @@ class SummaryScorer(Scorer):
 def counted_of(text: str) -> str:
     """Return the units that ROUGE counts: words of a-z, or characters where it would find no words (Chinese, Thai,
     Russian)."""
-    letters = [sign for sign in text if sign.isalpha()]
-    return "words" if 2 * sum(sign.isascii() for sign in letters) >= len(letters) else "characters"
+    letters = [character for character in text if character.isalpha()]
+    return "words" if 2 * sum(character.isascii() for character in letters) >= len(letters) else "characters"
 
 
 def first_sentence(text: str) -> str:

@@ -27,7 +27,7 @@ from multihead.text.tokenizer import Encoding, Tokenizer
 if TYPE_CHECKING:
     from multihead.tasks.sections import TaskSection
 
-WHOLE = ("label", "span", "ends", "cut")  # per-window fields: stacked in a batch; per-token fields are padded
+WINDOW_FIELDS = ("label", "span", "ends", "cut")  # per-window fields: stacked in a batch; per-token fields are padded
 
 Values = Mapping[str, Any]
 Window = dict[str, NDArray[Any]]  # "tokens" [T], and more
@@ -189,7 +189,7 @@ class Task(ABC):
         lengths = torch.tensor([len(window["tokens"]) for window in windows])
         batch: Batch = {"keep": torch.arange(width)[None] < lengths[:, None]}
         for name, first in windows[0].items():
-            if name in WHOLE:
+            if name in WINDOW_FIELDS:
                 table = np.stack([window[name] for window in windows])
                 batch[name] = torch.from_numpy(table if table.dtype.kind == "f" else table.astype(np.int64))
                 continue

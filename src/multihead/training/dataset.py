@@ -23,7 +23,7 @@ from multihead.data.validation import raise_rejected
 from multihead.io.files import read_own_json, write_json
 from multihead.io.seal import seal, unseal
 from multihead.tasks import Task, Values, Window
-from multihead.tasks.task import WHOLE
+from multihead.tasks.task import WINDOW_FIELDS
 from multihead.training.block_sampler import BlockOrder
 from multihead.training.distillation import TeacherEnsemble
 from multihead.training.loop import BatchOrder, TrainSettings
@@ -283,7 +283,9 @@ def _window_fields(task: Task, rows: Iterable[Values], reading: DataReader) -> d
         raise ValueError(f"the training data has no usable row\n{reading}")
     return {
         # One axis has the window's length (-1), unless the field is per window.
-        "shapes": {name: array.shape if name in WHOLE else (-1, *array.shape[1:]) for name, array in first.items()},
+        "shapes": {
+            name: array.shape if name in WINDOW_FIELDS else (-1, *array.shape[1:]) for name, array in first.items()
+        },
         "fields": {name: _stored_dtype(name, array) for name, array in first.items()},
         "left": {},
         "read": "",

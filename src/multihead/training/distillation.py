@@ -111,10 +111,10 @@ class TeacherEnsemble:
         """Yield rows with their soft labels."""
         total = sum(1 for _ in rows())
         student_rows, *asked = tee(rows(), 1 + len(self.each))  # one pass: a reading counts what it reads
-        believed = [
+        soft_labels_by_teacher = [
             teacher.soft_labels(more, self.precision, cache) for teacher, more in zip(self.each, asked, strict=True)
         ]
-        for values, *probabilities in report_progress(zip(student_rows, *believed, strict=True), total):
+        for values, *probabilities in report_progress(zip(student_rows, *soft_labels_by_teacher, strict=True), total):
             yield {**values, "belief": sum(probabilities[1:], probabilities[0]) / len(probabilities)}
 
     def pseudo_label(self, rows: Callable[[], Iterable[Values]], cache: Path) -> Iterator[Values]:

@@ -38,10 +38,10 @@ MAX_CHARACTERS = 100_000_000  # maximum characters of a tokenizer's training tex
 
 
 def create_model(
-    run: RunConfig, kind: type[Task], train: Callable[[], Iterable[Values]], talks: bool = False
+    run: RunConfig, kind: type[Task], train: Callable[[], Iterable[Values]], has_chat_template: bool = False
 ) -> Pipeline:
-    """Build the model of a run file without `from`, with an LM readout if the task needs one; talks: with a chat
-    template."""
+    """Build the model of a run file without `from`, with an LM readout if the task needs one; has_chat_template: add a
+    chat template."""
     check_memory(run, kind)
     if kind.body == "encoder_decoder" and not run.tokenizer.shared:
         reads, writes = (
@@ -51,11 +51,13 @@ def create_model(
         reads.target = writes
     else:
         reads = writes = (
-            add_role_tokens(_train_tokenizer(run, train, less=NEW)) if talks else _train_tokenizer(run, train)
+            add_role_tokens(_train_tokenizer(run, train, less=NEW))
+            if has_chat_template
+            else _train_tokenizer(run, train)
         )
     family, encoder, decoder = _shapes(run, kind, reads, writes)
     config = special_token_ids(writes)
-    if talks:
+    if has_chat_template:
         add_default_template(writes, config["bos_token_id"], config["eos_token_id"])
     loaded = (
         _native_model(encoder, decoder, run.tokenizer.shared, kind)

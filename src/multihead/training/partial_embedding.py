@@ -30,8 +30,8 @@ class PartialEmbedding(nn.Embedding):
         order = torch.cat((used.nonzero()[:, 0], (~used).nonzero()[:, 0]))
         every, places = table.weight.detach()[order], order.argsort()
         pad = None if table.padding_idx is None else int(places[table.padding_idx])
-        learnt = every[: int(used.sum())]
-        super().__init__(len(learnt), every.shape[1], pad, _weight=learnt)
+        trained_rows = every[: int(used.sum())]
+        super().__init__(len(trained_rows), every.shape[1], pad, _weight=trained_rows)
         self.num_embeddings = len(every)  # the full vocabulary
         self.every, self.places, self.pad = every, places, table.padding_idx
 

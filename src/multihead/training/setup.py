@@ -83,9 +83,9 @@ def set_up(run: RunConfig) -> tuple[list[TaskSetup], TaskModel]:
     texts = (
         every[0].sides["train"] if len(every) == 1 else lambda: interleave([data.sides["train"]() for data in every])
     )
-    talks = any(data.options.get("chat") for data in every)
+    has_chat_template = any(data.options.get("chat") for data in every)
     try:
-        pretrained = create_model(run, kind, texts, talks) if run.from_ is None else load(run.from_)
+        pretrained = create_model(run, kind, texts, has_chat_template) if run.from_ is None else load(run.from_)
     except NoText:
         details = "\n".join(
             f"{data.run.data.train}: no usable row for training\n{data.readings['train']}" for data in every

@@ -41,16 +41,16 @@ class DecoderWeights:
     readout: Function
 
 
-_KEPT: WeakKeyDictionary[Decoder, tuple[Stamp, DecoderWeights]] = WeakKeyDictionary()
+_CACHE: WeakKeyDictionary[Decoder, tuple[Stamp, DecoderWeights]] = WeakKeyDictionary()
 
 
 def decoder_weights(prompt: Prompt) -> DecoderWeights:
     stamp = _stamp(prompt)
     if stamp is None:
         return _prepare_weights(prompt, reused=False)
-    cached = _KEPT.get(prompt.decoder)
+    cached = _CACHE.get(prompt.decoder)
     if cached is None or cached[0] != stamp:
-        cached = _KEPT[prompt.decoder] = (stamp, _prepare_weights(prompt, reused=True))
+        cached = _CACHE[prompt.decoder] = (stamp, _prepare_weights(prompt, reused=True))
     return cached[1]
 
 

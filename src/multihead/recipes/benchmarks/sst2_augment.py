@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-WHOLE = 6  # minimum words of a sentence; most rows of train are phrases of longer ones
+MIN_WORDS = 6  # minimum words of a sentence; most rows of train are phrases of longer ones
 RUN = 5  # n-gram size that two sentences must not share
 COMMON = 120  # most frequent words, never replaced
 NEAR, CLOSE, EXCHANGED, TIMES = 8, 0.25, 0.35, 2
@@ -29,7 +29,7 @@ def sentences(texts: Sequence[str]) -> list[str]:
     selected, ngrams = [], set()
     for text in sorted(set(texts), key=lambda text: (-len(text), text)):
         words = text.split()
-        if len(words) >= WHOLE and tuple(words[:RUN]) not in ngrams:
+        if len(words) >= MIN_WORDS and tuple(words[:RUN]) not in ngrams:
             selected.append(text)
             ngrams |= {tuple(words[i : i + RUN]) for i in range(len(words) - RUN + 1)}
     return sorted(selected)
