@@ -1,6 +1,5 @@
 """Attention maps between the words of one text: complete for short texts; for long ones, a coarse map and exact rows of
-a
-sample. Subwords are merged: attention to a word is the sum over its subwords, attention from a word the mean of their
+a sample. Subwords are merged: attention to a word is the sum over its subwords, attention from a word the mean of their
 rows.
 """
 
@@ -96,8 +95,7 @@ def attention_maps(
     title: str = "",
 ) -> AttentionMaps:
     """Compute the maps of one text. window: part of a text longer than the model, from 1. head: for a long text, every
-    row
-    of this head. rows: for a long text, these words (from 0) of all heads. second: the second text of a pair, or a
+    row of this head. rows: for a long text, these words (from 0) of all heads. second: the second text of a pair, or a
     target."""
     if not text.strip():
         raise ValueError("the text is empty; give a sentence")

@@ -11,8 +11,7 @@ from multihead.io.type_checks import Range, check_value
 Json = dict[str, Any]
 COUNT: Range = (0, 10_000_000)  # of tokens or words, as the run file allows
 # Options from the tasks' run file sections, plus those added while training. Null means unset; unknown names are
-# ignored:
-# a later version may have written them.
+# ignored: a later version may have written them.
 TYPES: dict[str, tuple[Any, Range | None]] = {
     "size": (int, COUNT),
     "overlap": (int, COUNT),

@@ -208,10 +208,8 @@ class RemainingParts:
 
 class Importance:
     """Importance of lines of a projection's input, also several together: mean |d loss / d gate| of a gate on all of
-    them,
-    times the part of their output that is unique (the square root of the share of their variance that the other lines
-    do
-    not predict), because the others take over the rest."""
+    them, times the part of their output that is unique (the square root of the share of their variance that the other
+    lines do not predict), because the others take over the rest."""
 
     def __init__(self, gradients: Tensor, spread: Tensor | None) -> None:
         """gradients [inputs, lines]; spread: covariance [lines, lines]; None: no compensation by other lines."""

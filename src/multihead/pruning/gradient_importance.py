@@ -1,6 +1,5 @@
 """Gradient importance of each part: mean |d loss / d gate|, with a gate of 1 on every head's output (Michel et al.
-2019)
-and, likewise, on every feed-forward unit and every key or value column. One forward and backward pass for all.
+2019) and, likewise, on every feed-forward unit and every key or value column. One forward and backward pass for all.
 """
 
 from __future__ import annotations

@@ -96,8 +96,7 @@ class PartialForward:
             with self._silence_heads(off):
                 return block(x, *rest)
         # In the first changed block, the attention output is known. If both attentions of a block change, the
-        # cross-attention
-        # depends on the other and is recomputed.
+        # cross-attention depends on the other and is recomputed.
         first = max(off)  # "….self" before "….cross"
         attention, mixed = self.attentions[first], self.mixed[first].clone()
         mixed[:, off[first]] = 0

@@ -115,8 +115,7 @@ def restore_parts(
     model: TaskModel, whole: Mapping[str, ModelConfig], plan: PruningPlan, removed: Mapping[str, Tensor] | None
 ) -> TaskModel:
     """Restore the heads and units of a pruned model: the removed slices, or (None) zeros, which give the same
-    predictions in
-    a shape that families have. whole: the configs before pruning, by stack."""
+    predictions in a shape that families have. whole: the configs before pruning, by stack."""
     larger = _shell(model)
     for block in _blocks(larger):
         stack, layer = block.address.split(".")

@@ -42,8 +42,7 @@ def encode_conversation(
     """Return tokens; counted [T]: 1 where a token has a loss; cut: number of tokens truncated at the end.
 
     The loss covers all tokens of an assistant's turn that the model has to generate: from the end of the generation
-    prompt
-    to the stop token. all_turns: include the other turns.
+    prompt to the stop token. all_turns: include the other turns.
     """
     safe, mark = mark_control_tokens(messages, list(tokenizer.control))
     with tokenizer.name_template():

@@ -243,8 +243,7 @@ class Generate(Task):
         self, model: TaskModel, prompts: list[list[int]], limits: list[int], rows: list[int], written: int = 0
     ) -> list[Any]:
         """Decode one batch; with learned absolute positions, only prompts of equal length share one, since padding
-        would use
-        positions. written: tokens generated in earlier windows, which count toward the minimum length."""
+        would use positions. written: tokens generated in earlier windows, which count toward the minimum length."""
         if len({len(prompt) for prompt in prompts}) > 1 and cast(Decoder, model.body).stem.positions is not None:
             outputs: dict[int, Any] = {}
             for length in {len(prompt) for prompt in prompts}:

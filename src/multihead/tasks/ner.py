@@ -159,8 +159,7 @@ class Ner(Task):
 
     def validate(self, raw_input: Any, where: str) -> Values:
         """Return the text, or the words in `tokens`. Inputs are not each other's context unless they name a document.
-        Other
-        keys are dropped: rows use names of their own for context."""
+        Other keys are dropped: rows use names of their own for context."""
         if isinstance(raw_input, dict) and "tokens" in raw_input:
             if not isinstance(raw_input["tokens"], list) or not all(
                 isinstance(word, str) for word in raw_input["tokens"]
@@ -241,8 +240,7 @@ class Ner(Task):
 
     def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the loss, summed over all labeled subwords. With a CRF, a sentence of n words counts n: its −log
-        p(tags) is the
-        sum of −log p(tag | previous tags), so that losses with and without the CRF are on one scale."""
+        p(tags) is the sum of −log p(tag | previous tags), so that losses with and without the CRF are on one scale."""
         logits = self.logits(model, batch)
         labels = batch["labels"]
         count = label_mask(labels).sum()

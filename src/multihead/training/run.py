@@ -294,8 +294,7 @@ class TrainingRun(RunSummary):
 
     def _score(self) -> tuple[dict[str, Score], tuple[str, ...], str]:
         """Evaluate while training (on the same rows as at the end, or the first of them). Return the scores, the main
-        score of
-        each task, and the deciding score: the only one, or the mean. Auxiliary tasks are skipped."""
+        score of each task, and the deciding score: the only one, or the mean. Auxiliary tasks are skipped."""
         scores: dict[str, Score] = {}
         mains: list[str] = []
         for subject in self.validated:

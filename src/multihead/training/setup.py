@@ -202,8 +202,7 @@ def attach_readout(loaded: Pipeline, task: Task) -> Pipeline:
     names = task.labels if len(task.labels) == task.classes() else []
     family = FAMILIES.get(loaded.config.get("model_type", ""))
     # With 77 intents learned from 1,000 rows with MiniLM, whose embeddings are means, mean pooling scores 0.526 and the
-    # first
-    # token 0.326 (three seeds). Pairs gain nothing: the embeddings were trained on single texts.
+    # first token 0.326 (three seeds). Pairs gain nothing: the embeddings were trained on single texts.
     vectors = loaded.pooling if len(task.inputs) == 1 else ""
     pool = (task.options.get("pool") or vectors) if task.readout.over == "first" else ""
     if task.readout.over == "vocabulary":

@@ -73,8 +73,7 @@ def _stamp(prompt: Prompt) -> Stamp | None:
     """Return a fingerprint of the weights; None: these are not cached.
 
     Most parts are the model's own tensors. Of the copied ones, torch counts the writes, but not those through `.data`,
-    nor
-    those of others that share the memory: hence the sums, which take as long as half a step.
+    nor those of others that share the memory: hence the sums, which take as long as half a step.
     """
     modules = [*submodules(prompt.decoder), *submodules(prompt.readout)]
     weights = _weights(modules)
