@@ -300,5 +300,5 @@ def test_misuse(language_model: Make, translator: Make) -> None:
         decode(TaskModel(Encoder(small), LMReadout(small)).eval(), tokens, limit=1)
     with torch.no_grad():
         model.body.stem.embedding.weight.fill_(float("nan"))
-    with pytest.raises(ValueError, match="not numbers"):
+    with pytest.raises(ValueError, match="are NaN"):
         decode(model, tokens, limit=2)

@@ -144,7 +144,7 @@ def test_texts_and_conversations_do_not_mix(place):
         ValueError, match=r"chats\.jsonl holds conversations, .*text\.txt texts; make each a task of its own"
     ):
         training(place, "run", files='train = "{d}/chats.jsonl"\nvalid = "{d}/text.txt"')
-    with pytest.raises(ValueError, match=r"generate\.turns is about conversations"):
+    with pytest.raises(ValueError, match=r"generate.turns needs conversations"):
         training(place, "run", '[generate]\nturns = "all"\n', 'train = "{d}/text.txt"')
     run = training(place, "all", '[generate]\nturns = "all"\nsystem = "Be brief."\n')
     assert run.examples[0]["counted"].all()

@@ -69,7 +69,7 @@ def test_what_is_judged(runs: Runs, start: bool, pool: str, over: str, kind: str
 
 def test_vectors_know_no_first_and_second(tmp_path: Path) -> None:
     runs = runs_of(tmp_path, "match")
-    with pytest.raises(ValueError, match=r"match\.symmetric is for kind"):
+    with pytest.raises(ValueError, match=r"match\.symmetric needs kind"):
         runs.make("run", "match.kind=bi", "match.symmetric=true")
 
 

@@ -205,7 +205,7 @@ def test_a_best_model_that_is_gone_is_chosen_anew(runs) -> None:
     shutil.rmtree(training.out / "best")
     again = runs.make("run", steps=12, save_every=4, eval_every=2)
     notes = [event.text for event in again if isinstance(event, Note)]
-    assert any("chosen anew" in note for note in notes)
+    assert any("selects a new one" in note for note in notes)
     assert again.finish(replicates=0)
 
 
@@ -307,7 +307,7 @@ def test_what_cannot_be_learnt_is_told_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"s\.csv:32: the score 'n/a' is not a number"):
         read_all(read(made(tmp_path, 'task = "match"', f'train = "{scores}"'), ["match.target=score"]))
     cells = csv(tmp_path / "c.csv", "text,label", [f'text {i},"sport,politics"' for i in range(40)])
-    with pytest.raises(ValueError, match=r"c\.csv: classify\.multi_label reads lists"):
+    with pytest.raises(ValueError, match=r"c\.csv: classify\.multi_label needs lists"):
         read_all(read(made(tmp_path, 'task = "classify"', f'train = "{cells}"'), ["classify.multi_label=true"]))
     asked = jsonl(tmp_path / "q.jsonl", [{"question": f"q{i}", "context": "Paris"} for i in range(40)])
     with pytest.raises(ValueError, match=r"q\.jsonl:1: question and context and answers are wanted"):
@@ -340,7 +340,7 @@ def test_the_label_of_pairs_that_belong_together_can_be_named(tmp_path: Path) ->
     text = made(tmp_path, 'task = "match"', f'train = "{file}"\nvalid = "{file}"')
     named = TrainingRun(read(text, ["match.positive=right"]))
     assert named.task.scorer(0).one.positive == named.task.labels.index("right") == 0
-    with pytest.raises(ValueError, match=r"Name it.*right, wrong"):
+    with pytest.raises(ValueError, match=r"set match\.positive.*right, wrong"):
         TrainingRun(read(text, ["match.positive=left"]), fresh=True)
 
 

@@ -191,10 +191,10 @@ def test_smoothing_beside_a_loss_without_classes_is_refused(tmp_path):
     text = f'task = "match"\nout = "{tmp_path / "run"}"\n[data]\ntrain = "{file}"\n[match]\ntarget = "score"\n'
     with pytest.raises(ValueError, match=r"train\.smoothing.*match\.target = score"):
         TrainingRun(read(text, ["train.smoothing=0.1"]))
-    with pytest.raises(ValueError, match=r"train\.rdrop is for .*match\.target = score"):
+    with pytest.raises(ValueError, match=r"train\.rdrop supports .*not match\.target = score"):
         TrainingRun(read(text, ["train.rdrop=1"]))
     text = f'task = "mask"\nout = "{tmp_path / "run"}"\n[data]\ntrain = "{file}"\n'
-    with pytest.raises(ValueError, match=r"train\.rdrop is for .*task = mask"):
+    with pytest.raises(ValueError, match=r"train\.rdrop supports .*not task = mask"):
         TrainingRun(read(text, ["train.rdrop=1"]))
 
 
