@@ -136,7 +136,7 @@ def test_a_compiled_view_shares_all_and_changes_nothing(body):
 def test_no_compiler(runs, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(ValueError, match=r"train\.compile wants a C\+\+ compiler"):
+    with pytest.raises(ValueError, match=r"train\.compile needs a C\+\+ compiler"):
         runs.make("run", compile=True)
 
 

@@ -136,7 +136,7 @@ def test_a_damaged_run_file_is_written_again(runs):
     file = runs.directory / "run" / "run.toml"
     good = file.read_text()
     file.write_text(good.replace("task", "tas\0", 1))
-    with pytest.raises(ValueError, match=r"other settings \(train\.seed"):
+    with pytest.raises(ValueError, match=r"different settings \(train\.seed"):
         runs.make("run", seed=3, **SETTINGS)
     run = runs.make("run", **SETTINGS)
     assert "run.toml:1: invalid TOML" in notes(run)[0]
@@ -153,7 +153,9 @@ def test_a_checkpoint_of_another_run_is_refused(runs):
     step = runs.directory / "run" / "checkpoints" / "step-12"
     shutil.rmtree(step)
     shutil.copytree(runs.directory / "other" / "checkpoints" / "step-12", step)
-    with pytest.raises(ValueError, match=r"step-12: of another run \(train\.seed: 7 -> 1\); remove it") as caught:
+    with pytest.raises(
+        ValueError, match=r"step-12: belongs to another run \(train\.seed: 7 -> 1\); remove it"
+    ) as caught:
         list(runs.make("run", **SETTINGS))
     assert str(step) in str(caught.value)
     shutil.rmtree(step)

@@ -33,7 +33,8 @@ class RemainingParts:
     """Remaining heads, columns by group of heads that share keys, and units of one model; all of them at first."""
 
     def __init__(self, model: TaskModel, length: float, ffn: bool, columns: bool) -> None:
-        """length: tokens of a typical input. ffn, columns: whether units, and columns of heads, may be removed."""
+        """Start with all parts. length: tokens of a typical input. ffn, columns: whether units, and head columns, may
+        be removed."""
         self.model, self.ffn, self.columns = model, ffn, columns
         self.attentions, self.every = attentions(model), numbers(model)
         self.blocks = {m.address: m for m in model.modules() if isinstance(m, TransformerBlock)}
@@ -212,7 +213,7 @@ class Importance:
     lines do not predict), because the others take over the rest."""
 
     def __init__(self, gradients: Tensor, spread: Tensor | None) -> None:
-        """gradients [inputs, lines]; spread: covariance [lines, lines]; None: no compensation by other lines."""
+        """Take gradients [inputs, lines]; spread: covariance [lines, lines]; None: no compensation by other lines."""
         self.gradients, self.lines, self.inverse = gradients.double(), gradients.shape[1], None
         if spread is not None:
             self.variance = spread.diagonal()

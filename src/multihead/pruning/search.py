@@ -63,7 +63,8 @@ class PruningSearch:
         columns: bool = False,
         fold: bool = True,
     ) -> None:
-        """ffn, columns: units, and columns of heads, may be removed too. fold: remaining parts compensate."""
+        """Set up the search. ffn, columns: units, and columns of heads, may be removed too. fold: remaining parts
+        compensate."""
         self.model, self.task, self.metric = model, task, metric
         self.by_flops = ffn or columns  # whether `keep` is a share of FLOPs or of heads
         self.asked = rows[:: max(1, len(rows) // GRADIENT_ROWS)]

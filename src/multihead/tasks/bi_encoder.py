@@ -124,8 +124,8 @@ class BiEncoder(EmbeddingTask):
         return self.to_device(batch)
 
     def loss(self, model: TaskModel, batch: Batch) -> tuple[Tensor, Tensor]:
-        """With scores: (cosine − share)², summed over examples. Otherwise the cross-entropy of retrieving the partner,
-        averaged over both directions, summed over matching pairs."""
+        """Return (cosine − share)², summed over examples, for scores; otherwise the cross-entropy of retrieving the
+        partner, averaged over both directions, summed over matching pairs."""
         a, b = F.normalize(self.pool(model, batch), dim=-1).chunk(2)
         if self.options.get("score"):
             return ((a * b).sum(-1) - batch["label"]).square().sum(), torch.tensor(len(a))
