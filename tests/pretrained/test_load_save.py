@@ -465,7 +465,7 @@ def test_what_is_no_model_or_run_is_refused(made: dict[str, Path], tmp_path: Pat
     for wrong, message in (
         (3, "a model is a path or hub:owner/name, in a text; this is of type int"),
         ({"encoder": None, "decoder": "x"}, "this is of type NoneType"),
-        (tmp_path / "rows.csv", r"rows.csv: not a model; give a directory or a .gguf file"),
+        (tmp_path / "rows.csv", r"rows.csv: not a model directory or .gguf file"),
         (made["bert"] / "model.safetensors", f"give a directory: {made['bert']}"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -165,7 +165,7 @@ def _check_is_model(path: Path) -> None:
         if path.suffix == ".gguf" or file.read(4) == b"GGUF":
             return
     here = path.parent if (path.parent / "config.json").exists() else "the one with config.json"
-    raise ValueError(f"{path}: not a model; give a directory or a .gguf file: {here}")
+    raise ValueError(f"{path}: not a model directory or .gguf file; give a directory: {here}")
 
 
 def _load_gguf(path: Path, architecture: str | None, tokenizer: bool, dtype: torch.dtype | None) -> Pipeline:
