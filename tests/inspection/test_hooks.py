@@ -254,7 +254,7 @@ def test_a_table_of_heads_prints_itself():
     text = repr(seen.stats())
     assert len(text.splitlines()) == 9
     assert "decoder.1.self.3" in text
-    assert repr(seen) == "<Seen: 1 inputs, 2 attentions, 8 heads>"
+    assert repr(seen) == "<Recording: 1 inputs, 2 attentions, 8 heads>"
 
 
 @pytest.mark.usefixtures("half")
