@@ -293,8 +293,7 @@ class TrainingRun(RunSummary):
         return cast(TrainingData, self.parts[self.subjects.index(self.only_task)].data)
 
     def _score(self) -> tuple[dict[str, Score], tuple[str, ...], str]:
-        """Evaluate while training (on the same rows as at the end, or the first of them). Return the scores, the main
-        score of each task, and the deciding score: the only one, or the mean. Auxiliary tasks are skipped."""
+        """Evaluate while training: the scores, each task's main score, and the deciding one; skips auxiliary tasks."""
         scores: dict[str, Score] = {}
         mains: list[str] = []
         for subject in self.validated:
