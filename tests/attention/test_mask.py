@@ -60,19 +60,19 @@ def test_rows_and_pairs_agree_with_the_whole():
 
 
 def test_masks_say_what_they_are():
-    assert repr(Mask.causal() & Mask.lengths([1])) == "Mask.causal & Mask.lengths"
+    assert repr(Mask.causal() & Mask.lengths([1])) == "Mask.causal() & Mask.lengths([1])"
 
 
 @pytest.mark.parametrize(
     ("mask", "message"),
     [
-        (Mask.keep(torch.ones(2, 9, dtype=torch.bool)), r"Mask.keep of shape \[2, 9\] speaks of 9 keys, there are 7"),
+        (Mask.keep(torch.ones(2, 9, dtype=torch.bool)), r"Mask.keep of shape \[2, 9\] has 9 keys, the input has 7"),
         (Mask.keep(torch.ones(2, 7, 7, dtype=torch.bool)), r"7 queries, there are 5; \[B, T, S\] = \[2, 5, 7\] is"),
-        (Mask.keep(torch.ones(2, 4, 5, 7, dtype=torch.bool)), "speaks of 4 heads, there are 3"),
-        (Mask.causal() & Mask.lengths([8, 2]), "Mask.lengths says 8, there are 7 keys"),
+        (Mask.keep(torch.ones(2, 4, 5, 7, dtype=torch.bool)), "has 4 heads, the input has 3"),
+        (Mask.causal() & Mask.lengths([8, 2]), "Mask.lengths has a length of 8, the input has 7 keys"),
         (
             Mask.lengths([7, 2, 3]),
-            r"Mask.lengths of shape \[3\] speaks of 3 rows, there are 2; \[B\] = \[2\] is wanted",
+            r"Mask.lengths of shape \[3\] has 3 examples, the input has 2; use \[B\] = \[2\]",
         ),
         (Mask.prefix([1, 2, 3]), "Mask.prefix of shape .* 3 rows, there are 2"),
         (Mask.segments(torch.zeros(2, 8, dtype=torch.long)), "Mask.segments of shape .* 8 keys, there are 7"),

@@ -411,7 +411,7 @@ def test_wrong_use_is_one_line_that_names_the_fix():
 
 def test_a_memory_of_other_rows_and_unknown_biases_are_refused():
     attention = MultiHeadAttention(dim=12, heads=3)
-    with pytest.raises(ValueError, match="memory has 1 rows, x has 2"):
+    with pytest.raises(ValueError, match="memory has 1 examples, x has 2"):
         attention(torch.randn(2, 5, 12), torch.randn(1, 7, 12))
     with pytest.raises(ValueError, match="letters of 'qkvo'"):
         MultiHeadAttention(dim=12, heads=3, bias="qx")

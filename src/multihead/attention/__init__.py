@@ -1,4 +1,4 @@
-"""Attention: the mathematics. Imports torch only."""
+"""Scaled dot-product attention: masks, position encodings, KV cache and the multi-head layer. Depends on torch only."""
 
 from multihead.attention.bias import AttentionBias
 from multihead.attention.functional import attend, attend_fused, attend_reference, choose_kernel

@@ -1,4 +1,4 @@
-"""Keys and values of tokens already read, so that decoding reads each token once."""
+"""KV cache: keys and values of earlier tokens, so that a decoding step processes new tokens only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class LayerKVCache:
-    """Keys [B,G,S,K] and values [B,G,S,W] of one attention, growing along S (or fixed, in cross-attention)."""
+    """Keys [B,G,S,K] and values [B,G,S,W] of one attention layer, growing along S (or fixed, in cross-attention)."""
 
     def __init__(self) -> None:
         self.k: Tensor | None = None
@@ -17,21 +17,21 @@ class LayerKVCache:
         self.length = 0
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Append; returns all keys and values so far."""
+        """Append keys [B,G,T,K] and values [B,G,T,W]; return all keys and values so far."""
         self._check(k)
         start, self.length = self.length, self.length + k.shape[2]
         self.k, self.v = _append_rows(self.k, k, start), _append_rows(self.v, v, start)
         return self.k[:, :, : self.length], self.v[:, :, : self.length]
 
     def project_once(self, project: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """Project the memory at the first step, and never again."""
+        """Return the keys and values of the memory, projected at the first decoding step only."""
         if self.k is None or self.v is None:
             self.k, self.v = project()
             self.length = self.k.shape[2]
         return self.k, self.v
 
     def select(self, rows: Tensor) -> None:
-        """Keep these batch rows, in this order: beams that go on, sentences that are not finished."""
+        """Select batch rows, in this order: surviving beams, or examples that are not finished."""
         if self.k is not None and self.v is not None:
             self.k, self.v = self.k.index_select(0, rows), self.v.index_select(0, rows)
 
@@ -39,12 +39,18 @@ class LayerKVCache:
         if self.k is not None and self.k.shape[0] != k.shape[0]:
             raise ValueError(
                 f"the cache holds a batch of {self.k.shape[0]}, the input has {k.shape[0]}; "
-                "use a new Cache, or cache.select(rows) to follow the batch"
+                "use a new KVCache, or cache.select(rows) to follow the batch"
             )
 
 
 class KVCache:
-    """One `LayerKVCache` per attention of a model, by its name."""
+    """One `LayerKVCache` per attention layer of a model, by name ("decoder.2", "decoder.2.cross").
+
+    Example:
+        >>> cache = KVCache()
+        >>> hidden = decoder(prompt, cache=cache)  # prefill
+        >>> hidden = decoder(next_token, cache=cache)  # one decoding step
+    """
 
     def __init__(self) -> None:
         self.parts: dict[str, LayerKVCache] = {}
@@ -54,16 +60,17 @@ class KVCache:
 
     @property
     def length(self) -> int:
-        """How many tokens were read."""
+        """Number of tokens in the cache."""
         return max((part.length for name, part in self.parts.items() if not name.endswith("cross")), default=0)
 
     def select(self, rows: Tensor) -> None:
+        """Select batch rows in every layer."""
         for part in self.parts.values():
             part.select(rows)
 
 
 def _append_rows(old: Tensor | None, new: Tensor, start: int) -> Tensor:
-    """`old` with `new` at `start`; the store doubles when full, so a step costs what it adds."""
+    """Return `old` with `new` written at `start`; storage doubles when full, so a step costs only what it adds."""
     stop = start + new.shape[2]
     if torch.is_grad_enabled() and (new.requires_grad or (old is not None and old.requires_grad)):
         return new if old is None else torch.cat((old[:, :, :start], new), dim=2)  # writing in place loses gradients

@@ -1,8 +1,8 @@
-"""Masks: which key each query may look at. True always means *may look*.
+"""Attention masks: which keys each query may attend to. True always means *may attend*.
 
-A `Mask` is a conjunction of rules. Every rule is a function of positions: `allows(t, s)` takes positions of queries
-and keys, of shapes that broadcast to X, and gives [B|1, H|1, *X]. So the same few lines give the whole mask, some of
-its rows, or single pairs, and nothing of size T x S exists before it is needed.
+A `Mask` is a conjunction of rules. Each rule is a function of positions: `allows(t, s)` takes positions of queries and
+keys, of shapes that broadcast to X, and returns [B|1, H|1, *X]. The same few lines therefore give the full mask, some
+of its rows, or single pairs, and nothing of size T x S exists before it is needed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-SHOWN = 8  # lengths that a mask prints one by one
+SHOWN = 8  # lengths that a mask prints in full
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class WindowRule:
 
 @dataclass(frozen=True)
 class PrefixRule:
-    """s <= t, or s inside the prefix"""
+    """s <= t, or s inside the prefix."""
 
     count: Tensor  # [B]
     keys_only = False
@@ -50,10 +50,10 @@ class PrefixRule:
 
 @dataclass(frozen=True)
 class LengthsRule:
-    """s < length of the row"""
+    """s < length of the example."""
 
     count: Tensor  # [B]
-    longest: int = 0  # of them; 0: nobody asked
+    longest: int = 0  # the largest count; 0: not computed
     keys_only = True
 
     def allows(self, t: Tensor, s: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ class LengthsRule:
 
 @dataclass(frozen=True)
 class SegmentsRule:
-    """The same id at t and at s: several texts packed into one row do not see each other."""
+    """The same segment id at t and at s: texts packed into one row do not attend to each other."""
 
     ids: Tensor  # [B, S]
     keys_only = False
@@ -73,7 +73,7 @@ class SegmentsRule:
 
 @dataclass(frozen=True)
 class KeepRule:
-    """A tensor says it: [B, S] by key, [B, T, S], or [B, H, T, S]."""
+    """An explicit table: [B, S] by key, [B, T, S], or [B, H, T, S]."""
 
     table: Tensor
     first: int = 0  # position of the table's first query row
@@ -90,20 +90,24 @@ class KeepRule:
 
 
 def _by_row(count: Tensor, s: Tensor) -> Tensor:
-    """[B] -> [B, 1, 1...] to stand against positions of any shape, for all heads."""
+    """Reshape [B] to [B, 1, 1...], to broadcast against positions of any shape, for all heads."""
     return count.view(-1, 1, *(1,) * s.dim())
 
 
 Rule = CausalRule | WindowRule | PrefixRule | LengthsRule | SegmentsRule | KeepRule
 AXES = {1: "B", 2: "BS", 3: "BTS", 4: "BHTS"}
-WORDS = {"B": "rows", "H": "heads", "T": "queries", "S": "keys"}
+WORDS = {"B": "examples", "H": "heads", "T": "queries", "S": "keys"}
 
 
 class Mask:
-    """Made by the constructors below and joined with `&`; a query may look where every part says yes.
+    """Which keys each query may attend to: rules made by the constructors below, joined with `&`.
 
-    A query that may look at nothing gets zeros and zero gradient. With fewer queries than keys, the queries are
-    the last ones (as when decoding with a cache).
+    A query that may attend to no key gets zeros and zero gradient. With fewer queries than keys, the queries are the
+    last positions (as in decoding with a KV cache).
+
+    Example:
+        >>> Mask.causal() & Mask.lengths([3, 7])
+        Mask.causal() & Mask.lengths([3, 7])
     """
 
     __slots__ = ("rules",)
@@ -128,80 +132,83 @@ class Mask:
 
     @staticmethod
     def causal() -> Mask:
-        """Only this position and the ones before it."""
+        """Allow this position and earlier ones."""
         return Mask(CausalRule())
 
     @staticmethod
     def window(width: int) -> Mask:
-        """Only positions nearer than `width`; with `causal`, the last `width` positions."""
+        """Allow positions nearer than `width`; with `causal`, the last `width` positions."""
         if width < 1:
             raise ValueError(f"Mask.window({width}): the width must be at least 1 (1 = only itself)")
         return Mask(WindowRule(width))
 
     @staticmethod
     def lengths(count: Tensor | list[int]) -> Mask:
-        """Only the first `count[b]` keys of row b (right padding)."""
+        """Allow the first `count[b]` keys of example b (right padding); count [B]."""
         count = _whole_numbers("lengths", count)
-        # To ask breaks the graph of a compiler, and makes a GPU wait.
-        asked = len(count) and count.is_cpu and not torch.compiler.is_compiling()
-        return Mask(LengthsRule(count, int(count.max()) if asked else 0))
+        # Reading a value breaks the compiled graph, and synchronizes a GPU.
+        readable = len(count) and count.is_cpu and not torch.compiler.is_compiling()
+        return Mask(LengthsRule(count, int(count.max()) if readable else 0))
 
     @staticmethod
     def prefix(count: Tensor | list[int]) -> Mask:
-        """The whole mask of a prefix language model: causal, but the first `count[b]` keys are seen by all."""
+        """Prefix language model: causal, but the first `count[b]` keys are visible to every query; count [B]."""
         return Mask(PrefixRule(_whole_numbers("prefix", count)))
 
     @staticmethod
     def segments(ids: Tensor) -> Mask:
-        """Only keys with the same id; ids [B, S]."""
+        """Allow keys with the same segment id; ids [B, S]."""
         if ids.dim() != 2 or ids.is_floating_point():
-            raise ValueError(f"Mask.segments wants whole numbers [B, S], got {ids.dtype} {tuple(ids.shape)}")
+            raise ValueError(f"Mask.segments takes integers [B, S], got {ids.dtype} {tuple(ids.shape)}")
         return Mask(SegmentsRule(ids))
 
     @staticmethod
     def keep(table: Tensor) -> Mask:
-        """Only where `table` is True: [B, S] by key, [B, T, S], or [B, H, T, S]."""
+        """Allow pairs where `table` is True: [B, S] by key, [B, T, S], or [B, H, T, S]."""
         if table.dtype != torch.bool:
-            raise ValueError(f"Mask.keep wants booleans (True = may look), got {table.dtype}; use table.bool()")
+            raise ValueError(f"Mask.keep takes booleans (True = may attend), got {table.dtype}; use table.bool()")
         if table.dim() not in (2, 3, 4):
-            raise ValueError(f"Mask.keep wants [B, S], [B, T, S] or [B, H, T, S], got {tuple(table.shape)}")
+            raise ValueError(f"Mask.keep takes [B, S], [B, T, S] or [B, H, T, S], got {tuple(table.shape)}")
         return Mask(KeepRule(table))
 
 
 def check_shape(rule: Rule, sizes: Mapping[str, int]) -> None:
-    """Does the rule's tensor speak of these rows, queries and keys (and heads, where they are known), or of others?
+    """Raise ValueError where a rule's tensor does not fit the sizes of the batch: `sizes` maps B, T, S (and H) to
+    numbers.
 
-    One row or one head stands for all. A prefix may reach further than the keys: with a cache, they are still to come.
+    A size of 1 for B or H broadcasts. A prefix may be longer than the keys: with a KV cache, the rest is still to come.
     """
     if isinstance(rule, CausalRule | WindowRule):
         return
-    given = rule.table if isinstance(rule, KeepRule) else rule.ids if isinstance(rule, SegmentsRule) else rule.count
-    axes = AXES[given.dim()]
-    for axis, has in zip(axes, given.shape, strict=True):
-        if has != sizes.get(axis, has) and not (has == 1 and axis in "BH"):
-            wanted = f"[{', '.join(axes)}] = {[sizes.get(other, other) for other in axes]}"
+    tensor = rule.table if isinstance(rule, KeepRule) else rule.ids if isinstance(rule, SegmentsRule) else rule.count
+    axes = AXES[tensor.dim()]
+    for axis, size in zip(axes, tensor.shape, strict=True):
+        if size != sizes.get(axis, size) and not (size == 1 and axis in "BH"):
+            expected = f"[{', '.join(axes)}] = {[sizes.get(name, name) for name in axes]}"
             raise ValueError(
-                f"{Mask(rule)} of shape {list(given.shape)} speaks of {has} {WORDS[axis]}, there are {sizes[axis]}; "
-                f"{wanted} is wanted"
+                f"{Mask(rule)} of shape {list(tensor.shape)} has {size} {WORDS[axis]}, the input has {sizes[axis]}; "
+                f"use {expected}"
             )
     if isinstance(rule, LengthsRule) and not torch.compiler.is_compiling() and rule.longest > sizes["S"]:
-        raise ValueError(f"Mask.lengths says {rule.longest}, there are {sizes['S']} keys; count those that are there")
+        raise ValueError(
+            f"Mask.lengths has a length of {rule.longest}, the input has {sizes['S']} keys; use lengths up to that"
+        )
 
 
 def _unique_rules(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """The rules that can be compared (those without tensors), so that causal & causal is causal."""
+    """Return the rules that can be compared (those without tensors), so that causal & causal is causal."""
     return tuple(rule for rule in rules if isinstance(rule, CausalRule | WindowRule))
 
 
 def _whole_numbers(name: str, count: Tensor | list[int]) -> Tensor:
     count = torch.as_tensor(count)
     if count.dim() != 1 or count.is_floating_point() or count.dtype == torch.bool:
-        raise ValueError(f"Mask.{name} wants one whole number per row [B], got {count.dtype} {tuple(count.shape)}")
+        raise ValueError(f"Mask.{name} takes one integer per example [B], got {count.dtype} {tuple(count.shape)}")
     return count
 
 
 def _describe_rule(rule: Rule) -> str:
-    """Mask.window(5), Mask.lengths([3, 7]), Mask.keep([2, 9]): small numbers in full, tensors by their shape."""
+    """Format a rule: Mask.window(5), Mask.lengths([3, 7]), Mask.keep([2, 9]); large tensors by their shape."""
     name = f"Mask.{type(rule).__name__.removesuffix('Rule').lower()}"
     values = [getattr(rule, field.name) for field in fields(rule)][:1]
     shown = [_describe_tensor(value) if isinstance(value, Tensor) else str(value) for value in values]

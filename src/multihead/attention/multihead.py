@@ -17,7 +17,7 @@ from multihead.attention.position import PositionEncoding
 
 
 class AttentionRecord(NamedTuple):
-    """What one call of attention saw and gave: enough to rebuild any weight, exp(q·k·scale + add - lse)."""
+    """Inputs and outputs of one attention call: enough to rebuild any weight, exp(q·k·scale + add - lse)."""
 
     q: Tensor  # [B, H, T, K]
     k: Tensor  # [B, G, S, K]
@@ -28,20 +28,33 @@ class AttentionRecord(NamedTuple):
     scale: float
 
     def upcast(self) -> AttentionRecord:
-        """The same with q and k in fp32 at least, as the lse is: weights from halves of them would not sum to 1."""
+        """Return the record with q and k in at least fp32, like the lse: weights from 16-bit q and k would not sum to
+        1.
+        """
         if self.q.dtype.itemsize >= 4:
             return self
         return self._replace(q=self.q.float(), k=self.k.float())
 
 
 class MultiHeadAttention(nn.Module):
-    """Every head looks with its own q and k (width `key_dim`) and carries its own v (width `value_dim`).
+    """Multi-head self- or cross-attention with grouped, ragged, normalized or biased heads.
 
-    kv_heads: fewer heads for k and v, each shared by a group of query heads (1 = multi-query).
-    key_dim, value_dim: one width, or one per head (ragged heads, as pruning leaves them).
-    bias: which projections have one: True, False, or letters of "qkvo".
-    scale: a number (default key_dim ** -0.5), or "learned", one per head.
-    qk_norm: "rms" or "layer", over each head's q and k.  dropout: on the weights; on CPU it leaves the fused kernel.
+    Arguments:
+        dim: width D of the input.
+        heads: number of query heads H.
+        kv_heads: number of key/value heads G, each shared by H / G query heads (1 = multi-query); None = H.
+        key_dim, value_dim: one width, or one per head (ragged heads, as pruning leaves them); None = D / H.
+        memory_dim: width of `memory` in cross-attention; None = D.
+        out_dim: width of the output; None = D.
+        bias: which projections have a bias: True, False, or letters of "qkvo".
+        scale: factor on the scores (default key_dim ** -0.5), or "learned", one per head.
+        qk_norm: "rms" or "layer" normalization of each head's q and k.
+        dropout: probability of dropping an attention weight; above 0, training on the CPU leaves the fused kernel.
+
+    Example:
+        >>> attention = MultiHeadAttention(512, 8, kv_heads=2)
+        >>> attention(torch.randn(4, 10, 512), mask=Mask.causal()).shape
+        torch.Size([4, 10, 512])
     """
 
     def __init__(
@@ -72,11 +85,10 @@ class MultiHeadAttention(nn.Module):
         init_projections(self.q, self.k, self.v, self.out)
         self.q_norm, self.k_norm = head_norm(qk_norm, self.key_dims), head_norm(qk_norm, self.key_dims)
         self.scale = scale if isinstance(scale, float | int) else self.key_dims[0] ** -0.5
-        self.head_scale: Tensor | None  # on top of scale: learned, or what the width of each ragged head asks for
+        self.head_scale: Tensor | None  # on top of scale: learned, or from the width of each ragged head
         register_head_scale(self, scale)
-        self.taps: list[
-            Callable[[AttentionRecord], Tensor]
-        ] = []  # the seam: `watch` reads here, `ablate` changes `mixed`
+        # Hooks: each receives the record and returns `mixed`; `watch` reads here, `ablate` changes `mixed`.
+        self.taps: list[Callable[[AttentionRecord], Tensor]] = []
 
     def forward(
         self,
@@ -87,7 +99,18 @@ class MultiHeadAttention(nn.Module):
         position: PositionEncoding | None = None,
         cache: LayerKVCache | None = None,
     ) -> Tensor:
-        """Attend from x [B, T, D] to itself, or to memory [B, S, D]; return [B, T, D]."""
+        """Attend from x to itself, or to a memory.
+
+        Arguments:
+            x: input [B, T, D].
+            memory: input of keys and values in cross-attention [B, S, memory_dim]; None = self-attention.
+            mask: a `Mask`, or a mask and position bias already lowered for all layers (`AttentionBias`).
+            position: a position encoding, in self-attention only.
+            cache: the layer's KV cache in decoding.
+
+        Returns:
+            The output [B, T, out_dim].
+        """
         check_inputs(x, self.dim, memory, self.memory_dim, position)
         q = self.q_norm(split(self.q(x), self.key_dims))  # [B, H, T, K]
         if memory is None:
@@ -97,11 +120,13 @@ class MultiHeadAttention(nn.Module):
         else:
             k, v = self._keys_values(memory) if cache is None else cache.project_once(lambda: self._keys_values(memory))
         q = q if self.head_scale is None else q * self.head_scale
-        sight = AttentionBias.lower(mask, q, k, position, crossing=memory is not None)
+        lowered = AttentionBias.lower(mask, q, k, position, crossing=memory is not None)
         dropout = self.dropout * self.training
-        mixed, lse = attend(q, k, v, sight, scale=self.scale, dropout=dropout, need_lse=bool(self.taps))  # [B, H, T, W]
+        mixed, lse = attend(
+            q, k, v, lowered, scale=self.scale, dropout=dropout, need_lse=bool(self.taps)
+        )  # [B, H, T, W]
         for tap in self.taps:
-            mixed = tap(AttentionRecord(q, k, v, mixed, lse, sight, self.scale))
+            mixed = tap(AttentionRecord(q, k, v, mixed, lse, lowered, self.scale))
         return self.out(merge(mixed, self.value_dims))
 
     def _keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
@@ -113,19 +138,21 @@ def check_inputs(
     x: Tensor, dim: int, memory: Tensor | None, memory_dim: int, position: PositionEncoding | None
 ) -> None:
     """Raise ValueError for inputs whose shapes do not fit."""
-    for name, given, width in (("x", x, dim), ("memory", memory, memory_dim)):
-        if given is not None and (given.dim() != 3 or given.shape[-1] != width):
-            raise ValueError(f"{name} is {list(given.shape)}, this attention wants [batch, length, {width}]")
+    for name, tensor, width in (("x", x, dim), ("memory", memory, memory_dim)):
+        if tensor is not None and (tensor.dim() != 3 or tensor.shape[-1] != width):
+            raise ValueError(f"{name} is {list(tensor.shape)}, this attention takes [batch, length, {width}]")
     if memory is not None and position is not None:
         raise ValueError("position applies to self-attention only; leave it out when memory is given")
     if memory is not None and len(memory) != len(x):
-        raise ValueError(f"memory has {len(memory)} rows, x has {len(x)}: one for each; expand a single one")
+        raise ValueError(
+            f"memory has {len(memory)} examples, x has {len(x)}; use as many, with expand for a single one"
+        )
 
 
 def rotate(
     position: PositionEncoding | None, q: Tensor, k: Tensor, cache: LayerKVCache | None
 ) -> tuple[Tensor, Tensor]:
-    """Apply the position encoding to q and k, which follow what the cache holds."""
+    """Apply the position encoding to q and k, whose positions follow the tokens in the cache."""
     if position is None:
         return q, k
     offset = 0 if cache is None else cache.length
@@ -133,7 +160,7 @@ def rotate(
 
 
 def extend(cache: LayerKVCache | None, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Append to the cache, if there is one, and return all its keys and values."""
+    """Append to the cache, if there is one, and return all keys and values."""
     return (k, v) if cache is None else cache.append(k, v)
 
 
@@ -146,7 +173,7 @@ def bias_letters(bias: bool | str) -> str:
 
 
 def init_projections(*layers: nn.Linear) -> None:
-    """Xavier weights and zero biases, as in the paper's code."""
+    """Initialize with Xavier weights and zero biases, as in the paper's code."""
     for linear in layers:
         nn.init.xavier_uniform_(linear.weight)
         if linear.bias is not None:
@@ -154,14 +181,14 @@ def init_projections(*layers: nn.Linear) -> None:
 
 
 def head_norm(kind: Literal["rms", "layer"] | None, widths: Sequence[int]) -> nn.Module:
-    """Return a normalization over each head's q or k; one serves all heads."""
+    """Return the normalization of each head's q or k; all heads share its parameters."""
     if kind is not None and min(widths) != max(widths):
-        raise ValueError(f"qk_norm={kind!r} wants heads of one key width, not {list(widths)}")
+        raise ValueError(f"qk_norm={kind!r} needs the same key width in all heads, not {list(widths)}")
     return {None: nn.Identity, "rms": nn.RMSNorm, "layer": nn.LayerNorm}[kind](widths[0])
 
 
 def register_head_scale(attention: MultiHeadAttention, scale: float | Literal["learned"] | None) -> None:
-    """Give an attention its `head_scale` [H, 1, 1]: a parameter, a constant of ragged heads, or None."""
+    """Register `head_scale` [H, 1, 1]: a parameter, a constant of ragged heads, or None."""
     widths = attention.key_dims
     relative = (torch.tensor(widths).view(-1, 1, 1) / widths[0]) ** -0.5
     ragged = scale is None and min(widths) != max(widths)
@@ -171,7 +198,7 @@ def register_head_scale(attention: MultiHeadAttention, scale: float | Literal["l
 
 
 def split(x: Tensor, widths: Sequence[int]) -> Tensor:
-    """[B, T, sum of widths] -> [B, H, T, widest]; narrower heads are filled up with zeros."""
+    """Split [B, T, sum of widths] into heads [B, H, T, widest]; narrower heads are padded with zeros."""
     if min(widths) == max(widths):
         return x.unflatten(-1, (len(widths), widths[0])).transpose(1, 2)
     parts = x.split(tuple(widths), dim=-1)
@@ -179,22 +206,22 @@ def split(x: Tensor, widths: Sequence[int]) -> Tensor:
 
 
 def merge(mixed: Tensor, widths: Sequence[int]) -> Tensor:
-    """[B, H, T, widest] -> [B, T, sum of widths]; undoes `split`."""
+    """Merge heads [B, H, T, widest] into [B, T, sum of widths]; the inverse of `split`."""
     if min(widths) == max(widths):
         return mixed.transpose(1, 2).flatten(2)
     return torch.cat([mixed[:, head, :, :width] for head, width in enumerate(widths)], dim=-1)
 
 
-def head_widths(name: str, given: int | Sequence[int] | None, dim: int, heads: int, kv_heads: int) -> tuple[int, ...]:
-    """One width per head, or an error that names the way out."""
+def head_widths(name: str, widths: int | Sequence[int] | None, dim: int, heads: int, kv_heads: int) -> tuple[int, ...]:
+    """Return one width per head; raise ValueError for widths that do not fit the heads."""
     if heads < 1 or heads % kv_heads:
         raise ValueError(f"heads={heads} is not a multiple of kv_heads={kv_heads}; every group needs the same count")
-    if given is None and dim % heads:
+    if widths is None and dim % heads:
         raise ValueError(f"dim={dim} is not a multiple of heads={heads}; change one of them, or give {name}=")
-    if given is None or isinstance(given, int):
-        return (given or dim // heads,) * heads
-    if len(given) != heads or min(given) < 1:
-        raise ValueError(f"{name}={list(given)} wants one width of at least 1 for each of the {heads} heads")
-    if kv_heads != heads and min(given) != max(given):
-        raise ValueError(f"{name}={list(given)}: heads that share keys (kv_heads={kv_heads}) share one width")
-    return tuple(given)
+    if widths is None or isinstance(widths, int):
+        return (widths or dim // heads,) * heads
+    if len(widths) != heads or min(widths) < 1:
+        raise ValueError(f"{name}={list(widths)} needs one width of at least 1 for each of the {heads} heads")
+    if kv_heads != heads and min(widths) != max(widths):
+        raise ValueError(f"{name}={list(widths)}: heads that share keys (kv_heads={kv_heads}) share one width")
+    return tuple(widths)

@@ -1,8 +1,7 @@
-"""Where a token stands: what attention is told about it.
+"""Position encodings that act inside attention.
 
-Absolute positions (sinusoidal, learned) are added to the embeddings by the stem; the ones here act inside
-attention. Each has up to two effects: it turns q and k (rotary), or it adds a bias to the scores (ALiBi,
-Press et al. 2022; relative buckets, Raffel et al. 2020).
+Absolute positions (sinusoidal, learned) are added to the embeddings by the stem. The encodings here either rotate q and
+k (rotary) or add a bias to the scores (ALiBi, Press et al. 2022; relative buckets, Raffel et al. 2020).
 """
 
 from __future__ import annotations
@@ -16,23 +15,23 @@ from torch import Tensor, nn
 
 
 class PositionEncoding(nn.Module):
-    """Tells nothing; the others tell more."""
+    """Base class of position encodings: no rotation and no bias."""
 
-    heads = 0  # how many heads have a bias of their own; 0: there is no bias
+    heads = 0  # number of heads with a bias; 0: no bias
 
     def rotate(self, x: Tensor, offset: int) -> Tensor:
-        """q or k [B, H, T, K], whose first token stands at position `offset`."""
+        """Encode the positions of q or k [B, H, T, K], whose first token is at position `offset`."""
         return x
 
     def bias(self, t: Tensor, s: Tensor) -> Tensor:
-        """What is added to the scores of queries at t and keys at s, which broadcast to shape X: [1, H, *X]."""
+        """Return the bias of queries at t and keys at s, which broadcast to shape X: [1, H, *X]."""
         raise NotImplementedError
 
 
 class Rotary(PositionEncoding):
-    """Turns pairs of columns by an angle that grows with the position (Su et al. 2021).
+    """Rotary position embedding (Su et al. 2021): pairs of columns turn by an angle proportional to the position.
 
-    Column i is paired with column i + width/2; columns beyond `width` stay. `scaling` stretches the context:
+    Column i is paired with column i + width/2; columns beyond `width` are not rotated. `scaling` extends the context:
     {"kind": "linear", "factor": 4}, or kind "llama3" or "yarn" with their own keys (see `_scale_frequencies`).
     """
 
@@ -46,7 +45,7 @@ class Rotary(PositionEncoding):
         frequency, self.gain = theta ** (-torch.arange(0, width, 2, dtype=torch.float64) / width), 1.0
         if scaling:
             frequency, self.gain = _scale_frequencies(frequency, theta, width, scaling)
-        self.frequency = frequency.float()  # no buffer: in half precision far places would be others
+        self.frequency = frequency.float()  # not a buffer: half precision would change distant positions
         self.register_buffer("table", self._angles(0, length), persistent=False)
         self.table: Tensor
 
@@ -58,13 +57,13 @@ class Rotary(PositionEncoding):
         return torch.cat((a * cos - b * sin, b * cos + a * sin, rest), dim=-1)
 
     def _angles(self, first: int, last: int) -> Tensor:
-        """cos and sin [2, T, width/2]"""
+        """Return cos and sin of the angles, [2, T, width/2]."""
         angle = torch.arange(first, last)[:, None].to(self.frequency.dtype) * self.frequency
         return torch.stack((angle.cos(), angle.sin())) * self.gain
 
 
 class Alibi(PositionEncoding):
-    """Subtracts slope x distance; every head has its own slope."""
+    """Linear bias (ALiBi): subtract slope x distance from the scores; each head has its own slope."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -81,7 +80,7 @@ class Alibi(PositionEncoding):
 
 
 class RelativeBias(PositionEncoding):
-    """A learned number per head and bucket of distances; far distances share buckets, logarithmically."""
+    """Learned bias per head and bucket of distances (T5); far distances share buckets, logarithmically."""
 
     def __init__(self, heads: int, buckets: int = 32, farthest: int = 128, both_sides: bool = True) -> None:
         super().__init__()
@@ -93,7 +92,7 @@ class RelativeBias(PositionEncoding):
         return F.embedding(self.bucket(s - t), self.table.weight).movedim(-1, 0)[None]
 
     def bucket(self, ahead: Tensor) -> Tensor:
-        """Distance (key minus query) -> bucket number."""
+        """Return the bucket of a distance (key position minus query position), of any shape."""
         if self.both_sides:
             buckets, first = self.buckets // 2, (ahead > 0).long() * (self.buckets // 2)
             distance = ahead.abs()
@@ -107,18 +106,18 @@ class RelativeBias(PositionEncoding):
 
 
 class HeadSubset(PositionEncoding):
-    """The biases of some heads of another: pruned layers share one table with whole ones."""
+    """The biases of some heads of another encoding: pruned and unpruned layers share one table."""
 
-    def __init__(self, whole: PositionEncoding, numbers: tuple[int, ...]) -> None:
+    def __init__(self, encoding: PositionEncoding, numbers: tuple[int, ...]) -> None:
         super().__init__()
-        self.encoding, self.numbers, self.heads = whole, list(numbers), len(numbers)
+        self.encoding, self.numbers, self.heads = encoding, list(numbers), len(numbers)
 
     def bias(self, t: Tensor, s: Tensor) -> Tensor:
         return self.encoding.bias(t, s)[:, self.numbers]
 
 
 def _scale_frequencies(frequency: Tensor, theta: float, width: int, how: dict[str, Any]) -> tuple[Tensor, float]:
-    """Stretched frequencies and the gain on cos and sin."""
+    """Return the scaled frequencies, and the gain on cos and sin."""
     kind, factor = how.get("kind"), float(how.get("factor", 1.0))
     if kind == "linear":
         return frequency / factor, 1.0
