@@ -1,1 +1,1 @@
-"""Optimizations, each behind the signature of its reference. Imports torch and machine only."""
+"""Optimized implementations, each behind the signature of its reference. Imports torch and machine only."""

@@ -1,4 +1,4 @@
-"""What passes that are written out share: whose parts they may be of, what is learnt, and who multiplies."""
+"""Conditions and helpers shared by the hand-written kernels: where they may run, in which precision and library."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-LARGEST_TABLE = 2**24  # numbers; a larger table of scores is built and used by rows
+LARGEST_TABLE = 2**24  # elements; a larger table of scores is built and used in blocks of rows
 MATMUL: Any = getattr(torch.backends.mkldnn, "matmul", None)  # which library multiplies fp32; "bf16": oneDNN
 _TRANSFORMED = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 
 
 def in_functorch() -> bool:
-    """Does torch.func (vmap, jvp, hessian) look through what is computed? It wants to see every operation."""
+    """Return whether a torch.func transform (vmap, jvp, hessian) is active; it must see every operation."""
     return not torch.compiler.is_compiling() and bool(_TRANSFORMED())
 
 
 def custom_autograd_allowed() -> bool:
-    """May passes be written out here? A compiler, too, wants to see every operation."""
+    """Return whether custom autograd functions may be used; torch.compile and torch.func must see every operation."""
     return not torch.compiler.is_compiling() and not _TRANSFORMED()
 
 
 def is_plain_linear(*parts: nn.Module) -> bool:
-    """Are these layers as torch makes them? An adapter gives something else, and a hook waits to be called."""
+    """Return whether all layers are plain nn.Linear without hooks: adapters and hooks need their own forward pass."""
     return all(
         type(part) is nn.Linear
         and not (part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks)
@@ -36,20 +36,20 @@ def is_plain_linear(*parts: nn.Module) -> bool:
 
 
 def weights_of(*parts: nn.Linear) -> list[Tensor | None]:
-    """weight, bias, weight, bias …"""
+    """Return weight, bias, weight, bias, ... of the layers."""
     return [tensor for part in parts for tensor in (part.weight, part.bias)]
 
 
 def flatten_and_cast(x: Tensor, weights: Sequence[Tensor | None]) -> tuple[Tensor, list[Any]]:
-    """x [..., D] as [N, D], and the weights: of halves where autocast is on, which leaves float64 alone."""
+    """Return x [..., D] as [N, D], and the weights, in the autocast dtype where autocast is on (float64 stays)."""
     kind = x.device.type
-    halves = torch.is_autocast_enabled(kind) and x.dtype != torch.float64
-    dtype = torch.get_autocast_dtype(kind) if halves else x.dtype
+    mixed_precision = torch.is_autocast_enabled(kind) and x.dtype != torch.float64
+    dtype = torch.get_autocast_dtype(kind) if mixed_precision else x.dtype
     return x.reshape(-1, x.shape[-1]).to(dtype), [None if w is None else w.to(dtype) for w in weights]
 
 
 def without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A backward pass whose products are of what they are given, though it may be called where autocast is on."""
+    """Decorate a backward pass to compute in the dtype of its inputs, even when called under autocast."""
 
     @once_differentiable
     @wraps(function)
@@ -63,14 +63,16 @@ def without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def linear_param_grads(slope: Tensor, x: Tensor, needs: Sequence[bool]) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients of a layer's weight and bias, where they are wanted: slope [N, out], x [N, in]. Of halves they are
-    halves; torch makes them whole again."""
+    """Return the gradients of a layer's weight and bias, where needed: slope [N, out], x [N, in].
+
+    Half-precision inputs give half-precision gradients, which torch casts to the parameter's dtype.
+    """
     return slope.t().mm(x) if needs[0] else None, slope.sum(0) if needs[1] else None
 
 
 @contextmanager
 def mkl_fp32_matmul() -> Iterator[None]:
-    """Many small products of fp32 by torch's usual library: oneDNN takes longer to begin each."""
+    """Multiply fp32 matrices with torch's default library (MKL): oneDNN has more overhead per small product."""
     if MATMUL is None:
         yield
         return
@@ -82,5 +84,5 @@ def mkl_fp32_matmul() -> Iterator[None]:
 
 
 def upcast_logits(logits: Tensor) -> Tensor:
-    """Logits of half precision as float32: a sum over classes or a batch needs more than 8 bits."""
+    """Return half-precision logits as float32: a sum over classes or a batch needs more than 8 bits."""
     return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits

@@ -1,8 +1,8 @@
-"""Feed-forward layers in training on the CPU: forward and backward by hand.
+"""Feed-forward layers in training on the CPU, with hand-written forward and backward passes.
 
-Autograd takes fresh memory between any two of the same products; here the gradient of the activation is computed in
-place, which takes a quarter of the time where the cores share no cache. A whole step of a small language model takes
-0.93 to 0.99 of its time.
+Autograd allocates new memory between any two of the same products; here the gradient of the activation is computed in
+place, which takes a quarter of the time where the cores share no cache. A full training step of a small language model
+takes 0.93 to 0.99 of its time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BACK: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def trains_fused(x: Tensor, *layers: nn.Module) -> bool:
-    """Whether `fused_feed_forward` may be used: gradients on, on the CPU, plain layers, nothing traces operations."""
+    """Return whether `fused_feed_forward` may be used: gradients on, on the CPU, plain layers, no tracing."""
     return (
         torch.is_grad_enabled()
         and x.is_cpu

@@ -1,4 +1,4 @@
-"""torch's flash attention, on the CPU with the log-sum-exp that the public function hides."""
+"""torch's flash attention, including on the CPU the log-sum-exp that the public function does not return."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch.autograd.function import once_differentiable
 
 from multihead.kernels.dispatch import MATMUL, mkl_fp32_matmul
 
-# torch's own CPU flash kernel, called by name: the public function hides the log-sum-exp and refuses a causal
-# flag beside a mask.
+# torch's own CPU flash kernel, called by name: the public function does not return the log-sum-exp and rejects a causal
+# flag together with a mask.
 _FLASH = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
 _BACKWARD = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward", None)
 SMALL_TILES = 2**20  # queries times keys
@@ -45,9 +45,12 @@ def _call_flash(
 
 
 def _prefers_fp32_tiles(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Would the kernel ask oneDNN for each of its many small products? In half precision its backward pass does, and
-    both do where oneDNN is to multiply fp32 matrices: every call then costs more than the product itself. Tiles of long
-    texts are large enough (2,048 tokens: 0.8 of the time in bf16)."""
+    """Return whether to compute in fp32 with MKL, because the kernel would call oneDNN for many small products.
+
+    In half precision its backward pass does, and both passes do where oneDNN is set to multiply fp32 matrices: the
+    overhead of a call then exceeds the product itself. Tiles of long sequences are large enough (2,048 tokens: 0.8 of
+    the time in bf16).
+    """
     if torch.compiler.is_compiling() or q.shape[2] * k.shape[2] > SMALL_TILES:
         return False
     if MATMUL is not None and q.dtype == torch.float32 and MATMUL.fp32_precision == "bf16":
@@ -56,8 +59,11 @@ def _prefers_fp32_tiles(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 
 class _FlashFp32(torch.autograd.Function):
-    """The kernel in fp32 by torch's usual library, both ways. In a training step of 16 to 384 tokens it takes 0.23 to
-    0.90 of the time in bf16, and 0.07 to 0.64 where oneDNN multiplies fp32."""
+    """Flash attention in fp32 with MKL, forward and backward.
+
+    In a training step of 16 to 384 tokens it takes 0.23 to 0.90 of the time in bf16, and 0.07 to 0.64 where oneDNN
+    multiplies fp32.
+    """
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, causal: bool, add: Tensor | None, scale: float) -> Any:
@@ -76,7 +82,7 @@ class _FlashFp32(torch.autograd.Function):
         q, k, v, mixed, lse, add = ctx.saved_tensors
         assert _BACKWARD is not None
         with mkl_fp32_matmul():
-            whole = [x.float() for x in (gradient, q, k, v)]
+            upcast = [x.float() for x in (gradient, q, k, v)]
             add = None if add is None else add.float()
-            found = _BACKWARD(*whole, mixed, lse, 0.0, ctx.causal, attn_mask=add, scale=ctx.scale)
-        return *(x.to(q.dtype) for x in found), None, None, None
+            gradients = _BACKWARD(*upcast, mixed, lse, 0.0, ctx.causal, attn_mask=add, scale=ctx.scale)
+        return *(x.to(q.dtype) for x in gradients), None, None, None

@@ -1,7 +1,7 @@
-"""Products by weights that lie as oneDNN wants them, for models that read and do not learn.
+"""Matrix products with weights packed in oneDNN's layout, for inference.
 
-The usual product (MKL's) puts the weights in order at every call: of large weights and a few rows it takes 1.2 to 6
-times as long, of many rows 1.1 times. The price is a second copy of the weights.
+The default product (MKL's) reorders the weights at every call: with large weights and few rows it takes 1.2 to 6 times
+as long, with many rows 1.1 times. The price is a second copy of the weights.
 """
 
 from __future__ import annotations
@@ -16,57 +16,64 @@ from torch import Tensor, nn
 
 from multihead.machine import memory
 
-LARGE = 2**17  # weights of a layer, for a copy to pay
-MIN_MULTIPLICATIONS = 2**18  # multiplications, for its use to pay: oneDNN takes longer to begin
-SHARE = 8  # of the memory, one part is what the copies of a model may take
+LARGE = 2**17  # weights of a layer, for a copy to pay off
+MIN_MULTIPLICATIONS = 2**18  # multiplications, for its use to pay off: oneDNN has more overhead per call
+SHARE = 8  # the copies of a model may take 1 / SHARE of the memory
 
 _DNN: Any = torch.ops.mkldnn
 _HERE = torch.backends.mkldnn.is_available() and hasattr(_DNN, "_linear_pointwise")
 
 
 def is_packable(weight: Tensor) -> bool:
+    """Return whether a weight is large enough, fp32 and on a CPU where oneDNN is available."""
     return _HERE and weight.numel() >= LARGE and weight.dtype == torch.float32 and weight.is_cpu
 
 
 def is_worth_packing(rows: int, weight: Tensor) -> bool:
+    """Return whether a product with this many rows is faster with packed weights."""
     return rows * weight.numel() >= MIN_MULTIPLICATIONS
 
 
 def pack(weight: Tensor) -> Tensor:
-    found: Tensor = _DNN._reorder_linear_weight(weight.detach(), None)
-    return found
+    """Return a copy of a weight [out, in] in oneDNN's layout."""
+    packed: Tensor = _DNN._reorder_linear_weight(weight.detach(), None)
+    return packed
 
 
 def packed_matmul(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
-    found: Tensor = _DNN._linear_pointwise(x, packed, bias, "none", [], "")
-    return found
+    """Return x [N, in] times a packed weight, plus bias: [N, out]."""
+    output: Tensor = _DNN._linear_pointwise(x, packed, bias, "none", [], "")
+    return output
 
 
 @cache
 def max_packed_bytes() -> int:
-    """Bytes of the weights that are copied, at most."""
+    """Return the most bytes of weights that are copied."""
     return memory.memory_limit() // SHARE
 
 
 @contextmanager
 def use_packed_weights(model: nn.Module) -> Iterator[None]:
-    """Within it, where nothing is learnt, the larger layers of a model multiply so from their second use on: to pack
-    takes about as long as one. The weights must stay as they are until it ends."""
+    """Use packed weights in the larger layers of a model, within this context and without gradients.
+
+    A layer packs at its second call, since packing takes about as long as one product. The weights must not change
+    until the context ends.
+    """
     layers = [part for part in model.modules() if type(part) is nn.Linear and is_packable(part.weight)]
-    mine = [layer for layer in layers if "forward" not in vars(layer)]
-    if sum(layer.weight.nbytes for layer in mine) > max_packed_bytes():
-        mine = []
-    for layer in mine:
+    selected = [layer for layer in layers if "forward" not in vars(layer)]
+    if sum(layer.weight.nbytes for layer in selected) > max_packed_bytes():
+        selected = []
+    for layer in selected:
         vars(layer)["forward"] = _PackedForward(layer)
     try:
         yield
     finally:
-        for layer in mine:
+        for layer in selected:
             del vars(layer)["forward"]
 
 
 class _PackedForward:
-    """In place of a layer's own."""
+    """A replacement for a layer's `forward`."""
 
     def __init__(self, layer: nn.Linear) -> None:
         self.layer, self.used = layer, False
