@@ -67,15 +67,18 @@ def test_masks_say_what_they_are():
     ("mask", "message"),
     [
         (Mask.keep(torch.ones(2, 9, dtype=torch.bool)), r"Mask.keep of shape \[2, 9\] has 9 keys, the input has 7"),
-        (Mask.keep(torch.ones(2, 7, 7, dtype=torch.bool)), r"7 queries, there are 5; \[B, T, S\] = \[2, 5, 7\] is"),
+        (
+            Mask.keep(torch.ones(2, 7, 7, dtype=torch.bool)),
+            r"7 queries, the input has 5; use \[B, T, S\] = \[2, 5, 7\]",
+        ),
         (Mask.keep(torch.ones(2, 4, 5, 7, dtype=torch.bool)), "has 4 heads, the input has 3"),
         (Mask.causal() & Mask.lengths([8, 2]), "Mask.lengths has a length of 8, the input has 7 keys"),
         (
             Mask.lengths([7, 2, 3]),
             r"Mask.lengths of shape \[3\] has 3 examples, the input has 2; use \[B\] = \[2\]",
         ),
-        (Mask.prefix([1, 2, 3]), "Mask.prefix of shape .* 3 rows, there are 2"),
-        (Mask.segments(torch.zeros(2, 8, dtype=torch.long)), "Mask.segments of shape .* 8 keys, there are 7"),
+        (Mask.prefix([1, 2, 3]), "Mask.prefix of shape .* 3 examples, the input has 2"),
+        (Mask.segments(torch.zeros(2, 8, dtype=torch.long)), "Mask.segments of shape .* 8 keys, the input has 7"),
     ],
 )
 def test_a_mask_of_other_shapes_is_refused(mask, message):

@@ -116,7 +116,7 @@ EXAMPLES = {
     "size": ("own", "multihead.json", put("options", "size", value=10**40), "options.size is 1"),
     "language": ("bart", "multihead.json", put("options", "language", value=-1), "options.language is -1"),
     "turns": ("bart", "multihead.json", put("options", "turns", value="x"), "options.turns is 'x'"),
-    "label": ("own", "config.json", put("id2label", "1", value=None), "id2label: 1 is None; a text is wanted"),
+    "label": ("own", "config.json", put("id2label", "1", value=None), "id2label: 1 is None; use a string"),
     "beam": ("bart", "multihead.json", put("options", "decode", "beam", value="x"), "decode.beam is 'x'"),
 }  # fmt: skip
 

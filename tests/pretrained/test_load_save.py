@@ -128,7 +128,7 @@ def test_tied_embeddings_may_stand_under_the_readout_s_name_alone(tmp_path: Path
 def test_patches_are_square(tmp_path: Path) -> None:
     vit = transformers.ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
     transformers.ViTModel(vit).save_pretrained(tmp_path / "vit")
-    with pytest.raises(ValueError, match=r"patch_size is \[16, 8\]; square patches"):
+    with pytest.raises(ValueError, match=r"patch_size is \[16, 8\]; only square patches"):
         load(copied(tmp_path / "vit", tmp_path / "other", patch_size=[16, 8]))
 
 
@@ -155,11 +155,11 @@ def drop(tensors: dict[str, Any], name: str) -> dict[str, Any]:
     [
         (lambda t: drop(t, "encoder.layer.1.output.dense.bias"), {}, "'encoder.layer.1.output.dense.bias' is missing"),
         (lambda t: drop(t, "embeddings.word_embeddings.weight"), {}, "'embeddings.word_embeddings.weight' is missing"),
-        (lambda t: t | {"encoder.layer.2.x": torch.ones(1)}, {}, "tensor 'encoder.layer.2.x' has no place"),
+        (lambda t: t | {"encoder.layer.2.x": torch.ones(1)}, {}, "tensor 'encoder.layer.2.x' is not part"),
         (
             lambda t: t | {"encoder.layer.0.output.dense.bias": torch.ones(25)},
             {},
-            r"tensor 'encoder.layer.0.output.dense.bias' is \[25\], config.json makes it \[24\]",
+            r"tensor 'encoder.layer.0.output.dense.bias' is \[25\], config.json requires \[24\]",
         ),
         (
             lambda t: t | {"encoder.layer.0.output.dense.bias": torch.ones(24, dtype=torch.int8)},
@@ -181,7 +181,7 @@ def drop(tensors: dict[str, Any], name: str) -> dict[str, Any]:
         (None, {"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000; allowed is"),
         (None, {"num_hidden_layers": 9999}, "names 9,999 layers"),
         (None, {"max_position_embeddings": 10**12}, "allowed is a whole number from 1 to 16,777,216"),
-        (None, {"max_position_embeddings": 10**6}, r"is \[12, 24\], config.json makes it \[1000000, 24\]"),
+        (None, {"max_position_embeddings": 10**6}, r"is \[12, 24\], config.json requires \[1000000, 24\]"),
     ],
 )  # fmt: skip
 def test_bad_input(change: Any, config: dict[str, Any], message: str, made: dict[str, Path], tmp_path: Path) -> None:

@@ -327,11 +327,11 @@ def test_what_cannot_be_cut_is_refused() -> None:
         apply_plan(model, PruningPlan())
     with pytest.raises(ValueError, match="kept heads"):
         replace(SMALL, kept_heads=((0, 9), (1,)))
-    with pytest.raises(ValueError, match="speaks of 1 layers, there are 2"):
+    with pytest.raises(ValueError, match="has entries for 1 layers, the model has 2"):
         replace(SMALL, ffn_widths=(4,))
     with pytest.raises(ValueError, match="stay together"):
         replace(SMALL, kv_heads=2, kept_heads=((0, 1), (1, 2)))
-    with pytest.raises(ValueError, match="at least one column stays"):
+    with pytest.raises(ValueError, match="use at least 1 and at most"):
         replace(SMALL, head_widths=((6, 6), (6, 7)))
-    with pytest.raises(ValueError, match="rotary positions and qk_norm want all 6"):
+    with pytest.raises(ValueError, match="rotary positions and qk_norm need all 6"):
         replace(SMALL, head_widths=((6, 6), (4, 6)), positions="rotary")

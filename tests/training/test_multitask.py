@@ -288,7 +288,7 @@ def test_a_damaged_or_strange_directory_is_told(several):
         mh.load(model, task="mood")
     readouts.write_bytes(good)
     for change, message in (
-        ({"readout": {"kind": "classes", "over": "mean", "hidden": None, "bias": False}}, "has no place"),
+        ({"readout": {"kind": "classes", "over": "mean", "hidden": None, "bias": False}}, "is not part of"),
         ({"readout": {"kind": "odd"}}, "readout: kind is 'odd'"),
         ({"task": "odd"}, "the task of 'mood' is 'odd'"),
         ({"labels": None}, "has no entry for the task 'mood'"),

@@ -186,8 +186,8 @@ def check_shape(rule: Rule, sizes: Mapping[str, int]) -> None:
         if size != sizes.get(axis, size) and not (size == 1 and axis in "BH"):
             expected = f"[{', '.join(axes)}] = {[sizes.get(name, name) for name in axes]}"
             raise ValueError(
-                f"{Mask(rule)} of shape {list(tensor.shape)} has {size} {WORDS[axis]}, the input has {sizes[axis]}; "
-                f"use {expected}"
+                f"{_rule_name(rule)} of shape {list(tensor.shape)} has {size} {WORDS[axis]}, "
+                f"the input has {sizes[axis]}; use {expected}"
             )
     if isinstance(rule, LengthsRule) and not torch.compiler.is_compiling() and rule.longest > sizes["S"]:
         raise ValueError(
@@ -209,10 +209,13 @@ def _whole_numbers(name: str, count: Tensor | list[int]) -> Tensor:
 
 def _describe_rule(rule: Rule) -> str:
     """Format a rule: Mask.window(5), Mask.lengths([3, 7]), Mask.keep([2, 9]); large tensors by their shape."""
-    name = f"Mask.{type(rule).__name__.removesuffix('Rule').lower()}"
     values = [getattr(rule, field.name) for field in fields(rule)][:1]
     shown = [_describe_tensor(value) if isinstance(value, Tensor) else str(value) for value in values]
-    return f"{name}({', '.join(shown)})"
+    return f"{_rule_name(rule)}({', '.join(shown)})"
+
+
+def _rule_name(rule: Rule) -> str:
+    return f"Mask.{type(rule).__name__.removesuffix('Rule').lower()}"
 
 
 def _describe_tensor(values: Tensor) -> str:

@@ -1,4 +1,4 @@
-"""Models: stems, blocks, the three bodies and their readouts."""
+"""Transformer models: embeddings (stems), blocks, the three bodies and their readouts."""
 
 from multihead.models.block import TransformerBlock, TransformerStack
 from multihead.models.config import ModelConfig

@@ -1,4 +1,4 @@
-"""Blocks and stacks of blocks: attention and feed-forward, each with a residual and a norm."""
+"""Transformer blocks and stacks of blocks: attention and feed-forward, each with a residual connection and a norm."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from multihead.models.feed_forward import FeedForward
 
 
 def make_norm(config: ModelConfig, dim: int | None = None) -> nn.Module:
+    """Return the normalization layer of a config, over `dim` (default: the model width)."""
     kind = nn.LayerNorm if config.norm == "layer" else nn.RMSNorm
     return kind(dim or config.dim, eps=config.norm_eps)
 
@@ -39,7 +40,11 @@ def make_attention(
     kept_heads: tuple[int, ...] | None = None,
     head_widths: tuple[int, int] | None = None,
 ) -> MultiHeadAttention:
-    """kept: the heads that pruning left; those that share keys stay together. widths: of their keys and values."""
+    """Return an attention layer of a config.
+
+    kept_heads: the heads that pruning left; heads that share keys stay together.
+    head_widths: the widths of their keys and values.
+    """
     heads, kv_heads = config.heads, config.kv_heads
     if kept_heads is not None:
         heads, kv_heads = len(kept_heads), None if kv_heads is None else len(kept_heads) * kv_heads // heads
@@ -57,14 +62,14 @@ def make_attention(
         dropout=config.attention_dropout,
     )
     if not isinstance(config.scale, float | int):
-        attention.scale = config.head_width**-0.5  # of the whole head, whatever is left of it
+        attention.scale = config.head_width**-0.5  # from the width of the unpruned head
     return attention
 
 
 def make_position_encoding(config: ModelConfig, causal: bool) -> PositionEncoding | None:
-    """What acts inside attention; absolute positions belong to the stem."""
+    """Return the position encoding inside attention; absolute positions belong to the stem."""
     if config.positions == "rotary":
-        length = min(config.max_length, 4096)  # of the table; angles beyond it are worked out when needed
+        length = min(config.max_length, 4096)  # of the table; angles beyond it are computed when needed
         return Rotary(config.head_width, config.rotary_theta, config.rotary_scaling, length)
     if config.positions == "alibi":
         return Alibi(config.heads)
@@ -76,7 +81,7 @@ def make_position_encoding(config: ModelConfig, causal: bool) -> PositionEncodin
 class TransformerBlock(nn.Module):
     """x + f(norm(x)) with norm_first, norm(x + f(x)) otherwise; f = attention, cross-attention, feed-forward."""
 
-    address = ""  # stack and layer, as in `encoder.2`: its heads are watched, and its cache kept, under this name
+    address = ""  # stack and layer, as in `encoder.2`: the name of its heads and of its KV cache
 
     def __init__(self, config: ModelConfig, layer: int = 0) -> None:
         super().__init__()
@@ -84,10 +89,17 @@ class TransformerBlock(nn.Module):
         self.kept_heads, self.kept_cross_heads = (
             None if k is None else k[layer] for k in (config.kept_heads, config.kept_cross_heads)
         )
-        own, other = (None if w is None else w[layer] for w in (config.head_widths, config.cross_head_widths))
-        self.attention, self.attention_norm = make_attention(config, None, self.kept_heads, own), make_norm(config)
+        self_widths, cross_widths = (
+            None if w is None else w[layer] for w in (config.head_widths, config.cross_head_widths)
+        )
+        self.attention, self.attention_norm = (
+            make_attention(config, None, self.kept_heads, self_widths),
+            make_norm(config),
+        )
         self.cross = (
-            make_attention(config, config.memory_dim, self.kept_cross_heads, other) if config.memory_dim else None
+            make_attention(config, config.memory_dim, self.kept_cross_heads, cross_widths)
+            if config.memory_dim
+            else None
         )
         self.cross_norm = make_norm(config) if config.memory_dim else None
         inner = None if config.ffn_widths is None else config.ffn_widths[layer]
@@ -107,16 +119,20 @@ class TransformerBlock(nn.Module):
         memory_bias: AttentionBias | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:
-        """x [B, T, D] -> [B, T, D]"""
-        own, other = (None, None) if cache is None else (cache[self.address], cache[self.address + ".cross"])
+        """Apply the block to x [B, T, D] and return [B, T, D]."""
+        self_cache, cross_cache = (
+            (None, None) if cache is None else (cache[self.address], cache[self.address + ".cross"])
+        )
         if self.kept_heads is not None:
             bias = bias.select_heads(self.kept_heads)
-        y = self.attention(self._pre_norm(self.attention_norm, x), mask=bias, position=position, cache=own)
+        y = self.attention(self._pre_norm(self.attention_norm, x), mask=bias, position=position, cache=self_cache)
         x = self._post_norm(self.attention_norm, x, y, self.attention_scale)
         if self.cross is not None and self.cross_norm is not None:
             if memory is None:
-                raise ValueError("this decoder looks at what an encoder gives; pass memory=encoder(source)")
-            y = self.cross(self._pre_norm(self.cross_norm, x), memory, mask=memory_bias, cache=other)
+                raise ValueError(
+                    "this decoder has cross-attention and needs an encoder's output; pass memory=encoder(source)"
+                )
+            y = self.cross(self._pre_norm(self.cross_norm, x), memory, mask=memory_bias, cache=cross_cache)
             x = self._post_norm(self.cross_norm, x, y)
         y = self.feed_forward(self._pre_norm(self.feed_forward_norm, x))
         return self._post_norm(self.feed_forward_norm, x, y, self.feed_forward_scale)
@@ -132,9 +148,9 @@ class TransformerBlock(nn.Module):
 
 
 class TransformerStack(nn.Module):
-    """Blocks in a row. What all layers share (mask, positions) is worked out once per pass."""
+    """A sequence of blocks; what all layers share (mask, position bias) is computed once per pass."""
 
-    checkpointing = False  # True: keep no activations inside blocks while training, compute them again backwards
+    checkpointing = False  # True: gradient checkpointing; activations inside blocks are recomputed in the backward pass
 
     def __init__(self, config: ModelConfig, name: str, causal: bool) -> None:
         super().__init__()
@@ -155,7 +171,9 @@ class TransformerStack(nn.Module):
         memory_mask: Mask | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:
-        """x [B, T, D] -> [B, T, D]; mask speaks of x (and what the cache holds), memory_mask of memory."""
+        """Apply all blocks to x [B, T, D] and return [B, T, D]; `mask` covers x and the cached tokens, `memory_mask`
+        the memory.
+        """
         mask = Mask() if mask is None else mask
         if self.causal:
             mask = Mask.causal() & mask
@@ -163,10 +181,10 @@ class TransformerStack(nn.Module):
             mask = mask & Mask.window(self.window)
         T = x.shape[1]
         bias = AttentionBias(mask, T, T + (cache.length if cache else 0), x, self.position)
-        seen = None if memory is None else AttentionBias(memory_mask, T, memory.shape[1], x, crossing=True)
+        memory_bias = None if memory is None else AttentionBias(memory_mask, T, memory.shape[1], x, crossing=True)
         for block in self.blocks:
             if self.checkpointing and self.training:
-                x = checkpoint(block, x, bias, self.position, memory, seen, cache, use_reentrant=False)
+                x = checkpoint(block, x, bias, self.position, memory, memory_bias, cache, use_reentrant=False)
             else:
-                x = block(x, bias, self.position, memory, seen, cache)
+                x = block(x, bias, self.position, memory, memory_bias, cache)
         return self.norm(x)

@@ -1,4 +1,4 @@
-"""The shape of a body: one small frozen record, with the base model of Vaswani et al. (2017) as its defaults."""
+"""The configuration of a body: one frozen dataclass, with the base model of Vaswani et al. (2017) as its defaults."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, get_type_hints
 from multihead.io.config_ranges import RANGES, SCALING_RANGES
 from multihead.io.type_checks import check_value
 
-# What pruning left of the heads and the feed-forward layers.
+# The heads and feed-forward widths that pruning left.
 PRUNING_FIELDS = ("kept_heads", "kept_cross_heads", "head_widths", "cross_head_widths", "ffn_widths")
 FORMER_FIELDS = {  # their names in files that version 0.1 wrote
     "kept": "kept_heads",
@@ -22,14 +22,14 @@ FORMER_FIELDS = {  # their names in files that version 0.1 wrote
 
 @dataclass(frozen=True)
 class ModelConfig:
-    # What comes in
+    # Input
     vocab: int = 32_000
     max_length: int = 512
     stem: Literal["tokens", "patches", "audio"] = "tokens"
     token_types: int = 0  # BERT's sentence A and B
-    pad: int | None = None  # the padding token's number, if there is one
+    pad: int | None = None  # id of the padding token, if there is one
     embed_scale: float = 1.0  # embeddings are multiplied by it
-    embed_norm: bool = False  # a norm right behind the embeddings
+    embed_norm: bool = False  # a norm after the embeddings
     image: tuple[int, int] = (224, 224)  # patches: height and width
     patch: int = 16
     channels: int = 3
@@ -58,16 +58,16 @@ class ModelConfig:
     qk_norm: Literal["rms", "layer"] | None = None
     dropout: float = 0.1
     attention_dropout: float = 0.0  # above 0, attention leaves the fused kernel on CPU while training
-    window: int | None = None  # see only this many neighbours
+    window: int | None = None  # sliding window: attend to positions nearer than this
 
-    # What pruning left, layer by layer; None: everything. Heads keep the numbers that they had.
+    # What pruning left, per layer; None: everything. Heads retain their original numbers.
     kept_heads: tuple[tuple[int, ...], ...] | None = None
     kept_cross_heads: tuple[tuple[int, ...], ...] | None = None
     head_widths: tuple[tuple[int, int], ...] | None = None  # instead of `key_dim` and `value_dim`
     cross_head_widths: tuple[tuple[int, int], ...] | None = None
     ffn_widths: tuple[int, ...] | None = None  # instead of `inner`
 
-    # Where a token stands
+    # Positions
     positions: Literal["none", "sinusoidal", "learned", "rotary", "alibi", "relative"] = "sinusoidal"
     position_offset: int = 0  # rows of the learned table before position 0 (RoBERTa, BART: 2)
     rotary_theta: float = 10_000.0
@@ -75,7 +75,7 @@ class ModelConfig:
     relative_buckets: int = 32
     relative_farthest: int = 128
 
-    # What goes out, and what is looked at
+    # Output, and cross-attention
     tied: bool = True  # the vocabulary readout uses the embedding table
     memory_dim: int | None = None  # decoder: width of the encoder's output, None: no cross-attention
 
@@ -88,7 +88,7 @@ class ModelConfig:
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
         if self.stem == "tokens" and self.pad is not None and self.pad >= self.vocab:
-            raise ValueError(f"pad is {self.pad}; a token is wanted, and there are {self.vocab:,}, counted from 0")
+            raise ValueError(f"pad is {self.pad}; use a token id below vocab = {self.vocab:,}")
         if self.heads % (self.kv_heads or self.heads):
             raise ValueError(f"heads={self.heads} is not a multiple of kv_heads={self.kv_heads}; change one of them")
         self._check_positions()
@@ -96,37 +96,40 @@ class ModelConfig:
             raise ValueError(f"dim={self.dim} is not a multiple of heads={self.heads}; change one, or give key_dim")
         for name in PRUNING_FIELDS:
             if (left := getattr(self, name)) is not None and len(left) != self.layers:
-                raise ValueError(f"{name} speaks of {len(left)} layers, there are {self.layers}")
+                raise ValueError(f"{name} has entries for {len(left)} layers, the model has {self.layers}")
         for numbers in (*(self.kept_heads or ()), *(self.kept_cross_heads or ())):
             group = self.heads // (self.kv_heads or self.heads)
             if not numbers or list(numbers) != sorted(set(numbers)) or not 0 <= numbers[0] <= numbers[-1] < self.heads:
-                raise ValueError(f"kept heads {list(numbers)}: one number or more, rising, below {self.heads}")
+                raise ValueError(f"kept heads {list(numbers)}: use at least one number, ascending, below {self.heads}")
             if {n for head in numbers for n in range(head - head % group, head - head % group + group)} != {*numbers}:
                 raise ValueError(f"kept heads {list(numbers)}: {group} heads share their keys and stay together")
         for key, value in (*(self.head_widths or ()), *(self.cross_head_widths or ())):
             if not 1 <= key <= self.head_width or not 1 <= value <= self.value_width:
-                whole = f"{self.head_width} and {self.value_width}"
-                raise ValueError(f"widths {key} and {value}: heads have {whole}, at least one column stays")
+                limits = f"{self.head_width} and {self.value_width}"
+                raise ValueError(f"widths {key} and {value}: use at least 1 and at most {limits}")
             if key < self.head_width and self.whole_keys:
-                raise ValueError(f"keys of width {key}: rotary positions and qk_norm want all {self.head_width}")
+                raise ValueError(
+                    f"keys of width {key}: rotary positions and qk_norm need all {self.head_width} columns"
+                )
 
     def _check_positions(self) -> None:
         if self.positions == "rotary":
             if self.head_width % 2:
-                raise ValueError(f"rotary positions turn pairs of columns, heads are {self.head_width} wide; not even")
+                raise ValueError(f"heads are {self.head_width} wide; rotary positions need an even width")
             scaling = self.rotary_scaling or {}
             for name in scaling.keys() & SCALING_RANGES:
                 kind = int if name == "original" else float
                 check_value(f"rotary_scaling: {name}", scaling[name], kind, SCALING_RANGES[name])
             if scaling.get("kind") == "llama3" and scaling.get("low", 1.0) >= scaling.get("high", 4.0):
-                raise ValueError(f"rotary_scaling: low is {scaling.get('low')}; less than high is wanted")
+                raise ValueError(f"rotary_scaling: low is {scaling.get('low')}; it must be less than high")
         if self.positions == "relative" and self.relative_farthest <= self.relative_buckets // 2:
             raise ValueError(
-                f"relative_farthest is {self.relative_farthest}; more than half of the "
-                f"{self.relative_buckets} buckets is wanted"
+                f"relative_farthest is {self.relative_farthest}; it must be more than half of "
+                f"relative_buckets = {self.relative_buckets}"
             )
 
     def without_pruning(self) -> ModelConfig:
+        """Return the configuration of the unpruned model."""
         return replace(
             self, kept_heads=None, kept_cross_heads=None, head_widths=None, cross_head_widths=None, ffn_widths=None
         )
@@ -137,7 +140,7 @@ class ModelConfig:
 
     @property
     def whole_keys(self) -> bool:
-        """Keys that turn by their position, or are normed, make sense with all of their columns only."""
+        """Whether keys need all their columns: rotated or normalized keys cannot be narrowed."""
         return self.positions == "rotary" or self.qk_norm is not None
 
     @property
@@ -147,5 +150,5 @@ class ModelConfig:
 
 @cache
 def field_types() -> dict[str, Any]:
-    """The type of every field of a ModelConfig."""
+    """Return the type of every field of ModelConfig."""
     return get_type_hints(ModelConfig)

@@ -1,7 +1,7 @@
-"""A linear-chain conditional random field (Lafferty et al. 2001): tags that know which of them follow each other.
+"""Linear-chain conditional random field (Lafferty et al. 2001): a tagger with learned transition scores.
 
 score(tags) = start[y_1] + Σ_t emission_t[y_t] + Σ_t step[y_t-1, y_t] + end[y_n];  p(tags) = exp(score − log Z), where Z
-sums over all sequences of tags, by the forward algorithm.
+sums over all tag sequences, by the forward algorithm.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from multihead.models.readouts import ClassifierReadout
 
 
 class CRFReadout(ClassifierReadout):
-    """Scores of every tag for every token [B, T, D] -> [B, T, C], and, learnt beside them, of neighbours.
+    """Emission scores of every tag for every token, [B, T, D] -> [B, T, C], and learned transition scores.
 
-    start [C], end [C], step [C, C] (from, to) are parameters; they begin at 0: every sequence is as good.
+    The parameters start [C], end [C] and step [C, C] (from, to) are initialized to 0: all sequences are equally likely.
     """
 
     def __init__(self, dim: int, classes: int, bias: bool = True, dropout: float = 0.1) -> None:
@@ -26,17 +26,20 @@ class CRFReadout(ClassifierReadout):
 
     @classmethod
     def from_classifier(cls, plain: ClassifierReadout) -> CRFReadout:
-        """The same scores of tags (the same parameters), and new ones of neighbours."""
+        """Return a CRF with a classifier's emission scores (the same parameters) and new transition scores."""
         chain = cls(plain.scores.in_features, plain.scores.out_features, plain.scores.bias is not None)
         chain.scores, chain.dropout = plain.scores, plain.dropout
         return chain
 
 
 def crf_nll(emissions: Tensor, tags: Tensor, lengths: Tensor, start: Tensor, end: Tensor, step: Tensor) -> Tensor:
-    """−log p(tags) of each sequence [B]; 0 for an empty one.
+    """Return −log p(tags) of each sequence [B]; 0 for an empty one.
 
-    emissions [B, T, C]; tags [B, T], any class behind a sequence's end; lengths [B]; start, end [B, C], a row each,
-    since a sequence may be a piece of a longer one; step [C, C].
+    emissions: [B, T, C].
+    tags: [B, T], any class beyond a sequence's end.
+    lengths: [B].
+    start, end: [B, C], one row per sequence, since a sequence may be part of a longer one.
+    step: [C, C].
     """
     wide = torch.promote_types(emissions.dtype, torch.float32)  # half precision has no room for sums of logarithms
     emissions, start, end, step = (x.to(wide) for x in (emissions, start, end, step))
@@ -45,10 +48,13 @@ def crf_nll(emissions: Tensor, tags: Tensor, lengths: Tensor, start: Tensor, end
 
 
 def log_partition(emissions: Tensor, lengths: Tensor, start: Tensor, end: Tensor, step: Tensor) -> Tensor:
-    """log Z of each sequence [B]. Three operations per word: sequences run on behind their end, and the sum of each is
-    taken where it ends; nothing behind it has a gradient."""
+    """Return log Z of each sequence [B].
+
+    Three operations per token: sequences continue beyond their end, and each sum is taken where its sequence ends;
+    nothing beyond it has a gradient.
+    """
     first, *rest = emissions.unbind(1)
-    sums = [start + first]  # each [B, C]: over all beginnings whose last tag is c
+    sums = [start + first]  # each [B, C]: over all prefixes whose last tag is c
     for emission in rest:
         sums.append(torch.logsumexp(sums[-1][:, :, None] + step, dim=1) + emission)
     rows = torch.arange(len(lengths), device=lengths.device)
@@ -57,7 +63,7 @@ def log_partition(emissions: Tensor, lengths: Tensor, start: Tensor, end: Tensor
 
 
 def path_score(emissions: Tensor, tags: Tensor, lengths: Tensor, start: Tensor, end: Tensor, step: Tensor) -> Tensor:
-    """The score of one sequence of tags for each row [B]."""
+    """Return the score of one tag sequence per row [B]."""
     real = torch.arange(tags.shape[1], device=tags.device) < lengths[:, None]
     emitted = emissions.gather(2, tags[..., None])[..., 0].where(real, 0.0).sum(1)
     stepped = step[tags[:, :-1], tags[:, 1:]].where(real[:, 1:], 0.0).sum(1)

@@ -1,4 +1,4 @@
-"""Stems: they turn tokens, pictures or sound into vectors [B, T, D]; everything behind them is the same."""
+"""Stems: embeddings of tokens, image patches or audio frames as vectors [B, T, D]."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from multihead.kernels.token_range import unknown_token
 from multihead.models.block import make_norm
 from multihead.models.config import ModelConfig
 
-SINES = 4096  # rows of the table of sines; those beyond it are worked out when they are needed
+SINES = 4096  # rows of the sinusoidal table; rows beyond it are computed when needed
 
 
 class PositionEmbedding(nn.Module):
-    """A vector per position, added to the embeddings: learned, or sines and cosines of falling frequencies.
+    """One vector per absolute position, added to the embeddings: learned, or sinusoidal.
 
-    Sines fill the first half of the columns and cosines the second (the paper interleaves them, which is the same
-    up to the order of columns; this order is what the public translation models have).
+    Sines fill the first half of the columns and cosines the second (the paper interleaves them, which is the same up to
+    the order of columns; this order is the one of public translation models).
     """
 
     def __init__(self, config: ModelConfig, length: int) -> None:
@@ -32,7 +32,7 @@ class PositionEmbedding(nn.Module):
             self.register_buffer("table", sinusoidal_embedding(rows, config.dim), persistent=False)
 
     def forward(self, at: Tensor | slice) -> Tensor:
-        """at: positions [B, T], or a slice for the same ones in every row."""
+        """Return the embeddings of positions `at` [B, T], or of a slice that all rows share."""
         rows = len(self.table)
         if isinstance(at, slice):
             first, last = at.start + self.offset, at.stop + self.offset
@@ -46,7 +46,7 @@ class PositionEmbedding(nn.Module):
 
 
 def sinusoidal_embedding(at: Tensor, dim: int) -> Tensor:
-    """Sines and cosines of positions [...] -> [..., D], in fp32."""
+    """Return sines and cosines of positions [...] as [..., D], in fp32."""
     frequency = 10_000 ** (-torch.arange((dim + 1) // 2, dtype=torch.float64) * 2 / dim)
     angle = at.cpu().double()[..., None] * frequency
     return torch.cat((angle.sin(), angle.cos()), dim=-1)[..., :dim].float()
@@ -60,11 +60,12 @@ def interpolate_positions(table: Tensor, before: tuple[int, int], after: tuple[i
 
 
 def absolute_positions(config: ModelConfig, length: int) -> PositionEmbedding | None:
+    """Return the absolute position embedding of a config, or None."""
     return PositionEmbedding(config, length) if config.positions in ("sinusoidal", "learned") else None
 
 
 class TokenEmbedding(nn.Module):
-    """Embedding of tokens, of where they stand, and of which sentence they belong to."""
+    """The sum of token, position and token-type embeddings."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -74,11 +75,11 @@ class TokenEmbedding(nn.Module):
         self.positions = absolute_positions(config, config.max_length)
         self.types = nn.Embedding(config.token_types, config.dim) if config.token_types else None
         if self.types is not None:
-            nn.init.normal_(self.types.weight, std=0.02)  # torch's 1.0 would drown the tokens
+            nn.init.normal_(self.types.weight, std=0.02)  # torch's 1.0 would dominate the token embeddings
         self.norm = make_norm(config) if config.embed_norm else nn.Identity()
 
     def forward(self, tokens: Tensor, at: Tensor | slice, types: Tensor | None = None) -> Tensor:
-        """tokens [B, T] standing at `at` -> [B, T, D]"""
+        """Embed tokens [B, T] at positions `at`; return [B, T, D]."""
         try:
             x = self.embedding(tokens)
         except IndexError:
@@ -92,7 +93,7 @@ class TokenEmbedding(nn.Module):
         return dropout(self.norm(x), self.dropout, self.training)
 
     def check(self, length: int) -> None:
-        """Refuse what reaches beyond the table of positions."""
+        """Raise ValueError for an input longer than the position table."""
         if self.positions is not None and length > self.positions.length:
             raise ValueError(
                 f"the input is {length} tokens long, this model has {self.positions.length} positions; "
@@ -101,7 +102,7 @@ class TokenEmbedding(nn.Module):
 
 
 class PatchEmbedding(nn.Module):
-    """A picture cut into patches, each a token, behind one token that stands for the whole (Dosovitskiy 2021)."""
+    """An image cut into patches, each a token, after one class token (Dosovitskiy et al. 2021)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -118,7 +119,7 @@ class PatchEmbedding(nn.Module):
         height, width = pixels.shape[-2:]
         if (height, width) != tuple(self.image) and not (self.interpolate and min(height, width) >= self.patch):
             raise ValueError(
-                f"the picture is {list(pixels.shape[-2:])}, this model wants {list(self.image)}; resize it"
+                f"the image is {list(pixels.shape[-2:])}, this model takes {list(self.image)}; resize it"
             )
         x = self.patches(pixels).flatten(2).transpose(1, 2)
         x = torch.cat((self.whole.expand(len(x), -1, -1), x), dim=1)
@@ -133,7 +134,7 @@ class PatchEmbedding(nn.Module):
 
 
 class AudioEmbedding(nn.Module):
-    """A log-mel spectrogram through two convolutions, the second of which halves the time (Radford 2022)."""
+    """A log-mel spectrogram through two convolutions, the second with stride 2 (Radford et al. 2022)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -143,13 +144,11 @@ class AudioEmbedding(nn.Module):
         self.positions = absolute_positions(config, config.max_length)
 
     def forward(self, frames: Tensor) -> Tensor:
-        """frames [B, mels, time] -> [B, time / 2, D]"""
+        """Embed frames [B, mels, time]; return [B, time / 2, D]."""
         x = F.gelu(self.second(F.gelu(self.first(frames)))).transpose(1, 2)
         if self.positions is not None:
             if x.shape[1] > self.positions.length:
-                raise ValueError(
-                    f"{x.shape[1]} frames are more than this model's {self.positions.length}; cut the sound"
-                )
+                raise ValueError(f"the audio has {x.shape[1]} frames, this model takes {self.positions.length}; cut it")
             x = x + self.positions(slice(0, x.shape[1]))
         return dropout(x, self.dropout, self.training)
 

@@ -28,6 +28,8 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 
 
 class FeedForward(nn.Module):
+    """Two linear layers with an activation, optionally gated."""
+
     def __init__(self, config: ModelConfig, inner: int | None = None) -> None:
         super().__init__()
         inner = inner or config.inner or 4 * config.dim
@@ -41,7 +43,7 @@ class FeedForward(nn.Module):
                 nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [..., D] -> [..., D]"""
+        """Apply the layers to x [..., D] and return [..., D]."""
         if trains_fused(x, *self._linears()):
             return fused_feed_forward(x, self.kind, self.activation, *self._linears())
         if self.gate is None:

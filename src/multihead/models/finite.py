@@ -1,4 +1,4 @@
-"""Are weights numbers? NaN and infinities spread to every answer, so they are looked for where weights come and go."""
+"""Check weights for NaN and infinities, which would spread to every output; run when weights are loaded or saved."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor
 
 @torch.no_grad()
 def first_not_finite(tensors: Iterable[tuple[str, Tensor]]) -> str | None:
-    """The name of the first tensor that holds NaN or an infinity.
+    """Return the name of the first tensor with NaN or an infinity, or None.
 
-    A sum is a fifth of the cost of looking at every element, and only a sum that overflows must be looked at again.
+    A sum costs a fifth of a check of every element; only a sum that is not finite needs the full check.
     """
     for name, tensor in tensors:
         if tensor.is_floating_point() and not torch.isfinite(tensor.sum()) and not torch.isfinite(tensor).all():

@@ -1,4 +1,4 @@
-"""Modules without numbers: a model that will be given its weights is made in no time and no memory."""
+"""Construct modules without storage: a model whose weights will be loaded takes neither time nor memory."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MAKES = {"empty", "zeros", "ones", "randn"}
 
 
 class MetaInit(TorchFunctionMode):
-    """Inside, `torch.empty` and its like give tensors without storage, and filling one does nothing; all else is as
-    ever, so tables that are computed and never loaded (sines, angles) are real.
+    """Within this mode, `torch.empty` and similar functions return meta tensors, and filling one does nothing.
 
-    Not `torch.device("meta")`: those tables would be hollow too, and its first arithmetic imports torch._dynamo,
-    which takes longer than the rest of opening a model.
+    Everything else is unchanged, so tables that are computed and never loaded (sines, angles) are real. Unlike
+    `torch.device("meta")`, which would make those tables meta tensors too, and whose first arithmetic imports
+    torch._dynamo, which takes longer than the rest of loading a model.
     """
 
     def __torch_function__(

@@ -1,4 +1,4 @@
-"""Readouts: what sits on a body and turns hidden states [B, T, D] into logits."""
+"""Readouts: layers on top of a body that turn hidden states [B, T, D] into logits."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from multihead.models.transformer import Decoder, Encoder, EncoderDecoder
 
 
 class LMReadout(nn.Module):
-    """A score for every token of the vocabulary: [B, T, D] -> [B, T, V].
+    """Logits over the vocabulary: [B, T, D] -> [B, T, V].
 
-    transform: the layer and norm that BERT has before the projection.  scale: on the hidden states (T5).
+    transform: the dense layer and norm that BERT has before the projection.
+    scale: factor on the hidden states (T5).
     """
 
     def __init__(
@@ -50,10 +51,10 @@ class LMReadout(nn.Module):
 
 
 class ClassifierReadout(nn.Module):
-    """A score for every class, of every token or of the whole input.
+    """Logits over classes, for every token or for the whole input.
 
     over: "tokens" -> [B, T, C]; "first", "last" (real token) or "mean" -> [B, C].
-    hidden: an activation: a dense layer with it comes before the scores.
+    hidden: the activation of a dense layer before the logits; None = no such layer.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class ClassifierReadout(nn.Module):
         return self.scores(dropped(pooled, self.dropout, self.training))
 
     def pool(self, hidden: Tensor, keep: Tensor | None) -> Tensor:
+        """Pool hidden [B, T, D] over real tokens, keep [B, T], as `over` names it."""
         if self.over == "tokens":
             return hidden
         if self.over == "first":
@@ -93,9 +95,9 @@ class ClassifierReadout(nn.Module):
 
 
 class TaskModel(nn.Module):
-    """A body and a readout on it."""
+    """A body and a readout."""
 
-    source = "the model"  # where it was opened from, for messages
+    source = "the model"  # where it was loaded from, for messages
 
     def __init__(self, body: Encoder | Decoder | EncoderDecoder, readout: nn.Module) -> None:
         super().__init__()
@@ -106,7 +108,7 @@ class TaskModel(nn.Module):
         return next(self.parameters()).device
 
     def forward(self, *inputs: Tensor | None, **options: Any) -> Tensor:
-        """Takes what the body takes; returns logits."""
+        """Apply body and readout: take the inputs of the body, return logits."""
         hidden = self.body(*inputs, **options)
         if not isinstance(self.readout, ClassifierReadout):
             return self.readout(hidden)
@@ -116,7 +118,7 @@ class TaskModel(nn.Module):
 
 
 class LanguageModel(TaskModel):
-    """A decoder that scores the next token; tokens [B, T] -> logits [B, T, V]."""
+    """A causal language model for next-token prediction; tokens [B, T] -> logits [B, T, V]."""
 
     def __init__(self, config: ModelConfig) -> None:
         body = Decoder(config)

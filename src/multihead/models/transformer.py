@@ -1,4 +1,4 @@
-"""The three bodies: encoder, decoder, encoder-decoder. Each turns input into hidden states [B, T, D]."""
+"""The three bodies: encoder, decoder, encoder-decoder. Each maps its input to hidden states [B, T, D]."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from multihead.models.embeddings import STEMS, TokenEmbedding
 
 
 class Encoder(nn.Module):
-    """Every token looks at every other. Its stem may also read pictures or sound."""
+    """A bidirectional encoder of tokens, images or audio."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -32,7 +32,12 @@ class Encoder(nn.Module):
         segments: Tensor | None = None,
         mask: Mask | None = None,
     ) -> Tensor:
-        """source: tokens [B, T], or what the stem takes; keep [B, T]: True = a real token; -> hidden [B, T, D]"""
+        """Encode a source.
+
+        source: tokens [B, T], or the input of the stem.
+        keep: [B, T], True = a real token.
+        Returns hidden [B, T, D].
+        """
         if isinstance(self.stem, TokenEmbedding):
             self.stem.check(source.shape[1])
             source = self.stem(source, position_ids(source, keep, segments), types)
@@ -42,7 +47,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Every token looks at itself and the ones before it, and at the memory if there is one."""
+    """A causal decoder, with cross-attention to a memory if it has a `memory_dim`."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -63,7 +68,9 @@ class Decoder(nn.Module):
         mask: Mask | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:
-        """tokens [B, T] -> hidden [B, T, D]. With a cache, tokens are the new ones; keep speaks of all of them."""
+        """Decode tokens [B, T] to hidden [B, T, D]. With a KV cache, `tokens` are the new ones and `keep` covers all of
+        them.
+        """
         first = cache.length if cache else 0
         self.stem.check(first + tokens.shape[1])
         x = self.stem(tokens, position_ids(tokens, keep, segments, first))
@@ -71,7 +78,7 @@ class Decoder(nn.Module):
 
 
 class EncoderDecoder(nn.Module):
-    """An encoder reads the source, a decoder writes the target and looks at what was read."""
+    """A sequence-to-sequence model: an encoder of the source, and a decoder of the target that attends to it."""
 
     def __init__(self, encoder: ModelConfig, decoder: ModelConfig | None = None, shared: bool = True) -> None:
         super().__init__()
@@ -95,13 +102,13 @@ class EncoderDecoder(nn.Module):
         source_keep: Tensor | None = None,
         target_keep: Tensor | None = None,
     ) -> Tensor:
-        """source [B, S], target [B, T] -> hidden [B, T, D]"""
+        """Encode source [B, S] and decode target [B, T]; return hidden [B, T, D]."""
         memory = self.encoder(source, source_keep)
         return self.decoder(target, target_keep, memory=memory, memory_keep=source_keep)
 
 
 def combine_masks(keep: Tensor | None, segments: Tensor | None, mask: Mask | None) -> Mask | None:
-    """One mask of all that was said."""
+    """Combine padding, segments and a mask into one mask."""
     mask = Mask() if mask is None else mask
     if keep is not None:
         mask = mask & Mask.keep(keep)
@@ -111,7 +118,7 @@ def combine_masks(keep: Tensor | None, segments: Tensor | None, mask: Mask | Non
 
 
 def position_ids(tokens: Tensor, keep: Tensor | None, segments: Tensor | None, first: int = 0) -> Tensor | slice:
-    """Where each token stands: counted from the first real token of its row, and of its segment."""
+    """Return the position of each token, counted from the first real token of its row and of its segment."""
     T = tokens.shape[1]
     if segments is not None:
         index = torch.arange(T, device=tokens.device).expand_as(segments)

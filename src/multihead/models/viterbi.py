@@ -1,4 +1,4 @@
-"""Sequences of tags: which may follow which, the best one (Viterbi), and how sure a stretch of it is."""
+"""Tag sequences: legal transitions, the best path (Viterbi), and the probability of a span."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ NEVER = -1e6  # not infinity: a sum over sequences stays a number, and so does i
 
 
 class TransitionScores(NamedTuple):
-    """What it scores to begin with a tag [C], to end with it [C], and to go from one to another [C, C]."""
+    """Scores of starting with a tag [C], ending with it [C], and moving from one tag to another [C, C]."""
 
     start: Floats
     end: Floats
     step: Floats
 
-    def __add__(self, other: Any) -> TransitionScores:
-        return TransitionScores(*(a + b for a, b in zip(self, other, strict=True)))
+    def __add__(self, addend: Any) -> TransitionScores:
+        return TransitionScores(*(a + b for a, b in zip(self, addend, strict=True)))
 
 
 def transition_rules(labels: Sequence[str]) -> TransitionScores:
-    """BIO: I-X follows B-X or I-X and nothing else, unless the labels have no B-X. NEVER where not, 0 where so."""
+    """Return BIO transitions: I-X follows B-X or I-X only, unless the labels have no B-X. NEVER if illegal, else 0."""
     known = set(labels)
     inner = [tag.startswith("I-") and f"B-{tag[2:]}" in known for tag in labels]
     start = np.where(inner, NEVER, 0.0)
@@ -33,7 +33,7 @@ def transition_rules(labels: Sequence[str]) -> TransitionScores:
 
 
 def best_path(scores: Floats, moves: TransitionScores) -> NDArray[np.int64]:
-    """The sequence of tags with the highest score; scores [T, C] of each word's tags."""
+    """Return the tag sequence with the highest score; scores [T, C]."""
     T, C = scores.shape
     if T == 0:
         return np.zeros(0, dtype=np.int64)
@@ -50,7 +50,7 @@ def best_path(scores: Floats, moves: TransitionScores) -> NDArray[np.int64]:
 
 
 def best_legal_path(scores: Floats, rules: TransitionScores) -> NDArray[np.int64]:
-    """As `best_path` where moves are free or forbidden: mostly, the best tag of every word is good already."""
+    """Return `best_path` where moves are free or forbidden; usually the best tag of every word is already legal."""
     greedy: NDArray[np.int64] = scores.argmax(1)
     if len(greedy) and not rules.start[greedy[0]] and not rules.step[greedy[:-1], greedy[1:]].any():
         return greedy
@@ -58,7 +58,7 @@ def best_legal_path(scores: Floats, rules: TransitionScores) -> NDArray[np.int64
 
 
 class SpanProbabilities:
-    """How likely a stretch of tags is among all sequences (forward and backward sums)."""
+    """Probabilities of tag spans among all sequences (forward and backward sums)."""
 
     def __init__(self, scores: Floats, moves: TransitionScores) -> None:
         self.scores, self.moves = scores, moves
@@ -70,7 +70,7 @@ class SpanProbabilities:
         self.total = float(np.logaddexp.reduce(self.ahead[-1] + moves.end))
 
     def of(self, path: NDArray[np.int64], start: int, stop: int) -> float:
-        """p(words start to stop − 1 have these tags)"""
+        """Return p(words start to stop − 1 have these tags)."""
         between = range(start + 1, stop)
         inside = sum(self.moves.step[path[t - 1], path[t]] + self.scores[t, path[t]] for t in between)
         sure = self.ahead[start, path[start]] + inside + self.behind[stop - 1, path[stop - 1]] - self.total

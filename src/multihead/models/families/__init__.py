@@ -1,4 +1,4 @@
-"""Families: one table per public family, weights in and out. Adding a family is adding a table here."""
+"""Model families: one table per public family, for import and export. A new family is one table and one line here."""
 
 from multihead.models.families.bart import BART
 from multihead.models.families.bert import BERT

@@ -14,7 +14,7 @@ from multihead.models.readouts import ClassifierReadout, LMReadout
 
 
 def fields(side: str, **more: Any) -> dict[str, Any]:
-    """What Marian and Whisper call by the same names."""
+    """Return the config fields that Marian and Whisper name alike."""
     return {
         "dim": ConfigField("d_model"),
         "layers": ConfigField(f"{side}_layers"),
@@ -29,7 +29,7 @@ def fields(side: str, **more: Any) -> dict[str, Any]:
 
 
 def layers(side: str) -> dict[str, str]:
-    """The blocks of one side, as Marian and Whisper have them too."""
+    """Return the tensor names of one side's blocks, which Marian and Whisper share."""
     ours, theirs = f"{side}.stack.blocks.{{i}}", f"{side}.layers.{{i}}"
     names = {
         f"{ours}.{kind}.{letter}": f"{theirs}.{name}.{letter}_proj"

@@ -1,4 +1,4 @@
-"""The engine: applies a family's tables to tensors, in both directions."""
+"""Apply a family's tables to tensors, in both directions."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from multihead.models.meta_init import MetaInit
 from multihead.models.readouts import ClassifierReadout, LMReadout, TaskModel
 from multihead.models.transformer import Decoder, Encoder, EncoderDecoder
 
-# Names that files from before 2019 have.
+# Names in files from before 2019.
 OLD = ((re.compile(r"LayerNorm\.gamma$"), "LayerNorm.weight"), (re.compile(r"LayerNorm\.beta$"), "LayerNorm.bias"))
 
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """How a config.json becomes a model: its shape, its readout, and where its tensors stand."""
+    """How a config.json becomes a model: its shape, its readout, and the names of its tensors."""
 
     shape: BodyConfig
     readout: ReadoutSpec
     config: Json
     place: Callable[[str, str, BodyConfig], TensorName]  # our name, the body's prefix and the shape -> theirs
-    prefixes: tuple[str, ...] = ("",)  # that the body's tensors may have; the first is the one we write
+    prefixes: tuple[str, ...] = ("",)  # that the body's tensors may have; the first is used in export
     harmless: tuple[str, ...] = ()
     alone: str = ""  # the architecture that is the body without a readout
 
 
 def make_plan(family: ModelFamily, config: Json, suffix: str) -> LoadPlan:
-    """The plan of one of a family's architectures."""
+    """Return the plan of one of a family's architectures."""
     readout = family.readouts[suffix]
     shape = family.read(config, readout.only)
 
@@ -47,8 +47,8 @@ def make_plan(family: ModelFamily, config: Json, suffix: str) -> LoadPlan:
 
     prefixes = (family.prefix, "") if readout.kind else ("", family.prefix)
     harmless = list(family.harmless)
-    if readout.kind is None:  # the body of a file that has more: what the family's readouts are made of
-        theirs = (part for other in family.readouts.values() for part in other.tensors.values())
+    if readout.kind is None:  # the file may also hold a readout: its tensors are harmless
+        theirs = (part for spec in family.readouts.values() for part in spec.tensors.values())
         names = {name for part in theirs for name in ((part,) if isinstance(part, str) else (part.name, *part.also))}
         harmless += [re.escape(name.removeprefix("{body}")) + r"(\.\w+)?" for name in sorted(names)]
     if readout.only:
@@ -57,7 +57,7 @@ def make_plan(family: ModelFamily, config: Json, suffix: str) -> LoadPlan:
 
 
 def construct(plan: LoadPlan, classes: int = 0) -> TaskModel:
-    """A new model of that plan, with random weights."""
+    """Return a new model of a plan, with random weights."""
     encoder, decoder, shared = plan.shape
     body: Encoder | Decoder | EncoderDecoder
     if encoder and decoder:
@@ -69,23 +69,22 @@ def construct(plan: LoadPlan, classes: int = 0) -> TaskModel:
     else:
         raise ValueError("neither encoder nor decoder")
     last = body.decoder if isinstance(body, EncoderDecoder) else body
-    given = {name: value(plan.config) if callable(value) else value for name, value in plan.readout.options.items()}
+    options = {name: value(plan.config) if callable(value) else value for name, value in plan.readout.options.items()}
     if plan.readout.kind is LMReadout:
         table = cast(TokenEmbedding, last.stem).embedding.weight if last.config.tied else None
-        return TaskModel(body, LMReadout(last.config, cast(nn.Parameter | None, table), **given))
+        return TaskModel(body, LMReadout(last.config, cast(nn.Parameter | None, table), **options))
     if plan.readout.kind is not None and issubclass(plan.readout.kind, ClassifierReadout):
         kind = plan.readout.kind
         return TaskModel(
-            body, kind(last.config.dim, plan.readout.classes or classes, dropout=last.config.dropout, **given)
+            body, kind(last.config.dim, plan.readout.classes or classes, dropout=last.config.dropout, **options)
         )
     return TaskModel(body, nn.Identity())
 
 
 def check_shapes(plan: LoadPlan, sizes: Sizes, where: str) -> None:
-    """Compare every size that the config gives a body with the tensors of a file, by their shapes alone.
+    """Compare every size in the config of a body with the tensors of a file, by their shapes alone.
 
-    A tensor that is tied to another one may stand under that one's name; `load_tensors` finds it, or tells what is
-    missing.
+    A tied tensor may be stored under the other tensor's name; `load_tensors` finds it, or reports what is missing.
     """
     known = {_current_name(name): name for name in sizes}
     prefix = _prefix(plan, known, where)
@@ -101,22 +100,22 @@ def check_shapes(plan: LoadPlan, sizes: Sizes, where: str) -> None:
 
 
 def _check_tied(plan: LoadPlan, prefix: str, sizes: Sizes, where: str, shape: list[int]) -> None:
-    """A table of embeddings that has no tensor of its own is the readout's, or the other side's."""
+    """Check an embedding table without a tensor of its own against the readout's, or the other side's."""
     places = ["readout.weight"] if plan.readout.kind is LMReadout else []
     places += [f"body.{side}.stem.embedding.weight" for side in ("encoder", "decoder") if plan.shape.shared]
     parts = [plan.place(name, prefix, plan.shape) for name in places]
     stored = next((name for part in parts for name in (part.name, *part.also) if name in sizes), None)
     if stored is None:
-        raise ValueError(f"{where}: the table of embeddings is missing")
+        raise ValueError(f"{where}: the embedding table is missing")
     _check_shape(where, stored, sizes[stored], shape)
 
 
 def load_tensors(
     plan: LoadPlan, tensors: Mapping[str, Tensor], where: str, dtype: torch.dtype | None = None
 ) -> tuple[TaskModel, dict[str, Tensor]]:
-    """The model with these weights, which stay mapped from their file; and the harmless tensors it does not need.
+    """Return the model with these weights, memory-mapped from their file, and the harmless tensors it does not need.
 
-    Nothing is initialised: modules are made without storage, then given their tensors.
+    Nothing is initialized: modules are made without storage, then assigned their tensors.
     """
     known = {_current_name(name): name for name in tensors}
     prefix = _prefix(plan, known, where)
@@ -126,51 +125,53 @@ def load_tensors(
     used: set[str] = set()
     for names, parameter in _groups(model):
         part, others = _parts(plan, names, prefix)
-        found = [name for name in (part.name, *others) if name in known]
-        if not found:
+        stored = [name for name in (part.name, *others) if name in known]
+        if not stored:
             hint = _hint(plan) if names[0].startswith("readout.") else ""
             raise ValueError(f"{where}: tensor {part.name!r} is missing{hint}")
-        theirs = tensors[known[found[0]]]
-        _check(where, known[found[0]], theirs, stored_shape(parameter.shape, part))
-        for other in found[1:]:
-            if not _same(theirs, tensors[known[other]]):
+        theirs = tensors[known[stored[0]]]
+        _check(where, known[stored[0]], theirs, stored_shape(parameter.shape, part))
+        for alias in stored[1:]:
+            if not _same(theirs, tensors[known[alias]]):
                 raise ValueError(
-                    f"{where}: tensor {known[other]!r} differs from {known[found[0]]!r}, which it is tied to"
+                    f"{where}: tensor {known[alias]!r} differs from {known[stored[0]]!r}, which it is tied to"
                 )
         ours = _slice_tensor(theirs, part)
         new = nn.Parameter(ours if dtype is None else ours.to(dtype))
         for name in names:
             module, _, leaf = name.rpartition(".")
             model.get_submodule(module)._parameters[leaf] = new
-        used.update(found)
+        used.update(stored)
     assert not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
     return model.eval(), _leftovers(
-        plan, {name: tensors[old] for name, old in known.items() if name not in used}, where
+        plan,
+        {name: tensors[old] for name, old in known.items() if name not in used},
+        where,
     )
 
 
 def export_tensors(plan: LoadPlan, model: TaskModel) -> dict[str, Tensor]:
-    """The model's tensors under their names, tied ones once."""
-    whole: dict[str, tuple[TensorName, list[Tensor]]] = {}
+    """Return the model's tensors under the family's names, tied ones once."""
+    groups: dict[str, tuple[TensorName, list[Tensor]]] = {}
     for names, parameter in _groups(model):
         part, _ = _parts(plan, names, plan.prefixes[0])
-        whole.setdefault(part.name, (part, []))[1].append(parameter.detach())
-    return {name: _join_pieces(part, pieces) for name, (part, pieces) in whole.items()}
+        groups.setdefault(part.name, (part, []))[1].append(parameter.detach())
+    return {name: _join_parts(part, tensors) for name, (part, tensors) in groups.items()}
 
 
 def body_config(body: nn.Module) -> BodyConfig:
-    """What shape a body has."""
+    """Return the configuration of a body."""
     if isinstance(body, EncoderDecoder):
         return BodyConfig(body.encoder.config, body.decoder.config, body.shared)
     if isinstance(body, Encoder):
         return BodyConfig(body.config, None, False)
     if isinstance(body, Decoder):
         return BodyConfig(None, body.config, False)
-    raise ValueError(f"a {type(body).__name__} is no body of ours")
+    raise ValueError(f"{type(body).__name__} is not a supported body; use Encoder, Decoder or EncoderDecoder")
 
 
 def _groups(model: TaskModel) -> Iterator[tuple[list[str], nn.Parameter]]:
-    """Every parameter once, with all the names it has."""
+    """Yield every parameter once, with all its names."""
     names: dict[int, tuple[list[str], nn.Parameter]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), ([], parameter))[0].append(name)
@@ -178,14 +179,14 @@ def _groups(model: TaskModel) -> Iterator[tuple[list[str], nn.Parameter]]:
 
 
 def _parts(plan: LoadPlan, names: list[str], prefix: str) -> tuple[TensorName, list[str]]:
-    """Where a parameter stands, and under which other names it may stand too."""
+    """Return the name of a parameter in the file, and its alternative names."""
     parts = [plan.place(name, prefix, plan.shape) for name in names]
     others = dict.fromkeys(name for part in parts for name in (part.name, *part.also))
     return parts[0], [name for name in others if name != parts[0].name]
 
 
 def _prefix(plan: LoadPlan, known: Mapping[str, str], where: str) -> str:
-    """The body's prefix in this file: the one under which its embeddings stand."""
+    """Return the body's prefix in this file: the prefix of its embeddings."""
     side = plan.shape.encoder or plan.shape.decoder
     path = "body.encoder.stem" if plan.shape.encoder and plan.shape.decoder else "body.stem"
     kind = "tokens" if side is None else side.stem
@@ -194,31 +195,31 @@ def _prefix(plan: LoadPlan, known: Mapping[str, str], where: str) -> str:
         part = plan.place(f"{path}.{anchor}", prefix, plan.shape)
         if any(name in known for name in (part.name, *part.also)):
             return prefix
-    for prefix in filter(None, plan.prefixes):  # embeddings may stand under the readout's name alone, if both are tied
+    for prefix in filter(None, plan.prefixes):  # tied embeddings may be stored under the readout's name only
         if any(name.startswith(prefix) for name in known):
             return prefix
-    wanted = plan.place(f"{path}.{anchor}", plan.prefixes[0], plan.shape).name
-    raise ValueError(f"{where}: tensor {wanted!r} is missing")
+    expected = plan.place(f"{path}.{anchor}", plan.prefixes[0], plan.shape).name
+    raise ValueError(f"{where}: tensor {expected!r} is missing")
 
 
 def _has_own_readout(plan: LoadPlan, prefix: str, tensors: Mapping[str, Tensor]) -> LoadPlan:
-    """A file may hold a readout of its own beside a config that says it is tied (T5 1.1): then it is not."""
+    """Return the plan untied where a file holds a separate readout although its config ties it (T5 1.1)."""
     encoder, decoder, shared = plan.shape
     last = decoder or encoder
     if plan.readout.kind is not LMReadout or last is None or not last.tied:
         return plan
-    own = tensors.get(plan.place("readout.weight", prefix, plan.shape).name)
+    readout_weight = tensors.get(plan.place("readout.weight", prefix, plan.shape).name)
     path = "body.decoder.stem" if encoder and decoder else "body.stem"
     stem = plan.place(f"{path}.embedding.weight", prefix, plan.shape)
     table = next((tensors[name] for name in (stem.name, *stem.also) if name in tensors), None)
-    if own is None or table is None or _same(own, table):
+    if readout_weight is None or table is None or _same(readout_weight, table):
         return plan
     new = replace(last, tied=False)
     return replace(plan, shape=BodyConfig(encoder, new, shared) if decoder else BodyConfig(new, None, shared))
 
 
 def _classes(plan: LoadPlan, prefix: str, known: Mapping[str, str], tensors: Mapping[str, Tensor], where: str) -> int:
-    """How many classes the file has scores for."""
+    """Return the number of classes in the file."""
     if plan.readout.kind is None or not issubclass(plan.readout.kind, ClassifierReadout):
         return 0
     name = plan.place("readout.scores.weight", prefix, plan.shape).name
@@ -227,17 +228,17 @@ def _classes(plan: LoadPlan, prefix: str, known: Mapping[str, str], tensors: Map
     scores = tensors[known[name]]
     if scores.dim() != 2 or not len(scores):
         raise ValueError(
-            f"{where}: tensor {known[name]!r} is {list(scores.shape)}, scores of classes are [classes, width]"
+            f"{where}: tensor {known[name]!r} is {list(scores.shape)}, a classifier's weight is [classes, width]"
         )
     return len(scores)
 
 
 def _hint(plan: LoadPlan) -> str:
-    return f"; load(…, architecture={plan.alone!r}) opens the body alone" if plan.alone else ""
+    return f"; load(…, architecture={plan.alone!r}) loads the body only" if plan.alone else ""
 
 
 def _leftovers(plan: LoadPlan, rest: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
-    """The tensors that were not used, if all of them are known to be harmless."""
+    """Return the unused tensors, if all of them are known to be harmless."""
     pattern = re.compile(
         "|".join(f"(?:{p})" for prefix in plan.prefixes for p in (re.escape(prefix) + h for h in plan.harmless))
         or r"(?!)"
@@ -245,7 +246,7 @@ def _leftovers(plan: LoadPlan, rest: Mapping[str, Tensor], where: str) -> dict[s
     strange = [name for name in rest if not pattern.fullmatch(name)]
     if strange:
         more = f" and {len(strange) - 1} more" if len(strange) > 1 else ""
-        raise ValueError(f"{where}: tensor {strange[0]!r}{more} has no place in this architecture; nothing was loaded")
+        raise ValueError(f"{where}: tensor {strange[0]!r}{more} is not part of this architecture; nothing was loaded")
     return dict(rest)
 
 
@@ -261,13 +262,13 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 def _check_shape(where: str, name: str, theirs: Sequence[int], want: list[int]) -> None:
     if list(theirs) != want:
-        raise ValueError(f"{where}: tensor {name!r} is {list(theirs)}, config.json makes it {want}")
+        raise ValueError(f"{where}: tensor {name!r} is {list(theirs)}, config.json requires {want}")
 
 
 def _check(where: str, name: str, theirs: Tensor, want: list[int]) -> None:
     _check_shape(where, name, theirs.shape, want)
     if not theirs.is_floating_point():
-        raise ValueError(f"{where}: tensor {name!r} holds {theirs.dtype}, weights are floating-point numbers")
+        raise ValueError(f"{where}: tensor {name!r} is {theirs.dtype}; weights must be floating-point")
 
 
 def _slice_tensor(theirs: Tensor, part: TensorName) -> Tensor:

@@ -1,4 +1,4 @@
-"""The names of classes, as config.json holds them."""
+"""Class names in config.json."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from multihead.models.readouts import ClassifierReadout, TaskModel
 
 
 def labels_of(config: Json, model: TaskModel, answering: bool = False) -> list[str]:
-    """One name per class of the readout; none where classes are begin and end of an answer."""
+    """Return one name per class of the readout; none where the classes are start and end of an answer."""
     if not isinstance(model.readout, ClassifierReadout) or answering:
         return []
     classes, named = model.readout.scores.out_features, config.get("id2label")
@@ -22,7 +22,7 @@ def labels_of(config: Json, model: TaskModel, answering: bool = False) -> list[s
 
 
 def label_fields(labels: Sequence[str], before: Json | None = None) -> Json:
-    """What config.json says of labels; nothing where it says them already, or where its silence means them."""
+    """Return the label fields for config.json; none where `before` already has them, or implies them by default."""
     if not labels:
         return {}
     named = (before or {}).get("id2label")
@@ -44,7 +44,7 @@ def _sort_labels(id2label: Any) -> list[str]:
     except (ValueError, AttributeError):
         numbered = []
     if [i for i, _ in numbered] != list(range(len(numbered))) or not numbered:
-        raise ValueError("id2label does not number its labels 0, 1, 2 …")
+        raise ValueError("id2label must number its labels 0, 1, 2 …")
     if odd := next((i for i, name in id2label.items() if not isinstance(name, str | int)), None):
-        raise ValueError(f"id2label: {odd} is {show(id2label[odd])}; a text is wanted")
+        raise ValueError(f"id2label: {odd} is {show(id2label[odd])}; use a string")
     return [name for _, name in numbered]

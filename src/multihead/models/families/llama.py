@@ -28,7 +28,7 @@ def rope_parameters(config: Json) -> Json:
 
 
 def theta(theirs: float | None, config: Json) -> float:
-    """It moved from the top into rope_parameters."""
+    """Return the rotary base; newer configs have it in rope_parameters."""
     moved = read_value(rope_parameters(config), "rope_theta", float | None, None, RANGES["rotary_theta"])
     return float(theirs or moved or 10_000.0)
 
@@ -59,12 +59,12 @@ def write_scaling(ours: Json | None, model: ModelConfig) -> Json | None:
 
 
 def window(theirs: int | None, config: Json) -> int | None:
-    """Qwen2 can give a window to its upper layers only; one window for all layers is what we have."""
+    """Return the sliding window. Qwen2 may use one in its upper layers only, which is not supported."""
     if not read_value(config, "use_sliding_window", bool | None, None) or theirs is None:
         return None
     layers, first = read_count(config, "num_hidden_layers"), read_count(config, "max_window_layers", 28)
-    told = read_value(config, "layer_types", list[str] | None, None)
-    kinds = set(told or ["full_attention"] * (first > 0) + ["sliding_attention"] * (first < layers))
+    layer_types = read_value(config, "layer_types", list[str] | None, None)
+    kinds = set(layer_types or ["full_attention"] * (first > 0) + ["sliding_attention"] * (first < layers))
     if len(kinds) > 1:
         raise ValueError("layer_types: a window in some layers and none in others is not supported")
     return theirs if "sliding_attention" in kinds else None

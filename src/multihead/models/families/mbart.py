@@ -1,4 +1,4 @@
-"""mBART (Liu et al. 2020): BART with the norm before each part, and one behind the last."""
+"""mBART (Liu et al. 2020): BART with pre-norm blocks, and a norm after the last one."""
 
 from dataclasses import replace
 

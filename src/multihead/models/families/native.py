@@ -1,4 +1,4 @@
-"""Our own layout, for models that are no family's: config.json holds our ModelConfigs, tensors have our names."""
+"""The native layout, for models of no public family: config.json holds ModelConfigs, tensors have our names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS: dict[str, type[ClassifierReadout] | type[LMReadout] | None] = {
 }
 
 
-# What each of them is built with, and the types of that.
+# The options of each readout, and their types.
 OPTIONS: dict[str, dict[str, Any]] = {
     "classes": {
         "over": Literal["tokens", "first", "last", "mean"],
@@ -39,7 +39,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def native_config(model: TaskModel) -> Json:
-    """What config.json says of a model in our layout."""
+    """Return the config.json of a model in the native layout."""
     encoder, decoder, shared = body_config(model.body)
     return {
         "model_type": OWN,
@@ -52,26 +52,29 @@ def native_config(model: TaskModel) -> Json:
 
 
 def native_plan(config: Json) -> LoadPlan:
+    """Return the load plan of a native config.json."""
     sides = [_model_config(config, side) for side in ("encoder", "decoder")]
-    told = dict(read_value(config, "readout", dict[str, Any] | None, None) or {"kind": "none"})
-    kind = told.pop("kind", "none")
+    options = dict(read_value(config, "readout", dict[str, Any] | None, None) or {"kind": "none"})
+    kind = options.pop("kind", "none")
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"readout: kind is {show(kind)}; known: {', '.join(KINDS)}")
-    for name, value in told.items():
+    for name, value in options.items():
         if name not in OPTIONS[kind]:
-            raise ValueError(f"readout: {name!r} is no option of {kind!r}; known: {', '.join(OPTIONS[kind]) or 'none'}")
+            raise ValueError(
+                f"readout: {name!r} is not an option of {kind!r}; known: {', '.join(OPTIONS[kind]) or 'none'}"
+            )
         check_value(f"readout: {name}", value, OPTIONS[kind][name])
     shape = BodyConfig(sides[0], sides[1], bool(read_value(config, "shared", bool | None, None)))
     last = shape.decoder or shape.encoder
     if last is None:
-        raise ValueError("encoder and decoder are both missing; one of them is wanted")
+        raise ValueError("encoder and decoder are both missing; add one of them")
     if (KINDS[kind] is LMReadout or shape.decoder is not None) and last.stem != "tokens":
-        raise ValueError("what writes or scores tokens has a stem of tokens; this one has not")
-    return LoadPlan(shape, ReadoutSpec(KINDS[kind], told), config, lambda ours, prefix, shape: TensorName(ours))
+        raise ValueError("a decoder or language model needs a token stem (stem: tokens)")
+    return LoadPlan(shape, ReadoutSpec(KINDS[kind], options), config, lambda ours, prefix, shape: TensorName(ours))
 
 
 def readout_options(readout: nn.Module) -> Json:
-    """The kind of a readout and what it was built with."""
+    """Return the kind and options of a readout."""
     if isinstance(readout, CRFReadout):
         return {"kind": "chain", "bias": readout.scores.bias is not None}
     if isinstance(readout, ClassifierReadout):
@@ -87,7 +90,7 @@ def readout_options(readout: nn.Module) -> Json:
     if isinstance(readout, nn.Identity):
         return {"kind": "none"}
     raise ValueError(
-        f"a {type(readout).__name__} is no readout that can be saved; known: ClassifierReadout, CRFReadout, LMReadout"
+        f"{type(readout).__name__} cannot be saved as a readout; known: ClassifierReadout, CRFReadout, LMReadout"
     )
 
 
@@ -98,7 +101,7 @@ def _model_config(config: Json, side: str) -> ModelConfig | None:
     fields = {FORMER_FIELDS.get(name, name): value for name, value in fields.items()}
     for name, value in fields.items():
         if name not in field_types():
-            raise ValueError(f"{side}: {name!r} is no field of a model's; known: {', '.join(field_types())}")
+            raise ValueError(f"{side}: {name!r} is not a field of ModelConfig; known: {', '.join(field_types())}")
         check_value(f"{side}: {name}", value, field_types()[name], RANGES.get(name))
     try:
         return ModelConfig(**{name: _tuples(value) for name, value in fields.items()})
@@ -107,5 +110,5 @@ def _model_config(config: Json, side: str) -> ModelConfig | None:
 
 
 def _tuples(value: Any) -> Any:
-    """JSON has lists where a frozen record has tuples."""
+    """Convert JSON lists to tuples, as the frozen config has them."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""RoBERTa (Liu et al. 2019), and XLM-R: BERT's body; positions are counted from behind the padding token's number."""
+"""RoBERTa (Liu et al. 2019) and XLM-R: BERT's body, with positions counted from after the padding token's id."""
 
 from dataclasses import replace
 

@@ -1,7 +1,7 @@
-"""The shapes of a body's tensors, worked out from its config alone and compared with a file before anything is built.
+"""Tensor shapes of a body, computed from its config and compared with a file before anything is built.
 
-A config of a few bytes can ask for any amount of memory: tables of sines and angles, a list of heads. With this, no
-size in it is believed that no tensor bears out.
+A config of a few bytes can ask for any amount of memory: sinusoidal and rotary tables, a list of heads. With this
+check, every size must be confirmed by a tensor.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Sizes = Mapping[str, Sequence[int]]
 
 
 def body_shapes(shape: BodyConfig) -> Iterator[tuple[str, list[int]]]:
-    """Our names of a body's parameters (without "body."), with their shapes; tied ones more than once."""
+    """Yield our names of a body's parameters (without "body.") with their shapes; tied ones more than once."""
     both = shape.encoder is not None and shape.decoder is not None
     for side, config in (("encoder", shape.encoder), ("decoder", shape.decoder)):
         if config is not None:
@@ -27,7 +27,7 @@ def body_shapes(shape: BodyConfig) -> Iterator[tuple[str, list[int]]]:
 
 
 def stored_shape(ours: Sequence[int], part: TensorName) -> list[int]:
-    """The shape in a family's file of a tensor that has this shape here."""
+    """Return the shape in a family's file of a tensor that has shape `ours` here."""
     rows, *rest = ours
     shape = [rows * part.of, *rest]
     if part.flat:
@@ -75,8 +75,8 @@ def _block(config: ModelConfig, layer: int, memory: int | None) -> Iterator[tupl
     parts = [("attention", dim, config.kept_heads, config.head_widths)]
     if memory is not None:
         parts.append(("cross", memory, config.kept_cross_heads, config.cross_head_widths))
-    for name, source, kept, widths in parts:
-        left = None if kept is None else kept[layer]
+    for name, source, kept_heads, widths in parts:
+        left = None if kept_heads is None else kept_heads[layer]
         yield from _attention(name, config, source, left, None if widths is None else widths[layer])
         yield from _norm(f"{name}_norm", config, dim)
     yield from _linear("feed_forward.up", [inner, dim], config.inner_bias)
@@ -90,11 +90,11 @@ def _block(config: ModelConfig, layer: int, memory: int | None) -> Iterator[tupl
 
 
 def _attention(
-    name: str, config: ModelConfig, source: int, kept: tuple[int, ...] | None, widths: tuple[int, int] | None
+    name: str, config: ModelConfig, source: int, kept_heads: tuple[int, ...] | None, widths: tuple[int, int] | None
 ) -> Iterator[tuple[str, list[int]]]:
     heads, groups = config.heads, config.kv_heads or config.heads
-    if kept is not None:
-        heads, groups = len(kept), len(kept) * groups // heads
+    if kept_heads is not None:
+        heads, groups = len(kept_heads), len(kept_heads) * groups // heads
     key, value = widths or (config.head_width, config.value_width)
     if config.scale == "learned":
         yield f"{name}.head_scale", [heads, 1, 1]

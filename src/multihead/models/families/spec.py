@@ -1,7 +1,7 @@
-"""What a family is: a table of config.json fields, a table of tensor names, and the readouts it comes with.
+"""The specification of a model family: its config.json fields, tensor names and readouts.
 
-Everything is data. A table says only how *our* names become theirs; `ModelFamily.read`, `ModelFamily.write` and
-`convert.py` apply it in both directions.
+Everything is data. A table only maps *our* names to theirs; `ModelFamily.read`, `ModelFamily.write` and `convert.py`
+apply it in both directions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from multihead.models.readouts import ClassifierReadout, LMReadout
 Json = dict[str, Any]
 REQUIRED: Any = object()
 
-# their names of activations; of several, the first is the one we write
+# their names of activations; of several, the first is used in export
 ACTIVATIONS = {
     "relu": "relu",
     "gelu": "gelu",
@@ -33,9 +33,9 @@ ACTIVATIONS = {
 
 @dataclass(frozen=True)
 class ConfigField:
-    """A field of config.json; `into` makes our value of theirs, `back` theirs of ours.
+    """A field of config.json; `into` converts their value to ours, `back` ours to theirs.
 
-    kind: the type of their value where it is not that of our field.
+    kind: the type of their value where it differs from our field's.
     """
 
     name: str
@@ -45,7 +45,7 @@ class ConfigField:
     kind: Any = None
 
     def read(self, config: Json, ours: str) -> Any:
-        """Our value, of theirs checked; ours: the field of ModelConfig that it becomes."""
+        """Return our value after checking theirs; ours: the ModelConfig field that it becomes."""
         kind, limits = (field_types()[ours] if self.kind is None else self.kind), RANGES.get(ours)
         if self.default is REQUIRED and self.name not in config:
             raise ValueError(f"{self.name} is missing; allowed is {describe(kind, limits)}")
@@ -53,7 +53,7 @@ class ConfigField:
 
 
 def activation_key(name: str, default: str) -> ConfigField:
-    """A field that names an activation."""
+    """Return a field that names an activation."""
     return ConfigField(
         name, default, lambda theirs, config: activation(name, theirs), lambda ours, model: activation_name(ours), str
     )
@@ -69,7 +69,7 @@ def activation_name(ours: str) -> str:
     return next(theirs for theirs, name in ACTIVATIONS.items() if name == ours)
 
 
-# The table of embeddings is multiplied by the root of the width, or not at all.
+# Embeddings are multiplied by the square root of the width, or not at all.
 EMBED_SCALE = ConfigField(
     "scale_embedding",
     False,
@@ -80,13 +80,13 @@ EMBED_SCALE = ConfigField(
 
 
 def read_count(config: Json, name: str, default: int | None = None) -> int:
-    """A size in config.json that another field depends on."""
+    """Return a size in config.json that another field depends on."""
     return int(read_value(config, name, int, default, (0, COUNT)))
 
 
 @dataclass(frozen=True)
 class TensorName:
-    """Where a tensor of ours stands in theirs: under this name, as piece `index` of `of` along the outputs."""
+    """Where our tensor is in theirs: under this name, as part `index` of `of` along the outputs."""
 
     name: str
     index: int = 0
@@ -102,42 +102,42 @@ TensorNames = Mapping[str, str | TensorName]  # ours -> theirs; of a tensor, or 
 
 @dataclass(frozen=True)
 class ReadoutSpec:
-    """What one architecture puts on the body. In tensor names, {body} is the body's prefix."""
+    """The readout of one architecture. In tensor names, {body} is the body's prefix."""
 
     kind: type[ClassifierReadout] | type[LMReadout] | None = None  # None: the body alone
-    options: Mapping[str, Any] = field(default_factory=dict)  # for `kind`; a function is given config.json
+    options: Mapping[str, Any] = field(default_factory=dict)  # for `kind`; a function takes config.json
     tensors: TensorNames = field(default_factory=dict)
-    untied: TensorNames = field(default_factory=dict)  # other names where the vocabulary has a table of its own
+    untied: TensorNames = field(default_factory=dict)  # other names where the readout is not tied to the embeddings
     classes: int | None = None  # None: as many as there are labels
-    only: str | None = None  # "encoder": the rest of the body is not there
+    only: str | None = None  # "encoder": the file has no decoder
 
 
 class BodyConfig(NamedTuple):
-    """What body a config.json describes."""
+    """The body that a config.json describes."""
 
     encoder: ModelConfig | None
     decoder: ModelConfig | None
-    shared: bool  # encoder and decoder have one table of embeddings
+    shared: bool  # encoder and decoder share one embedding table
 
 
 @dataclass(frozen=True)
 class ModelFamily:
-    """One public family. An architecture's name is `title` and a key of `readouts`."""
+    """One public model family. An architecture's name is `title` plus a key of `readouts`."""
 
     title: str
-    prefix: str  # before the body's tensors, where a readout stands beside it
+    prefix: str  # of the body's tensors in files that also hold a readout
     tensors: TensorNames
     readouts: Mapping[str, ReadoutSpec]
-    encoder: Mapping[str, Any] | None = None  # field of ModelConfig -> Key, or a constant
+    encoder: Mapping[str, Any] | None = None  # field of ModelConfig -> ConfigField, or a constant
     decoder: Mapping[str, Any] | None = None
     shared: ConfigField | bool = False
-    variants: tuple[tuple[Callable[[BodyConfig], bool], TensorNames], ...] = ()  # other names where a shape says so
-    demands: Mapping[str, Any] = field(default_factory=dict)  # another value is other mathematics: refused
-    harmless: tuple[str, ...] = ()  # patterns of tensors that are in some files and are not needed
-    constants: Mapping[str, Any] = field(default_factory=dict)  # what config.json says besides
+    variants: tuple[tuple[Callable[[BodyConfig], bool], TensorNames], ...] = ()  # other names for some shapes
+    demands: Mapping[str, Any] = field(default_factory=dict)  # another value means different mathematics: raises
+    harmless: tuple[str, ...] = ()  # patterns of tensors in some files that are not needed
+    constants: Mapping[str, Any] = field(default_factory=dict)  # further entries of config.json
 
     def read(self, config: Json, only: str | None = None) -> BodyConfig:
-        """config.json -> the body's shape; `only`: one side of an encoder-decoder."""
+        """Return the body's configuration from config.json; `only`: one side of an encoder-decoder."""
         for name, value in self.demands.items():
             if config.get(name, value) != value:
                 raise ValueError(f"{name} is {show(config[name])}, which is not supported, only {value!r}")
@@ -152,13 +152,13 @@ class ModelFamily:
         return BodyConfig(encoder, decoder, bool(shared and encoder and decoder))
 
     def write(self, shape: BodyConfig, before: Json | None = None) -> Json:
-        """The shape -> config.json, on top of what it said `before`; fields that say the same stay as they were."""
+        """Return config.json for a body, on top of `before`; fields with the same meaning stay unchanged."""
         config = {**self.constants, **(before or {})}
-        told = dict(zip(("encoder", "decoder"), self._described_configs(before), strict=True))
+        described = dict(zip(("encoder", "decoder"), self._described_configs(before), strict=True))
         for side, model, fields in (("encoder", shape[0], self.encoder), ("decoder", shape[1], self.decoder)):
             for name, key in (fields or {}).items():
                 if model is not None and isinstance(key, ConfigField):
-                    known, new = told[side], _resolve_defaults(model)
+                    known, new = described[side], _resolve_defaults(model)
                     old = None if known is None else _resolve_defaults(known)
                     if old is None or getattr(old, name) != getattr(new, name):
                         config[key.name] = key.back(getattr(new, name), new)
@@ -167,25 +167,25 @@ class ModelFamily:
         return config
 
     def _described_configs(self, config: Json | None) -> tuple[ModelConfig | None, ModelConfig | None]:
-        """What config.json says already, if it says enough."""
+        """Return the configs in config.json, or None where it is incomplete."""
         try:
             return self.read(config or {})[:2]
         except ValueError:
             return None, None
 
     def fits(self, shape: BodyConfig, config: Json, only: str | None = None) -> bool:
-        """Whether config.json tells all of the shape that matters to an answer."""
+        """Return whether config.json describes everything about the shape that affects outputs."""
         try:
-            told = self.read(config, only)
+            described = self.read(config, only)
         except ValueError:
             return False
         return all(
             (a is None) == (b is None) and (a is None or b is None or inference_fields(a) == inference_fields(b))
-            for a, b in zip(told[:2], shape[:2], strict=True)
-        ) and (told.shared == shape.shared)
+            for a, b in zip(described[:2], shape[:2], strict=True)
+        ) and (described.shared == shape.shared)
 
     def place(self, ours: str, prefix: str, shape: BodyConfig) -> TensorName:
-        """Where our tensor of the body (its name without "body.") stands in theirs."""
+        """Return the name in the file of our body tensor (its name without "body.")."""
         names = dict(self.tensors)
         for applies, others in self.variants:
             if applies(shape):
@@ -194,9 +194,9 @@ class ModelFamily:
 
 
 def difference(family: ModelFamily, config: Json, shape: BodyConfig) -> str:
-    """The first thing about a shape that a family's config.json cannot say."""
-    told = family.read(config)
-    for side, a, b in (("encoder", told.encoder, shape.encoder), ("decoder", told.decoder, shape.decoder)):
+    """Return the first property of a shape that a family's config.json cannot express."""
+    described = family.read(config)
+    for side, a, b in (("encoder", described.encoder, shape.encoder), ("decoder", described.decoder, shape.decoder)):
         if a is None or b is None:
             if a is not b:
                 return f"it has {'no' if b is None else 'an'} {side}"
@@ -205,11 +205,11 @@ def difference(family: ModelFamily, config: Json, shape: BodyConfig) -> str:
         for name in ("stem", "positions", *a.__dataclass_fields__):
             if getattr(a, name) != getattr(b, name):
                 return f"{side}: {name} = {getattr(b, name)!r}, not {getattr(a, name)!r}"
-    return f"encoder and decoder have {'one table' if shape.shared else 'two tables'} of embeddings"
+    return f"encoder and decoder have {'one embedding table' if shape.shared else 'two embedding tables'}"
 
 
 def readout_place(readout: ReadoutSpec, ours: str, prefix: str, shape: BodyConfig) -> TensorName:
-    """Where our tensor of the readout (its name without "readout.") stands in theirs."""
+    """Return the name in the file of our readout tensor (its name without "readout.")."""
     last = shape.decoder or shape.encoder
     tied = last is not None and last.tied
     return _lookup(readout.tensors if tied else {**readout.tensors, **readout.untied}, ours, prefix, "")
@@ -219,10 +219,10 @@ def _lookup(names: TensorNames, ours: str, body: str, before: str) -> TensorName
     layer = re.search(r"blocks\.(\d+)\.", ours)
     name = ours if layer is None else ours.replace(layer[0], "blocks.{i}.")
     module, _, leaf = name.rpartition(".")
-    found, tail = (names[name], "") if name in names else (names.get(module), f".{leaf}")
-    if found is None:
-        raise ValueError(f"this family has no place for the tensor {ours}")
-    part = TensorName(found) if isinstance(found, str) else found
+    entry, tail = (names[name], "") if name in names else (names.get(module), f".{leaf}")
+    if entry is None:
+        raise ValueError(f"tensor {ours} is not part of this family")
+    part = TensorName(entry) if isinstance(entry, str) else entry
 
     def full(theirs: str) -> str:
         return before + theirs.format(i=layer and layer[1], body=body) + tail
@@ -234,14 +234,14 @@ def _model_config(fields: Mapping[str, Any], config: Json) -> ModelConfig:
     values = {name: key.read(config, name) if isinstance(key, ConfigField) else key for name, key in fields.items()}
     try:
         return ModelConfig(**values)
-    except ValueError as error:  # fields that do not go together, by our names: theirs are told beside
+    except ValueError as error:  # fields that do not fit together, by our names; add theirs
         theirs = {name: key.name for name, key in fields.items() if isinstance(key, ConfigField)}
         named = [f"{name} is {theirs[name]}" for name in theirs if re.search(rf"\b{name}\b", str(error))]
         raise ValueError(f"{error} ({', '.join(named)} here)" if named else str(error)) from None
 
 
 def _resolve_defaults(model: ModelConfig) -> ModelConfig:
-    """Every None that stands for a default is that default."""
+    """Return the config with every None that stands for a default replaced by it."""
     width = model.head_width
     return replace(
         model,
@@ -255,7 +255,7 @@ def _resolve_defaults(model: ModelConfig) -> ModelConfig:
 
 
 def inference_fields(model: ModelConfig) -> ModelConfig:
-    """The config without what changes no answer: dropout, and fields of parts that are not there."""
+    """Return the config without fields that affect no output: dropout, and fields of absent parts."""
     plain, drop = ModelConfig(), ["dropout", "attention_dropout", "pad", "tied"]
     if model.stem != "tokens":
         drop += ["vocab", "token_types", "embed_scale"]

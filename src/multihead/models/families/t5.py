@@ -1,4 +1,4 @@
-"""T5 (Raffel et al. 2020) and its version 1.1, which has a gated feed-forward and a readout of its own."""
+"""T5 (Raffel et al. 2020) and version 1.1, with a gated feed-forward and an untied readout."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from multihead.models.readouts import LMReadout
 
 
 def inner_activation(theirs: str, config: Json) -> str:
-    """ "gated-gelu" has always meant the tanh approximation."""
+    """Return our activation; "gated-gelu" always means the tanh approximation."""
     return "gelu_tanh" if theirs == "gated-gelu" else activation("feed_forward_proj", theirs.removeprefix("gated-"))
 
 
@@ -29,7 +29,9 @@ def feed_forward_proj(ours: object, model: ModelConfig) -> str:
 
 
 def output_scale(config: Json) -> float:
-    """Version 1.0 scales what goes into its readout, 1.1 does not; old files say it by `tie_word_embeddings`."""
+    """Return the scale before the readout: version 1.0 has one, 1.1 does not; old files imply it by
+    `tie_word_embeddings`.
+    """
     tied = read_value(config, "tie_word_embeddings", bool, True)
     scaled = read_value(config, "scale_decoder_outputs", bool, tied)
     return float(read_count(config, "d_model") ** -0.5) if scaled else 1.0
@@ -67,7 +69,9 @@ def fields(layers: ConfigField) -> dict[str, Any]:
 
 
 def blocks(side: str, inner: int) -> dict[str, str]:
-    """A block holds its sublayers in a list: `inner` is the number of the feed-forward's."""
+    """Return the tensor names of one side; a block holds its sublayers in a list, where `inner` is the feed-forward's
+    index.
+    """
     ours, theirs = f"{side}.stack.blocks.{{i}}", f"{side}.block.{{i}}.layer"
     names = {f"{ours}.attention.{x}": f"{theirs}.0.SelfAttention.{x[0]}" for x in ("q", "k", "v", "out")}
     names |= {f"{ours}.cross.{x}": f"{theirs}.1.EncDecAttention.{x[0]}" for x in ("q", "k", "v", "out")}

@@ -14,7 +14,7 @@ def sides(theirs: int | list[int], config: Json) -> tuple[int, int]:
 def square(theirs: int | list[int], config: Json) -> int:
     height, width = sides(theirs, config)
     if height != width:
-        raise ValueError(f"patch_size is {theirs}; square patches are supported")
+        raise ValueError(f"patch_size is {theirs}; only square patches are supported")
     return height
 
 
