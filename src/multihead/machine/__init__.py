@@ -1,1 +1,1 @@
-"""What this machine can do: processors, memory, precision, installed extras. Measured, not guessed."""
+"""Capabilities of this machine, measured: CPUs, memory, precision, installed extras."""

@@ -1,5 +1,4 @@
-"""Limits of the control group this process runs in, versions 1 and 2: what a container may use, not what the
-host has."""
+"""Limits of the control group of this process, versions 1 and 2: what a container may use, not what the host has."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,14 +7,14 @@ ROOT = Path("/")
 
 
 def files(controller: str, v1: str, v2: str, root: Path = ROOT) -> Iterator[Path]:
-    """Existing limit files from this process's group up to the top: every one of them binds.
+    """Yield the existing limit files from this process's group up to the root: all of them apply.
 
-    `v1` and `v2` are the file's name in each version. Inside a container the path in /proc/self/cgroup is
-    often the host's and not mounted; the walk upwards still meets the container's own group at the mount.
+    `v1` and `v2` are the file's name in each version. Inside a container the path in /proc/self/cgroup is often the
+    host's and not mounted; the walk upwards still reaches the container's own group at the mount.
     """
     mounts = root / "sys/fs/cgroup"
     for line in _lines(root / "proc/self/cgroup"):
-        _, controllers, path = line.split(":", 2)
+        _, controllers, group_path = line.split(":", 2)
         if controllers == "":
             tops, name = [mounts, mounts / "unified"], v2
         elif controller in controllers.split(","):
@@ -23,10 +22,10 @@ def files(controller: str, v1: str, v2: str, root: Path = ROOT) -> Iterator[Path
         else:
             continue
         for top in tops:
-            group = Path(path.lstrip("/"))
+            group = Path(group_path.lstrip("/"))
             for folder in (group, *group.parents):
-                if (found := top / folder / name).is_file():
-                    yield found
+                if (path := top / folder / name).is_file():
+                    yield path
 
 
 def _lines(path: Path) -> list[str]:

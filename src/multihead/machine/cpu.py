@@ -1,4 +1,4 @@
-"""The processor's name and the instruction sets that matter for matrix products."""
+"""The CPU's name and the instruction sets that matter for matrix products."""
 
 import platform
 import subprocess
@@ -17,16 +17,16 @@ CPUINFO = Path("/proc/cpuinfo")
 
 
 def cpu_name(cpuinfo: Path = CPUINFO) -> str:
-    """The processor as its maker calls it."""
-    found = _field(cpuinfo, "model name")
-    if not found and sys.platform == "darwin":
+    """Return the CPU's model name."""
+    name = _field(cpuinfo, "model name")
+    if not name and sys.platform == "darwin":
         command = ["sysctl", "-n", "machdep.cpu.brand_string"]
-        found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    return found or platform.processor() or platform.machine()
+        name = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return name or platform.processor() or platform.machine()
 
 
 def instructions(cpuinfo: Path = CPUINFO) -> list[str]:
-    """Telling instruction sets that the processor claims; whether they work, `precision` finds out."""
+    """Return the relevant instruction sets that the CPU claims; `precision` measures whether they work."""
     claimed = (_field(cpuinfo, "flags") or _field(cpuinfo, "Features")).split()
     return [flag for flag in TELLING if flag in claimed]
 

@@ -1,7 +1,7 @@
 """Let torch programs share the CPUs: idle OpenMP threads sleep early while other programs compete.
 
 Threads of libgomp spin for milliseconds between parallel regions. Alone that is right: a training step of 34 ms takes
-48 ms when they sleep at once. Beside another program the spinning thread keeps the CPU from the one that has work:
+48 ms when they sleep at once. Next to another program the spinning thread takes the CPU from the one that has work:
 two such trainings on two cores take 100 to 2,000 ms a step, and 57 ms when idle threads sleep.
 
 libgomp reads its spin count once, when it is loaded, but spins only briefly (100 rounds instead of 300,000) while it
@@ -17,10 +17,12 @@ from contextlib import suppress
 from pathlib import Path
 
 INTERVAL = 0.25  # seconds between two looks; one look takes about 0.2 ms
-CONTENDED = 0.15  # share of the time in which a runnable thread waited for a CPU; alone it is 0.01, beside an equal 0.5
+CONTENDED = (
+    0.15  # share of the time in which a runnable thread waited for a CPU; alone it is 0.01, next to an equal 0.5
+)
 CALM = 0.05
 CALM_LOOKS = 8  # so many calm looks in a row end the short spin
-SPIN_SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # whoever sets these has decided
+SPIN_SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # set by the user: left alone
 
 _started = threading.Lock()
 
@@ -34,7 +36,7 @@ def share_cpus() -> None:
 
 
 def _restart_in_child() -> None:
-    """A forked child inherits the lock but not the thread."""
+    """Reset the lock: a forked child inherits it but not the thread."""
     global _started
     _started = threading.Lock()
 
@@ -90,7 +92,7 @@ class SparePool:
         if library is None:
             return
         end = threading.Event()
-        # libgomp ends the process where it cannot start a thread; that this one could be started says that it can.
+        # libgomp ends the process where it cannot start a thread; that this one started shows that it can.
         with suppress(RuntimeError):
             threading.Thread(target=_hold_pool, args=(library, end), name="spare-omp-pool", daemon=True).start()
             self._end = end
@@ -111,7 +113,7 @@ def _hold_pool(library: str, end: threading.Event) -> None:
 
 
 def _find_libgomp() -> str | None:
-    """The libgomp that torch has loaded; other packages may bring their own beside it."""
+    """Return the libgomp that torch has loaded; other packages may bring their own."""
     if "torch" not in sys.modules:
         return None
     with suppress(OSError):
@@ -123,7 +125,7 @@ def _find_libgomp() -> str | None:
 
 
 def _read_schedstat() -> tuple[int, int] | None:
-    """Nanoseconds that the threads of this process ran, and waited for a CPU; None where the kernel does not count."""
+    """Return the nanoseconds that this process's threads ran, and waited for a CPU; None where unknown."""
     running = waiting = 0
     try:
         for thread in os.listdir("/proc/self/task"):

@@ -1,30 +1,30 @@
-"""Where to compute: the processor, or a graphics card that torch sees."""
+"""Device selection: the CPU, or a GPU that torch supports here."""
 
 import torch
 
-NAMES = ("cuda", "mps")  # as `auto` prefers them; the processor is what is left
+NAMES = ("cuda", "mps")  # in the order `auto` prefers them; otherwise the CPU
 
 
 def available_devices() -> list[str]:
-    """What torch can compute on here, the processor last."""
+    """Return the devices torch can use here, the CPU last."""
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     return [*(name for name in NAMES if there[name]), "cpu"]
 
 
-def select_device(wanted: str = "auto") -> torch.device:
-    """`auto` is a graphics card where there is one; cuda:1 names the second."""
-    here = available_devices()
-    if wanted != "auto" and wanted.partition(":")[0] not in here:
+def select_device(name: str = "auto") -> torch.device:
+    """Return a device by name; `auto` is a GPU where there is one; cuda:1 is the second."""
+    devices = available_devices()
+    if name != "auto" and name.partition(":")[0] not in devices:
         raise ValueError(
-            f"device = {wanted!r}: torch {torch.__version__} sees {', '.join(here)} here; take one of these or auto, "
+            f"device = {name!r}: torch {torch.__version__} sees {', '.join(devices)} here; use one of these or auto, "
             "or install a torch that was built for it"
         )
-    return torch.device(here[0] if wanted == "auto" else wanted)
+    return torch.device(devices[0] if name == "auto" else name)
 
 
 def seed_device(device: torch.device, number: int) -> None:
-    """What noise on a device is drawn from; the processor's own in any case, since order and masks come from it."""
-    # Not torch.manual_seed: for devices that are not there it keeps three printed stacks, a few percent of a step.
+    """Seed the random generator of a device, and always the CPU's, which draws the order and the masks."""
+    # Not torch.manual_seed: for absent devices it stores three formatted stack traces, a few percent of a step.
     torch.default_generator.manual_seed(number)
     if device.type != "cpu":
         torch.get_device_module(device).manual_seed(number)

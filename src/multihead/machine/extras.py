@@ -1,4 +1,4 @@
-"""The optional extras and the modules they bring; a test compares this table with pyproject.toml."""
+"""Optional extras and their modules; a test compares this table with pyproject.toml."""
 
 from importlib.util import find_spec
 
@@ -16,12 +16,12 @@ EXTRAS = {
 
 
 def missing_extras() -> dict[str, list[str]]:
-    """Extras that are not complete, each with its absent modules; looks for them without importing them."""
+    """Return incomplete extras, each with its missing modules, without importing them."""
     absent = {extra: [name for name in names if find_spec(name) is None] for extra, names in EXTRAS.items()}
     return {extra: names for extra, names in absent.items() if names}
 
 
 def extra_of(module: str) -> str | None:
-    """The extra that brings a module (or its parent package), if one does."""
+    """Return the extra that provides a module (or its parent package), or None."""
     top = module.partition(".")[0]
     return next((extra for extra, names in EXTRAS.items() if top in names), None)

@@ -1,4 +1,4 @@
-"""How much memory this process may use and does use, in bytes."""
+"""Memory limit and memory use of this process, in bytes."""
 
 import ctypes
 import os
@@ -11,7 +11,7 @@ from multihead.machine import cgroup
 
 
 def memory_limit(root: Path = cgroup.ROOT) -> int:
-    """The smaller of the machine's memory and what the control groups grant."""
+    """Return the smaller of the machine's memory and the control groups' limits."""
     installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     texts = (
         path.read_text().strip()
@@ -22,7 +22,7 @@ def memory_limit(root: Path = cgroup.ROOT) -> int:
 
 
 def resident_bytes() -> int:
-    """Memory this process holds now (RSS)."""
+    """Return the resident memory of this process (RSS)."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:  # macOS
@@ -32,7 +32,7 @@ def resident_bytes() -> int:
 
 
 def peak_bytes() -> int:
-    """The most memory this process ever held."""
+    """Return the peak resident memory of this process."""
     try:
         # Not getrusage: on Linux its maximum survives exec, so a small child reports its big parent's.
         status = Path("/proc/self/status").read_text()
@@ -43,8 +43,11 @@ def peak_bytes() -> int:
 
 
 def disable_malloc_trim() -> None:
-    """Let freed memory stay with this process. A training step frees and takes the same large blocks again; the C
-    library would give each back to the system and fetch it page by page, a tenth of the step's time."""
+    """Retain freed memory in this process.
+
+    A training step frees and allocates the same large blocks; the C library would return each to the system and fetch
+    it page by page, a tenth of the step's time.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and sys.platform == "linux":
         trim_threshold, mmap_max = -1, -4  # as malloc.h numbers them
@@ -53,8 +56,11 @@ def disable_malloc_trim() -> None:
 
 
 def release_freed_memory() -> None:
-    """What `disable_malloc_trim` held back goes to the system. Batches of many shapes leave gaps between what is in
-    use: of a small BERT's training on long texts, 6 GB were held where 2.5 were ever used at once."""
+    """Return freed memory that `disable_malloc_trim` retained to the system.
+
+    Batches of many shapes fragment the heap: in the training of a small BERT on long texts, 6 GB were held where at
+    most 2.5 GB were in use.
+    """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -1,4 +1,4 @@
-"""What is worth computing in here: half precision, or fp32 by another library, where it works, agrees and is faster."""
+"""Precision selection: half precision, or fp32 by another library, where it works, agrees with fp32 and is faster."""
 
 import json
 import math
@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 import torch
 
-# onednn: fp32 as well, multiplied by oneDNN instead of MKL, which on processors that are not Intel's is the slower one.
+# onednn: fp32 as well, multiplied by oneDNN instead of MKL, which is the slower one on CPUs other than Intel's.
 Name = Literal["fp32", "onednn", "bf16", "fp16"]
 READING = ("auto", "fp32", "bf16")
 OTHERS: tuple[Name, ...] = ("onednn", "bf16", "fp16")
-FIRST: tuple[Name, ...] = ("bf16", "onednn")  # of several good ones; fp16 must be asked for
+FIRST: tuple[Name, ...] = ("bf16", "onednn")  # in order of preference; fp16 must be requested
 
-# Largest relative error. bf16 keeps 8 bits, so its products are off by about 0.005; fp32's, added up in another order,
+# Largest relative error. bf16 has 8 bits, so its products are off by about 0.005; fp32's, added up in another order,
 # by 1e-6.
 AGREES = {"onednn": 1e-5, "bf16": 0.02, "fp16": 0.02}
 FASTER = {"onednn": 0.98, "bf16": 0.9, "fp16": 0.9}  # of fp32's time; a smaller gain is within the noise
@@ -29,7 +29,7 @@ PATIENCE = 120.0  # seconds; emulated fp16 is slow, not endless
 
 @dataclass(frozen=True)
 class PrecisionProbe:
-    """What the probe saw of one way to compute: `died` says how it ended if it did not answer."""
+    """The measurement of one precision; `died` describes how the probe ended if it did not finish."""
 
     precision: str
     error: float = math.inf
@@ -38,7 +38,7 @@ class PrecisionProbe:
 
     @property
     def good(self) -> bool:
-        """Works, agrees with fp32 and is faster than it. NaN fails every comparison."""
+        """Whether it works, agrees with fp32 and is faster. NaN fails every comparison."""
         return self.right and self.ratio <= FASTER[self.precision]
 
     @property
@@ -55,42 +55,42 @@ class PrecisionProbe:
         return f"works, {pace}" if self.good else f"works, but not faster: {pace}"
 
 
-def choose_precision(wanted: str = "auto", probe: Callable[[], Mapping[str, PrecisionProbe]] | None = None) -> Name:
-    """What to compute in; `auto` is bf16 where it is good, else fp32 by oneDNN where that is, else fp32.
+def choose_precision(name: str = "auto", probe: Callable[[], Mapping[str, PrecisionProbe]] | None = None) -> Name:
+    """Return the precision for training; `auto` is bf16 where it is good, else fp32 by oneDNN where that is, else fp32.
 
-    fp16 must be asked for by name: its range is small, so training needs loss scaling.
+    fp16 must be requested by name: its range is small, so training needs loss scaling.
     """
-    if wanted == "fp32":
+    if name == "fp32":
         return "fp32"
-    if wanted == "auto":
-        found = (probe or measure)()
-        return next((name for name in FIRST if name in found and found[name].good), "fp32")
-    for name in OTHERS:
-        if wanted == name:
-            if not (finding := (probe or measure)()[name]).right:
-                raise ValueError(f"{name} on this machine {finding.verdict}; use fp32 or auto")
-            return name
-    raise ValueError(f"no precision {wanted!r}; one of auto, fp32, {', '.join(OTHERS)}")
+    if name == "auto":
+        probes = (probe or measure)()
+        return next((precision for precision in FIRST if precision in probes and probes[precision].good), "fp32")
+    for precision in OTHERS:
+        if name == precision:
+            if not (finding := (probe or measure)()[precision]).right:
+                raise ValueError(f"{precision} on this machine {finding.verdict}; use fp32 or auto")
+            return precision
+    raise ValueError(f"unknown precision {name!r}; use one of auto, fp32, {', '.join(OTHERS)}")
 
 
-def inference_precision(wanted: str, device: str) -> str:
-    """What to read in, where nothing is learnt: fp32, or bf16 where it works (and, for auto, is faster)."""
-    if wanted not in READING:
-        raise ValueError(f"no precision {wanted!r} to read in; one of {', '.join(READING)}")
-    return choose_precision(wanted, partial(measure, ("bf16",), device))
+def inference_precision(name: str, device: str) -> str:
+    """Return the precision for inference: fp32, or bf16 where it works (and, for auto, is faster)."""
+    if name not in READING:
+        raise ValueError(f"unknown precision {name!r} for inference; use one of {', '.join(READING)}")
+    return choose_precision(name, partial(measure, ("bf16",), device))
 
 
 def display_name(name: str) -> str:
-    """As messages call a choice."""
+    """Return the name of a precision in messages."""
     return "fp32 by oneDNN" if name == "onednn" else name
 
 
 @contextmanager
 def matmul_backend(name: str) -> Iterator[None]:
-    """Products of fp32 matrices by the library that a choice names.
+    """Multiply fp32 matrices with the library of a precision, within this context.
 
-    torch's switch for it says bf16: that is what happens where the processor has matrix units for bf16; elsewhere it is
-    plain fp32 by oneDNN. The probe tells the two apart by their error. Older versions of torch have no such switch.
+    torch's switch is named bf16, which is what happens on CPUs with matrix units for bf16; elsewhere it is plain fp32
+    by oneDNN. The probe distinguishes the two by their error. Older versions of torch have no such switch.
     """
     if name != "onednn" or MATMUL is None:
         yield
@@ -104,21 +104,21 @@ def matmul_backend(name: str) -> Iterator[None]:
 
 @cache
 def measure(names: tuple[Name, ...] = OTHERS, device: str = "cpu") -> dict[str, PrecisionProbe]:
-    """Other ways than plain fp32, probed in a child process; a few seconds, once per process."""
+    """Probe precisions other than plain fp32 in a child process; takes a few seconds, once per process."""
     program = [sys.executable, "-m", "multihead.machine.precision_probe", device]
     findings: dict[str, PrecisionProbe] = {}
-    # One child answers for all, unless a precision kills it: then another goes on with the rest.
+    # One child measures all, unless a precision kills it: then another child measures the rest.
     while left := [name for name in names if name not in findings]:
-        found, died = _ask([*program, *left], PATIENCE)
-        findings |= {finding.precision: finding for finding in found}
-        if len(found) < len(left):
-            dead = left[len(found)]
+        probes, died = _ask([*program, *left], PATIENCE)
+        findings |= {finding.precision: finding for finding in probes}
+        if len(probes) < len(left):
+            dead = left[len(probes)]
             findings[dead] = PrecisionProbe(dead, died=died or "the probe gave no answer")
     return findings
 
 
 def _ask(command: Sequence[str], patience: float) -> tuple[list[PrecisionProbe], str]:
-    """The child's findings, and how it ended if not well."""
+    """Return the child's measurements, and how it ended if it failed."""
     try:
         child = subprocess.run(command, capture_output=True, text=True, timeout=patience, check=False)
         output, died = child.stdout, _exit_message(child.returncode, child.stderr)

@@ -1,7 +1,7 @@
-"""Runs a training step's products in half precision or by another library, compares them with fp32 and times both.
+"""Run a training step's products in half precision or with another library, and compare result and time with fp32.
 
-A program of its own, started by `precision.measure`: on some processors the first half-precision product
-ends the process with SIGILL although every capability check says yes. Prints one JSON line per precision.
+A separate program, started by `precision.measure`: on some CPUs the first half-precision product ends the process with
+SIGILL although every capability check passes. Prints one JSON line per precision.
 """
 
 import json
@@ -19,7 +19,7 @@ D, F = 256, 1024
 
 
 def step(x: Tensor, *weights: Tensor) -> list[Tensor]:
-    """A block's products and their gradients: x [B,T,D], weights [D,D], [D,F], [F,D] -> y and the gradients of all."""
+    """Return the output and gradients of a block's products: x [B,T,D], weights [D,D], [D,F], [F,D]."""
     x, w, up, down = (tensor.detach().requires_grad_() for tensor in (x, *weights))
     q = (x @ w).unflatten(-1, (4, -1)).transpose(1, 2)  # [B,H,T,K]
     scores = torch.softmax((q @ q.mT).float(), dim=-1).to(q.dtype)
@@ -28,28 +28,28 @@ def step(x: Tensor, *weights: Tensor) -> list[Tensor]:
 
 
 def report(name: str, device: str) -> dict[str, float]:
-    """`error`: the largest relative error of an output or a gradient; `ratio`: time over fp32's."""
+    """Return `error`, the largest relative error of an output or gradient, and `ratio`, the time relative to fp32."""
     torch.manual_seed(0)
     shapes = (4, 128, D), (D, D), (D, F), (F, D)
     full = [(torch.randn(shape) / (1 if len(shape) == 3 else shape[0] ** 0.5)).to(device) for shape in shapes]
-    other = [tensor.to(DTYPES[name]) for tensor in full]
+    cast = [tensor.to(DTYPES[name]) for tensor in full]
     with matmul_backend(name):
-        found = step(*other)
-    errors = [float((b.float() - a).norm() / a.norm()) for a, b in zip(step(*full), found, strict=True)]
-    # Interleaved, because a shared machine slows down and recovers; the minimum is free of neighbours.
+        outputs = step(*cast)
+    errors = [float((b.float() - a).norm() / a.norm()) for a, b in zip(step(*full), outputs, strict=True)]
+    # Interleaved, because a shared machine slows down and recovers; the minimum excludes other processes.
     times: list[tuple[float, float]] = []
     began = time.perf_counter()
     while len(times) < LEAST or (len(times) < ROUNDS and time.perf_counter() - began < BUDGET):
-        times.append((seconds(full), seconds(other, name)))
+        times.append((seconds(full), seconds(cast, name)))
     return {"error": max(errors), "ratio": min(t for _, t in times) / min(t for t, _ in times)}
 
 
 def seconds(tensors: list[Tensor], name: str = "fp32") -> float:
-    # The processor's own time where it computes by itself: it does not count what others did meanwhile.
+    # CPU time where the CPU computes: it excludes what other processes did meanwhile.
     clock = time.thread_time if tensors[0].device.type == "cpu" else time.perf_counter
     with matmul_backend(name):
         start = clock()
-        float(step(*tensors)[-1].sum())  # a graphics card has not computed before it is asked for a number
+        float(step(*tensors)[-1].sum())  # synchronizes a GPU
         return clock() - start
 
 

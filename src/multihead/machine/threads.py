@@ -1,5 +1,7 @@
-"""How many threads are worth starting. More than the quota means stalls: a container with two processors on a
-64-core host otherwise starts 64 threads."""
+"""Number of threads worth starting.
+
+More than the quota causes stalls: a container with two CPUs on a 64-core host would otherwise start 64 threads.
+"""
 
 import math
 import os
@@ -10,20 +12,20 @@ from multihead.machine import cgroup
 
 
 def processors(root: Path = cgroup.ROOT) -> int:
-    """Processors this process may use: its affinity, cut down to the control group's quota; at least 1."""
+    """Return the CPUs this process may use: its affinity, limited by the control group's quota; at least 1."""
     share = quota(root)
     return max(1, allowed_processors() if share is None else min(allowed_processors(), math.floor(share)))
 
 
 def allowed_processors() -> int:
-    """Processors the scheduler may place this process on (taskset, cpuset)."""
+    """Return the CPUs the scheduler may place this process on (taskset, cpuset)."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def quota(root: Path = cgroup.ROOT) -> float | None:
-    """Processor time per second that the control groups grant, in processors; None = no limit."""
+    """Return the CPU time per second that the control groups grant, in CPUs; None = no limit."""
     return min(_quotas(root), default=None)
 
 
