@@ -74,7 +74,7 @@ def test_nothing_else_goes_online(where: str, nobody: list[object]) -> None:
     ["hub:", "hub:name", "hub:a/b/c", "hub:../x", "hub:a/..", "hub:a/b@", "hub:a/b@../x", "hub:a b/c", "hub:/etc/x"],
 )
 def test_addresses_are_checked(where: str, nobody: list[object]) -> None:
-    with pytest.raises(ValueError, match="is no address on the hub; write hub:owner/name"):
+    with pytest.raises(ValueError, match="is not a hub address; write hub:owner/name"):
         resolve(where)
     assert nobody == []
 

@@ -128,7 +128,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, tuple[str, ...]]] = {
     "header is nested deep": (weights(lambda p: safetensors(b'{"a":' * 99_999)), M, ("deep", "fetch it again")),
     "no tensor": (weights(lambda p: safetensors({"__metadata__": {}})), M, ("no tensor", "fetch it again")),
     "a name twice": (
-        weights(lambda p: safetensors(b'{"a":1,"a":2}')), M, ("'a' stands twice", "keep one"),
+        weights(lambda p: safetensors(b'{"a":1,"a":2}')), M, ("'a' appears twice", "remove one"),
     ),
     "overlap": (
         weights(lambda p: safetensors({"x": entry(0, 8, [2]), "y": entry(4, 12, [2])}, b"0" * 12)),
@@ -218,10 +218,10 @@ CONFIGS = {
     "missing": (None, ("no such file", "fetch")),
     "empty": (b"", ("empty", "fetch it again")),
     "LFS pointer": (LFS, ("git lfs pull",)),
-    "not JSON": (b'{"a": 1,}', ("not JSON at line 1", "mend it")),
+    "not JSON": (b'{"a": 1,}', ("not JSON at line 1", "fix it")),
     "NaN": (b'{"eps": NaN}', ("NaN is not JSON", "null")),
     "infinity": (b'{"eps": -Infinity}', ("-Infinity is not JSON", "null")),
-    "a key twice": (b'{"a": {"heads": 1, "heads": 2}}', ("'heads' stands twice", "keep one")),
+    "a key twice": (b'{"a": {"heads": 1, "heads": 2}}', ("'heads' appears twice", "remove one")),
     "a list": (b"[1, 2]", ("a list", "object")),
     "a number": (b"3", ("a int", "object")),
     "not UTF-8": (b'{"a": "\xff"}', ("byte 7 is not UTF-8", "save it as UTF-8")),

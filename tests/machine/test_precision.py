@@ -110,7 +110,7 @@ def test_a_hang_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_fp32_needs_no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision.subprocess, "run", None)
     assert precision.choose_precision("fp32") == "fp32"
-    with pytest.raises(ValueError, match="no precision 'int3'; one of auto, fp32, onednn, bf16, fp16"):
+    with pytest.raises(ValueError, match="unknown precision 'int3'; use one of auto, fp32, onednn, bf16, fp16"):
         precision.choose_precision("int3")
 
 

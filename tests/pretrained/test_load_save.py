@@ -463,8 +463,8 @@ def test_rows_that_cannot_be_scored_are_named(task: str, row: dict[str, Any], me
 def test_what_is_no_model_or_run_is_refused(made: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("text,label\na,b\n", encoding="utf-8")
     for wrong, message in (
-        (3, "a model is a path or hub:owner/name, in a text; this is of type int"),
-        ({"encoder": None, "decoder": "x"}, "this is of type NoneType"),
+        (3, r"give a model as a path or hub:owner/name \(a str\), not as int"),
+        ({"encoder": None, "decoder": "x"}, "not as NoneType"),
         (tmp_path / "rows.csv", r"rows.csv: not a model directory or .gguf file"),
         (made["bert"] / "model.safetensors", f"give a directory: {made['bert']}"),
     ):

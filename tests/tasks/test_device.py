@@ -56,5 +56,5 @@ def flat(thing: Any, place: str = "") -> dict[str, Any]:
 def test_a_device_that_is_not_there() -> None:
     assert device.select_device("auto").type in device.available_devices()
     assert device.select_device("cpu") == torch.device("cpu")
-    with pytest.raises(ValueError, match="sees cpu here; take one of these or auto"):
+    with pytest.raises(ValueError, match="sees cpu here; use one of these or auto"):
         device.select_device("cuda:3")

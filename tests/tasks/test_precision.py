@@ -47,7 +47,7 @@ def test_what_scores_tokens_stays_in_fp32(name: str) -> None:
 
 def test_no_such_precision() -> None:
     model, task, _ = make("classify")
-    with pytest.raises(ValueError, match="no precision 'fp8' to read in; one of auto, fp32, bf16"):
+    with pytest.raises(ValueError, match="unknown precision 'fp8' for inference; use one of auto, fp32, bf16"):
         Pipeline(model, {}, task.tokenizer).to("cpu", "fp8")
 
 

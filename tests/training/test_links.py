@@ -53,7 +53,7 @@ def test_a_link_at_the_lock_is_told(runs, tmp_path):
         runs.make("run", **SETTINGS)
     (tmp_path / "run" / ".lock").unlink()
     os.mkfifo(tmp_path / "run" / ".lock")
-    with pytest.raises(ValueError, match=r"\.lock: is no regular file"):
+    with pytest.raises(ValueError, match=r"\.lock: is not a regular file"):
         runs.make("run", **SETTINGS)
 
 

@@ -75,9 +75,9 @@ def test_the_mode_is_read_from_old_and_new_files(tmp_path: Path, config: dict[st
         ("[1]", "holds a list"),
         ({"pooling_mode_mean_tokens": "yes"}, "pooling_mode_mean_tokens is neither true nor false"),
         ({"pooling_mode_mean_tokens": 1}, "pooling_mode_mean_tokens is neither true nor false"),
-        ({"pooling_mode": 3}, "pooling_mode is no name"),
-        ({"pooling_mode": [["mean"]]}, "pooling_mode is no name"),
-        ({"pooling_mode": None}, "pooling_mode is no name"),
+        ({"pooling_mode": 3}, "pooling_mode is not the name"),
+        ({"pooling_mode": [["mean"]]}, "pooling_mode is not the name"),
+        ({"pooling_mode": None}, "pooling_mode is not the name"),
     ],
 )
 def test_a_damaged_file_is_named_in_one_line(runs: Runs, config: Any, fault: str) -> None:

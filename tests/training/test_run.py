@@ -171,7 +171,7 @@ def test_other_settings_are_refused_but_more_steps_are_not(runs):
 
 
 def test_keys_without_effect_are_refused(runs):
-    with pytest.raises(ValueError, match=r"torch .* sees cpu here; take one of these"):
+    with pytest.raises(ValueError, match=r"torch .* sees cpu here; use one of these"):
         runs.make("run", "device=cuda")
     with pytest.raises(ValueError, match=r"train\.lora.*from scratch"):
         runs.make("run", lora=4)

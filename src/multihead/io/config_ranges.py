@@ -1,17 +1,17 @@
-"""Ranges that the numbers of a model's config may have, by field; files are checked before tensors are made."""
+"""Allowed ranges of the numbers in a model's config, by field; files are checked before tensors are made."""
 
 from __future__ import annotations
 
 from multihead.io.type_checks import Range
 
 COUNT = 2**31 - 1
-# The least and the most that a number may be. Types alone would let a config ask for more memory than there is before
-# any tensor is looked at; no product of these that becomes the size of a tensor is beyond 64 bits.
+# Smallest and largest allowed value. Types alone would let a config ask for more memory than there is before
+# any tensor is read; no product of these that becomes a tensor size exceeds 64 bits.
 RANGES: dict[str, Range] = {
     "vocab": (1, COUNT),
     "max_length": (1, 2**24),
     "token_types": (0, 2**20),
-    "pad": (-1, COUNT),  # -1: some files write it for none
+    "pad": (-1, COUNT),  # -1: none, in some files
     "embed_scale": (-1e6, 1e6),
     "image": (1, 2**16),
     "patch": (1, 2**12),
@@ -39,7 +39,7 @@ RANGES: dict[str, Range] = {
     "relative_farthest": (3, COUNT),
     "memory_dim": (1, 2**24),
 }
-# Of `rotary_scaling`, by its keys.
+# The keys of `rotary_scaling`.
 SCALING_RANGES: dict[str, Range] = {
     "factor": (1e-3, 1e6),
     "low": (1e-3, 1e6),

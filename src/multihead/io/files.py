@@ -1,4 +1,4 @@
-"""Files read with suspicion and written whole: foreign ones are bounded before use, ours appear at once."""
+"""Bounded reads of untrusted files, and atomic writes of our own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def size_of(path: Path, limit: int | None = None) -> int:
-    """The bytes of a regular file that is there, not empty, no Git LFS pointer and no larger than `limit`."""
+    """Return the size in bytes of a regular, non-empty file that is no Git LFS pointer and no larger than `limit`."""
     if not path.exists():
         raise ValueError(f"{path}: no such file; check the path, or fetch the model again")
     if not path.is_file():
@@ -43,7 +43,7 @@ def read_bytes(path: Path, limit: int = JSON_LIMIT) -> bytes:
 
 
 def read_text(path: Path, limit: int = JSON_LIMIT) -> str:
-    """UTF-8, with or without a byte order mark; line ends stay as they are."""
+    """Return the text of a UTF-8 file, with or without a byte order mark; line endings are unchanged."""
     try:
         return read_bytes(path, limit).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -51,14 +51,14 @@ def read_text(path: Path, limit: int = JSON_LIMIT) -> str:
 
 
 def read_json(path: Path, limit: int = JSON_LIMIT) -> dict[str, Any]:
-    """A JSON object without NaN and without duplicate keys, which Python's reader would both let pass."""
+    """Return a JSON object; NaN and duplicate keys, which Python's reader accepts, raise ValueError."""
     return parse_json(read_text(path, limit), str(path))
 
 
 def read_own_json(path: Path) -> dict[str, Any]:
-    """As `read_json`, of a file that we wrote and that the caller replaces or passes over if it is damaged.
+    """Return a JSON object that we wrote and that the caller replaces or skips if it is damaged.
 
-    The error says where and what, without the fix at its end: there is nothing that the user must do.
+    The error names place and fault without the fix: the user need not do anything.
     """
     try:
         return read_json(path)
@@ -71,18 +71,18 @@ class _Constant(str):
 
 
 def parse_json(text: str, where: str) -> dict[str, Any]:
-    """As `read_json`; `where` is what the error names."""
+    """Parse text like `read_json`; `where` is the place that errors name."""
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        for key, value in pairs:
-            if isinstance(value, _Constant):
-                raise ValueError(f"the key {key[:80]!r}: {value} is not JSON; write a number or null")
-        if len(found) < len(pairs):
+    def reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(pairs)
+        for key, entry in pairs:
+            if isinstance(entry, _Constant):
+                raise ValueError(f"the key {key[:80]!r}: {entry} is not JSON; write a number or null")
+        if len(value) < len(pairs):
             keys = [key for key, _ in pairs]
             twice = next(key for i, key in enumerate(keys) if key in keys[:i])
-            raise ValueError(f"the key {twice[:80]!r} stands twice in one object; keep one of them")
-        return found
+            raise ValueError(f"the key {twice[:80]!r} appears twice in one object; remove one of them")
+        return value
 
     constants: list[str] = []
 
@@ -91,28 +91,29 @@ def parse_json(text: str, where: str) -> dict[str, Any]:
         return _Constant(name)
 
     try:
-        value = json.loads(text, object_pairs_hook=once, parse_constant=no_constant)
+        value = json.loads(text, object_pairs_hook=reject_duplicates, parse_constant=no_constant)
         if constants:  # in a list
             raise ValueError(f"{constants[0]} is not JSON; write a number or null")
     except json.JSONDecodeError as error:
-        raise ValueError(f"{where}: not JSON at line {error.lineno}: {error.msg}; mend it or fetch it again") from None
+        raise ValueError(f"{where}: not JSON at line {error.lineno}: {error.msg}; fix it or fetch it again") from None
     except RecursionError:
         raise ValueError(f"{where}: JSON nested too deep; fetch it again") from None
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
     if not isinstance(value, dict):
-        raise ValueError(f"{where}: holds a {type(value).__name__}, an object {{…}} is wanted; fetch it again")
+        raise ValueError(f"{where}: holds a {type(value).__name__}, not an object {{…}}; fetch it again")
     return value
 
 
 def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
     with add_path(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
 def add_path(path: Path) -> Iterator[None]:
-    """Let an error of the system name the file: after it was opened, Python no longer knows which one it was."""
+    """Add the file name to system errors: after a file was opened, Python no longer knows which one it was."""
     try:
         yield
     except OSError as error:
@@ -123,14 +124,15 @@ def add_path(path: Path) -> Iterator[None]:
 
 @contextmanager
 def name_file_in_errors(path: Path, size: int | None = None, after: str = "") -> Iterator[None]:
-    """Raise what the system says while `path` is written as one line with the path and the bytes.
+    """Convert system errors while `path` is written to one line with the path and the size.
 
-    size: the bytes that are to be written. after: what became of what was there before.
+    size: the bytes to be written.
+    after: what happened to the previous file.
     """
     try:
         yield
     except OSError as error:
-        # Of a file in a tree that is removed, the system was given the name alone.
+        # When a tree is removed, the system knows the file by its name only.
         known = size is None and isinstance(error.filename, str) and os.path.dirname(error.filename)
         place = error.filename if known else path
         why = error.strerror or str(error)
@@ -146,17 +148,17 @@ def name_file_in_errors(path: Path, size: int | None = None, after: str = "") ->
 
 
 def free_bytes(path: Path) -> int:
-    """Return the bytes that are free where `path` is, or would be."""
+    """Return the free bytes where `path` is, or would be."""
     there = next(folder for folder in (path, *path.absolute().parents) if folder.is_dir())
     return shutil.disk_usage(there).free
 
 
 @contextmanager
 def atomic_write(path: Path, size: int) -> Iterator[Path]:
-    """A new file beside `path`, for the caller to write; then it is synced and takes the place of `path`.
+    """Yield a temporary file next to `path` for the caller to write; then sync it and replace `path` with it.
 
-    `size` is how many bytes it will have. On a disk that is too full, the old file stays. A symbolic link at either
-    name is replaced, never followed.
+    size: the bytes that it will have. On a full disk the old file stays. A symbolic link at either name is replaced,
+    never followed.
     """
     new = path.with_name(f".{path.name}.{os.getpid()}.aside")
     try:
@@ -164,7 +166,7 @@ def atomic_write(path: Path, size: int) -> Iterator[Path]:
             try:
                 if free_bytes(path.parent) < size:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                new.unlink(missing_ok=True)  # of a killed process that had our number
+                new.unlink(missing_ok=True)  # left by a killed process with the same id
                 os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o666))
                 mode = new.stat().st_mode & 0o777  # what the umask left of 0666; asking os.umask is not thread-safe
                 yield new
@@ -174,7 +176,7 @@ def atomic_write(path: Path, size: int) -> Iterator[Path]:
                 sync(path.parent)
             except OSError:
                 with suppress(OSError):
-                    new.unlink()  # before asking what is free: the half-written file takes room itself
+                    new.unlink()  # before asking for free space: the partial file takes space itself
                 raise
     finally:
         with suppress(OSError):
@@ -182,7 +184,7 @@ def atomic_write(path: Path, size: int) -> Iterator[Path]:
 
 
 def sync(path: Path) -> None:
-    """Ask the disk to hold a file, or the names in a directory, before we go on."""
+    """Flush a file, or the names in a directory, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         with add_path(path):
@@ -192,7 +194,7 @@ def sync(path: Path) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory of ours inside one that the user named; a symbolic link there leads elsewhere: an error."""
+    """Make a directory inside one that the user named; raise ValueError for a symbolic link."""
     if path.is_symlink():
         raise ValueError(
             f"{path}: a symbolic link, and nothing is written through one; remove it (the directory that you name as "
@@ -203,8 +205,7 @@ def make_directory(path: Path) -> None:
 
 
 def open_own(path: Path, flags: int, size: int) -> int:
-    """Open a file of ours for writing `size` bytes in place, made if it is not there; never through a link of any
-    kind."""
+    """Open one of our files for writing `size` bytes in place, created if missing; never through a link."""
     with name_file_in_errors(path, size):
         try:
             handle = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
@@ -215,13 +216,13 @@ def open_own(path: Path, flags: int, size: int) -> int:
         status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(handle)
-        what = "is known by another name too (a hard link)" if stat.S_ISREG(status.st_mode) else "is no regular file"
+        what = "has another name too (a hard link)" if stat.S_ISREG(status.st_mode) else "is not a regular file"
         raise ValueError(f"{path}: {what}, and is not written to; remove it")
     return handle
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a directory or a file that may not be there; of a symbolic link, the link."""
+    """Remove a directory or file that may be missing; for a symbolic link, the link itself."""
     with name_file_in_errors(path), suppress(FileNotFoundError):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -230,12 +231,15 @@ def remove_tree(path: Path) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file atomically."""
     with atomic_write(path, len(content)) as new, new.open("r+b") as file:
         file.write(content)
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Two spaces of indent, as the hub's files have; NaN is refused, since others could not read it."""
+    """Write JSON with two spaces of indent, as the hub's files have; NaN raises ValueError, since others could not read
+    it.
+    """
     try:
         text = json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)
     except ValueError as error:

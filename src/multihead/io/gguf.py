@@ -1,7 +1,7 @@
 """GGUF files of Llama-like models: the header as a config.json, the tensors in fp32 under the hub's names.
 
-The header is walked here and not by the `gguf` package, whose reader takes 3.7 s for a vocabulary of 49,152
-and believes every count it reads; the package does the dequantising.
+The header is parsed here and not by the `gguf` package, whose reader takes 3.7 s for a vocabulary of 49,152 and does
+not check the counts it reads; the package does the dequantization.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ NAMES = {
 
 
 class GGUFFile:
-    """Reads the header only; tensors and tokenizer are made when they are asked for.
+    """A GGUF file of which only the header is read; tensors and tokenizer are made when they are used.
 
-    fields: what the header says, by its own keys.  places: name -> (shape, kind, byte where it begins).
+    fields: the header, by its own keys.
+    places: name -> (shape, kind, offset in bytes).
     """
 
     def __init__(self, path: Path) -> None:
@@ -58,7 +59,7 @@ class GGUFFile:
         try:
             _Header(self.raw).read(self.fields, self.places)
         except (struct.error, IndexError, UnicodeDecodeError, KeyError, OverflowError) as error:
-            raise ValueError(f"{path}: not a sound GGUF file of {size:,} bytes ({error}); fetch it again") from None
+            raise ValueError(f"{path}: not a valid GGUF file of {size:,} bytes ({error}); fetch it again") from None
         self.architecture = str(self.fields.get("general.architecture"))
         if self.architecture not in ARCHITECTURES:
             raise ValueError(
@@ -69,23 +70,23 @@ class GGUFFile:
 
     @cached_property
     def sizes(self) -> dict[str, list[int]]:
-        """The hub's names -> shapes, as the header has them."""
+        """Shapes by the hub's names, from the header."""
         return {new: self.places[name][0] for name, new in self._names().items()}
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
-        """The hub's names -> fp32"""
+        """fp32 tensors by the hub's names."""
         names, at, before = self._names(), 0, ""
         for begin, end, name in sorted((*self._span(name), name) for name in names):
-            # Entries of a few bytes that all name the same numbers would fill any memory.
+            # Small entries that all point at the same bytes could fill any memory.
             if begin < at:
                 raise ValueError(f"{self.path}: tensor {name!r} overlaps {before!r}; fetch it again")
             at, before = end, name
         return {new: self._tensor(name, new) for name, new in names.items()}
 
     def _names(self) -> dict[str, str]:
-        """GGUF's names -> the hub's. A tensor we do not know is an error: the answers would be wrong."""
-        found = {}
+        """Map GGUF's names to the hub's. An unknown tensor raises: the outputs would be wrong."""
+        names = {}
         for name in self.places:
             stem, _, kind = name.rpartition(".")
             block, _, part = stem.rpartition(".")
@@ -94,11 +95,11 @@ class GGUFFile:
             if part not in NAMES or kind not in ("weight", "bias") or (block and not BLOCK.fullmatch(block)):
                 raise ValueError(f"{self.path}: tensor {name[:80]!r} is unknown; fetch the model as safetensors")
             layer = f"model.layers.{block.removeprefix('blk.')}." if block else ""
-            found[name] = f"{layer}{NAMES[part]}.{kind}"
-        return found
+            names[name] = f"{layer}{NAMES[part]}.{kind}"
+        return names
 
     def _span(self, name: str) -> tuple[int, int]:
-        """The bytes of a tensor, which are in the file: first, and one behind the last."""
+        """Return the first byte of a tensor and the one after its last, both inside the file."""
         try:
             import gguf
         except ImportError:
@@ -107,7 +108,7 @@ class GGUFFile:
         try:
             block, width = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(kind)]
             if shape[-1] % block:
-                raise ValueError(f"rows of {shape[-1]} are no multiple of blocks of {block}")
+                raise ValueError(f"rows of {shape[-1]} are not a multiple of blocks of {block}")
             end = begin + math.prod(shape) // block * width
             if end > len(self.raw):
                 raise ValueError(f"it ends at byte {end:,}, the file at {len(self.raw):,}")
@@ -140,17 +141,18 @@ class GGUFFile:
         return tensor
 
     def _config(self) -> dict[str, Any]:
-        """As the hub's config.json has it."""
+        """Return the header as the hub's config.json."""
         wide = self._number("embedding_length")
         heads = self._number("attention.head_count")
         if wide % heads:
             raise ValueError(
-                f"{self.path}: embedding_length {wide} is no multiple of attention.head_count {heads}; fetch it again"
+                f"{self.path}: embedding_length {wide} is not a multiple of attention.head_count {heads}; "
+                "fetch it again"
             )
         if self._read("expert_count", int | None, None):
             raise ValueError(f"{self.path}: a mixture of experts is not supported; use a dense model")
         window = self._read("attention.sliding_window", int | None, None, (0, COUNT))
-        token = (-1, 2**32)  # what a number of a token may be; the model's own bound is its table
+        token = (-1, 2**32)  # range of a token id; the model's own bound is its embedding table
         config = {
             "architectures": [ARCHITECTURES[self.architecture]],
             "model_type": self.architecture,
@@ -178,13 +180,13 @@ class GGUFFile:
         return config
 
     def _rows(self) -> int:
-        """How many tokens the model has."""
+        """Return the number of tokens of the model."""
         if "token_embd.weight" not in self.places:
             raise ValueError(f"{self.path}: tensor 'token_embd.weight' is missing; fetch it again")
         return self.places["token_embd.weight"][0][0]
 
     def _read_scaling(self) -> dict[str, Any] | None:
-        """How rotary positions are stretched; Llama 3.1's GGUF has its factors, not the rule behind them."""
+        """Return the rotary scaling; Llama 3.1's GGUF has its factors, not the rule behind them."""
         kind = self._read("rope.scaling.type", str | None, None)
         factor = self._read("rope.scaling.factor", float | None, None, SCALING_RANGES["factor"])
         original = self._read("rope.scaling.original_context_length", int | None, None, SCALING_RANGES["original"])
@@ -226,7 +228,7 @@ class GGUFFile:
 
 
 class _Header:
-    """Walks the header; every count is held against the bytes that are left before it is believed."""
+    """Parse the header; every count is checked against the remaining bytes before it is used."""
 
     def __init__(self, raw: memoryview) -> None:
         self.raw, self.at = raw, 0
@@ -239,12 +241,12 @@ class _Header:
         for _ in range(self._count(count, 12)):
             key = self._text()
             if key in fields:
-                raise KeyError(f"{key[:80]} stands twice")
+                raise KeyError(f"{key[:80]} appears twice")
             fields[key] = self._value(*self._take("<I"))
         for _ in range(self._count(tensors, 24)):
             name, (dims,) = self._text(), self._take("<I")
             if name in places or not 1 <= dims <= 4:
-                raise KeyError(f"tensor {name[:80]!r} stands twice, or has {dims} dimensions")
+                raise KeyError(f"tensor {name[:80]!r} appears twice, or has {dims} dimensions")
             shape = list(self._take(f"<{dims}Q"))[::-1]
             if not 0 < math.prod(shape) < 1 << 40:
                 raise KeyError(f"tensor {name[:80]!r} has shape {shape}")
@@ -256,7 +258,7 @@ class _Header:
         start = -(-self.at // step) * step
         for name, (shape, kind, offset) in places.items():
             if start + offset >= len(self.raw):
-                raise IndexError(f"tensor {name[:80]!r} begins behind the end of the file")
+                raise IndexError(f"tensor {name[:80]!r} begins after the end of the file")
             places[name] = shape, kind, start + offset
 
     def _take(self, form: str) -> tuple[Any, ...]:
@@ -289,7 +291,7 @@ class _Header:
 
 
 def _llama3(width: int, theta: float, rule: dict[str, Any]) -> np.ndarray[Any, Any]:
-    """The factor of each frequency as Llama 3.1 defines it; llama.cpp's converter does the same."""
+    """Return the factor of each frequency as Llama 3.1 and llama.cpp's converter define it."""
     wavelength = 2 * math.pi * theta ** (np.arange(width) / width)
     ratio = rule["original_max_position_embeddings"] / wavelength
     low, high = rule["low_freq_factor"], rule["high_freq_factor"]
@@ -299,5 +301,5 @@ def _llama3(width: int, theta: float, rule: dict[str, Any]) -> np.ndarray[Any, A
 
 
 def _round(value: float) -> float:
-    """1e-05 again after a stay in 32 bits."""
+    """Return the short decimal of a 32-bit float: 1e-05 again."""
     return float(np.format_float_positional(np.float32(value), unique=True, trim="-"))

@@ -1,4 +1,4 @@
-"""Where a model is: a path on this machine, or `hub:owner/name[@revision]`, the only form that ever goes online."""
+"""Locate a model: a local path, or `hub:owner/name[@revision]`, the only form that accesses the network."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ NAME = re.compile(r"hub:([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@([\
 # Nothing that could be run. The .bin weights only where there are no safetensors.
 TEXTS = ["*.json", "*.txt", "*.jinja", "*.model", "*.spm"]
 WEIGHTS, FALLBACK = ["*.safetensors"], ["pytorch_model*.bin"]
-SECONDS = 10  # until the first answer of the hub
+SECONDS = 10  # timeout of the first request
 
 
 def resolve(where: str | Path) -> Path:
-    """A directory or file on this machine; `hub:` is fetched into the local cache first."""
+    """Return a local directory or file; `hub:` names are first fetched into the local cache."""
     if not isinstance(where, str | Path):
-        raise ValueError(f"a model is a path or hub:owner/name, in a text; this is of type {type(where).__name__}")
+        raise ValueError(f"give a model as a path or hub:owner/name (a str), not as {type(where).__name__}")
     if isinstance(where, Path) or not where.startswith(PREFIX):
         path = Path(where).expanduser()
         if (path / "run.toml").exists() and not (path / "config.json").exists():
@@ -29,7 +29,7 @@ def resolve(where: str | Path) -> Path:
         raise ValueError(f"{path}: no such file or directory; check the path{hint}")
     named = NAME.fullmatch(where)
     if named is None or ".." in where:
-        raise ValueError(f"{where[:200]!r} is no address on the hub; write hub:owner/name or hub:owner/name@revision")
+        raise ValueError(f"{where[:200]!r} is not a hub address; write hub:owner/name or hub:owner/name@revision")
     return _fetch(named[1], named[2])
 
 
@@ -41,16 +41,16 @@ def _fetch(name: str, revision: str | None) -> Path:
     if _offline():
         return _find_cached(hub, name, revision, "HF_HUB_OFFLINE is set: nothing is fetched")
     try:
-        # One question with a short wait, before anything that would be tried again for minutes.
+        # One request with a short timeout, before anything that would be retried for minutes.
         files = hub.HfApi().model_info(name, revision=revision, timeout=SECONDS).siblings or []
     except hub.errors.GatedRepoError:
         raise ValueError(
             f"hub:{name}: its owner asks you to agree to terms; do so on its page, then hf auth login"
         ) from None
     except hub.errors.RevisionNotFoundError:
-        raise ValueError(f"hub:{name}: there is no revision {revision!r}; check it on the model's page") from None
+        raise ValueError(f"hub:{name}: revision {revision!r} does not exist; check it on the model's page") from None
     except hub.errors.RepositoryNotFoundError:
-        raise ValueError(f"hub:{name}: there is no such public model; check the name, or hf auth login") from None
+        raise ValueError(f"hub:{name}: no such public model; check the name, or hf auth login") from None
     except Exception as error:  # requests or httpx, by version: no route, no name, refused, too slow
         return _find_cached(hub, name, revision, f"the hub does not answer ({type(error).__name__})")
     weights = WEIGHTS if any(file.rfilename.endswith(".safetensors") for file in files) else FALLBACK
@@ -58,7 +58,7 @@ def _fetch(name: str, revision: str | None) -> Path:
 
 
 def _find_cached(hub: Any, name: str, revision: str | None, why: str) -> Path:
-    """What was fetched before; else an error that says what there is."""
+    """Return the cached snapshot; raise ValueError that lists the cache where there is none."""
     try:
         path = _snapshot(hub, name, revision, [*TEXTS, *WEIGHTS, *FALLBACK], local_files_only=True)
     except hub.errors.LocalEntryNotFoundError:
@@ -66,10 +66,10 @@ def _find_cached(hub: Any, name: str, revision: str | None, why: str) -> Path:
     if path is not None and (path / "config.json").exists():
         return path
     try:
-        kept = sorted(repo.repo_id for repo in hub.scan_cache_dir().repos if repo.repo_type == "model")
+        cached = sorted(repo.repo_id for repo in hub.scan_cache_dir().repos if repo.repo_type == "model")
     except hub.errors.CacheNotFound:
-        kept = []
-    shown = ", ".join(kept[:10]) + (" …" if len(kept) > 10 else "") if kept else "nothing"
+        cached = []
+    shown = ", ".join(cached[:10]) + (" …" if len(cached) > 10 else "") if cached else "nothing"
     at = f"@{revision}" if revision else ""
     raise ValueError(
         f"hub:{name}{at}: {why}, and it is not in the local cache, which holds {shown}; "

@@ -1,7 +1,7 @@
-"""multihead.json: what a model is for, the sha256 of every file beside it, and a checksum of itself.
+"""multihead.json: the task of a model, the SHA-256 of every file in its directory, and a checksum of itself.
 
-No other reader sees a flipped bit: a safetensors file with one opens as if nothing had happened. Files from before the
-checksum open too, after their keys and types were compared with the schema; saving such a model writes the new kind.
+No other reader detects a flipped bit: a safetensors file with one loads without an error. Files from before the
+checksum load too, after a check of their keys and types against the schema; saving such a model writes the new format.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "pruned": (dict,),
 }  # fmt: skip
 REQUIRED = ("task", "options", "sha256")
-FILES = ("config.json", "model.safetensors")  # that every model we save has
+FILES = ("config.json", "model.safetensors")  # present in every saved model
 FIX = (
     'fetch or save the model again, or, if you edited it on purpose, delete its lines "format" and "seal": '
     "it then opens without a checksum, and saving it writes a new one"
@@ -26,7 +26,7 @@ FIX = (
 
 
 def begin(directory: Path) -> None:
-    """Until `finish`, the directory says that it is not whole: files of two models are never taken for one."""
+    """Mark a directory as incomplete until `finish`, so that files of two models are never mixed."""
     write_json(directory / MANIFEST, {"unfinished": True})
 
 
@@ -39,7 +39,11 @@ def finish(
     tasks: dict[str, Any] | None = None,
     name: str = "",
 ) -> None:
-    """tasks: of a trunk with several readouts, what each of them is for; name: of the only task, where it has one."""
+    """Write the manifest.
+
+    tasks: the tasks of a shared encoder with several readouts.
+    name: the name of the only task, where it has one.
+    """
     sums = {path.relative_to(directory).as_posix(): sha256(path) for path in sorted(files)}
     cut = {"pruned": pruned} if pruned else {}
     several = {"tasks": tasks} if tasks else {}
@@ -49,13 +53,13 @@ def finish(
 
 
 def check(directory: Path) -> dict[str, Any]:
-    """The manifest, after every file that it lists was found as it was written; {} if there is none."""
+    """Return the manifest after checking every file that it lists; {} if there is none."""
     file = directory / MANIFEST
     if not file.exists():
         return {}
     manifest = read_json(file)
     if manifest == {"unfinished": True}:
-        raise ValueError(f"{file}: saving this model was interrupted; save it again, or take an older one")
+        raise ValueError(f"{file}: saving this model was interrupted; save it again, or use an older one")
     manifest = unseal(manifest, str(file), REQUIRED, TYPES, FIX)
     for name, types in TYPES.items():
         if name in manifest and not isinstance(manifest[name], types):

@@ -1,7 +1,7 @@
-"""Pipes as files: what can be read only once is copied to a temporary file the first time that it is opened.
+"""Pipes as files: input that can be read only once is copied to a temporary file when it is first opened.
 
-A reader looks at a file more than once: its head tells the format, a survey the layout, then come the rows, and every
-epoch again. Of a pipe the first look would take the bytes away from the next.
+A file is opened more than once: for its format, for its columns, and for the examples of every epoch. Reading a pipe
+for the first would consume the bytes of the next.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from multihead.io.files import NO_ROOM
 
 log = logging.getLogger(__name__)
 STDIN = ("-", "/dev/stdin")
-# By name and by what stands behind it: /dev/fd/63 of a later moment can be another pipe.
+# By name, device and inode: /dev/fd/63 can be another pipe later.
 _copies: dict[tuple[str, int, int], Path] = {}
 
 
@@ -29,7 +29,9 @@ def is_stdin(path: str | Path) -> bool:
 
 
 def is_pipe(path: Path) -> bool:
-    """Whether the bytes can be read only once: a FIFO, a process substitution `<(…)`, a socket, stdin if it is so."""
+    """Return whether the bytes can be read only once: a FIFO, a process substitution `<(…)`, a socket or such a
+    stdin.
+    """
     try:
         mode = _status(path).st_mode
     except OSError:
@@ -38,14 +40,14 @@ def is_pipe(path: Path) -> bool:
 
 
 def to_regular_file(path: Path) -> Path:
-    """Return the path itself, or of a pipe the copy of all that came through it; a pipe is read once per process.
+    """Return the path itself or, for a pipe, the copy of its content; a pipe is read once per process.
 
     Raises ValueError for a device such as /dev/zero, which may have no end.
     """
     try:
         status = _status(path)
     except OSError:
-        return path  # whoever opens it says what is wrong
+        return path  # opening it will report the fault
     mode = status.st_mode
     if stat.S_ISDIR(mode) or (stat.S_ISREG(mode) and str(path) != "-"):
         return path
@@ -64,7 +66,7 @@ def _status(path: Path) -> os.stat_result:
 
 
 def _copy(path: Path) -> Path:
-    # Said before it is read: whoever forgot to write into a named pipe sees what is waited for.
+    # Logged before reading, so that the user of an empty named pipe sees what is waited for.
     log.warning("%s: a pipe can be read only once; it is read to its end into a temporary file first", path)
     handle, name = tempfile.mkstemp(prefix="multihead-")
     atexit.register(Path(name).unlink, missing_ok=True)
@@ -87,13 +89,13 @@ def _open_once(path: Path) -> BinaryIO:
 
 
 class GzipStream:
-    """Unpack gzip data that comes in pieces; several members one after another are one stream."""
+    """Decompress gzip data that arrives in chunks; several members form one stream."""
 
     def __init__(self) -> None:
         self.member, self.begun = zlib.decompressobj(wbits=31), False
 
     def unpack(self, packed: bytes) -> bytes:
-        """Raises zlib.error where the data is broken."""
+        """Return the decompressed bytes; raise zlib.error for corrupt data."""
         parts = []
         while packed:
             self.begun = True
@@ -105,6 +107,6 @@ class GzipStream:
         return b"".join(parts)
 
     def end(self) -> None:
-        """Raises EOFError where a member was cut off."""
+        """Raise EOFError if a member was cut off."""
         if self.begun:
             raise EOFError("the data ends before the end-of-stream marker was reached")

@@ -1,7 +1,7 @@
-"""Values from foreign files, checked against a type and a range before anything is made of them.
+"""Type and range checks of values from untrusted files.
 
 A type is a Python annotation (`int | None`, `list[int]`, `Literal["a", "b"]`); a range is the smallest and the largest
-number that is allowed, inside lists too.
+allowed number, inside lists too.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 Range = tuple[float, float]
 
-LARGEST = 2**53  # of whole numbers where no range is given: beyond, JSON readers disagree on them
+LARGEST = 2**53  # default limit of integers: beyond it JSON readers disagree
 FINITE: Range = (-sys.float_info.max, sys.float_info.max)  # neither infinite nor NaN, which no range holds
-ABOVE_0 = math.ulp(0.0)  # the least of a range that begins right above 0
+ABOVE_0 = math.ulp(0.0)  # lower limit of a range that excludes 0
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", NoneType: "null"}
 
 _shown = Repr()
@@ -26,36 +26,37 @@ _shown.maxlevel, _shown.maxstring, _shown.maxother, _shown.maxlong = 2, 60, 60, 
 
 
 def check_value(name: str, value: Any, kind: Any, limits: Range | None = None) -> None:
-    """Raise a ValueError that names the field, its value and what is allowed, unless the value is of that kind."""
+    """Raise a ValueError with the field, its value and what is allowed, unless the value has this type and range."""
     if not is_kind(value, kind, limits):
         raise ValueError(f"{name} is {show(value)}; allowed is {describe(kind, limits)}")
 
 
 def read_value(source: Mapping[str, Any], name: str, kind: Any, default: Any, limits: Range | None = None) -> Any:
-    """The field of an object, checked; the default where it is missing."""
+    """Return a checked field of an object; the default where it is missing."""
     value = source.get(name, default)
     check_value(name, value, kind, limits)
     return value
 
 
 def show(value: Any) -> str:
-    """A value in an error: short, however long or deep it is."""
+    """Return a short representation of a value for an error message."""
     return _shown.repr(value)
 
 
 def is_kind(value: Any, kind: Any, limits: Range | None = None) -> bool:
+    """Return whether a value has a type and, for numbers, lies in a range."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return any(is_kind(value, one, limits) for one in inner)
+        return any(is_kind(value, item, limits) for item in inner)
     if origin is Literal:
-        return any(type(value) is type(one) and value == one for one in inner)
+        return any(type(value) is type(item) and value == item for item in inner)
     if origin in (list, tuple):
         if not isinstance(value, list | tuple):
             return False
         if origin is list or inner[-1] is Ellipsis:
-            return all(is_kind(one, inner[0], limits) for one in value)
+            return all(is_kind(item, inner[0], limits) for item in value)
         pairs = zip(value, inner, strict=False)
-        return len(value) == len(inner) and all(is_kind(one, part, limits) for one, part in pairs)
+        return len(value) == len(inner) and all(is_kind(item, part, limits) for item, part in pairs)
     if origin is dict:
         return isinstance(value, Mapping)
     if kind is int:
@@ -68,12 +69,12 @@ def is_kind(value: Any, kind: Any, limits: Range | None = None) -> bool:
 
 
 def describe(kind: Any, limits: Range | None = None) -> str:
-    """What is allowed, in words."""
+    """Return what is allowed, in words."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return " or ".join(describe(one, limits) for one in inner)
+        return " or ".join(describe(item, limits) for item in inner)
     if origin is Literal:
-        return " or ".join(repr(one) for one in inner)
+        return " or ".join(repr(item) for item in inner)
     if origin in (list, tuple):
         parts = inner[:1] if origin is list or inner[-1] is Ellipsis else inner
         count = "a list" if len(parts) == 1 else f"a list of {len(parts)}"

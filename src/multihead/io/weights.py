@@ -1,6 +1,6 @@
-"""A model's files in the hub's layout: config.json, safetensors or PyTorch weights, whole or in shards.
+"""A model's files in the hub's layout: config.json, safetensors or PyTorch weights, in one file or in shards.
 
-Everything a file says of itself is checked against its size before it is used; nothing in it is executed.
+Everything in a file's header is checked against the file size before it is used; nothing in it is executed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.b
 HEADER_LIMIT = 100_000_000  # safetensors' own
 LONGEST_NAME = 200  # characters of a shard's
 PICKLE_LIMIT = 64 * MIB  # the description of the tensors in a .bin file, without their bytes
-# Bytes per number. What is missing here (8-bit floats, complex) no family of ours computes with.
+# Bytes per number. No supported family uses the missing ones (8-bit floats, complex).
 WIDTHS = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1,
 }  # fmt: skip
@@ -38,12 +38,12 @@ DTYPES = {
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """config.json"""
+    """Return config.json."""
     return read_json(_directory(directory) / "config.json", limit=16 * MIB)
 
 
 def read_tensors(directory: Path) -> dict[str, Tensor]:
-    """All weights by name, mapped: bytes are read when they are used. safetensors before .bin."""
+    """Return all weights by name, memory-mapped; safetensors are preferred to .bin."""
     directory = _directory(directory)
     kinds: tuple[tuple[str, Callable[[Path], dict[str, Tensor]]], ...] = (
         ("model.safetensors", read_safetensors),
@@ -60,21 +60,21 @@ def read_tensors(directory: Path) -> dict[str, Tensor]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """One safetensors file, written aside and synced before it takes the place of an old one."""
-    seen: set[int] = set()
+    """Write one safetensors file atomically."""
+    stored_pointers: set[int] = set()
     ready = {}
     for name, tensor in tensors.items():
         tensor = tensor.detach().cpu().contiguous()
         storage = tensor.untyped_storage()
-        # safetensors refuses tensors that share memory (tied, or slices of one): those are copied.
-        if storage.data_ptr() in seen or storage.nbytes() != tensor.nbytes:
+        # safetensors rejects tensors that share memory (tied, or slices of one): those are copied.
+        if storage.data_ptr() in stored_pointers or storage.nbytes() != tensor.nbytes:
             tensor = tensor.clone()
-        seen.add(tensor.untyped_storage().data_ptr())
+        stored_pointers.add(tensor.untyped_storage().data_ptr())
         ready[name] = tensor
     size = sum(tensor.nbytes for tensor in ready.values()) + sum(len(name) + 100 for name in ready)
     with atomic_write(path, size) as new:
         try:
-            # Readers ask for the format: transformers opens no file without it.
+            # transformers does not load a file without the format.
             save_file(ready, new, {"format": "pt", **(metadata or {})})
         except SafetensorError as error:
             text = str(error)
@@ -89,18 +89,18 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in header}
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path}: not a sound safetensors file ({error}); fetch it again") from None
+        raise ValueError(f"{path}: not a valid safetensors file ({error}); fetch it again") from None
 
 
 def _check_header(path: Path) -> dict[str, Any]:
-    """Name -> dtype, shape, data_offsets; all of them known to fit the file, in order and without a gap."""
+    """Return name -> dtype, shape, data_offsets, after checking that all fit the file, in order and without gaps."""
     size = size_of(path)
     with path.open("rb") as file:
         start = file.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
         if length < 2 or 8 + length > size:
             raise ValueError(
-                f"{path}: the header says it has {length:,} bytes, the file has {size:,}: cut short or not "
+                f"{path}: the header claims {length:,} bytes, the file has {size:,}: cut short or not "
                 "safetensors; fetch it again"
             )
         if length > HEADER_LIMIT:
@@ -129,7 +129,7 @@ def _check_header(path: Path) -> dict[str, Any]:
 
 
 def _check_entry(path: Path, name: str, entry: Any) -> tuple[int, int]:
-    """Begin and end of one tensor's bytes, which its dtype and shape agree with."""
+    """Return begin and end of one tensor's bytes, after checking them against its dtype and shape."""
     where = f"{path}: tensor {name!r}"
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise ValueError(f"{where}: its header entry is damaged; fetch the file again")
@@ -137,7 +137,7 @@ def _check_entry(path: Path, name: str, entry: Any) -> tuple[int, int]:
     if not isinstance(dtype, str) or dtype not in WIDTHS:
         raise ValueError(f"{where}: dtype {str(dtype)[:20]} is not supported; save it as one of {', '.join(WIDTHS)}")
     if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise ValueError(f"{where}: its shape or its offsets are no row of numbers; fetch the file again")
+        raise ValueError(f"{where}: its shape or its offsets are not lists of numbers; fetch the file again")
     if WIDTHS[dtype] * math.prod(shape) != offsets[1] - offsets[0]:
         raise ValueError(
             f"{where}: {dtype} {shape} does not fill its {offsets[1] - offsets[0]:,} bytes: damaged; fetch it again"
@@ -154,16 +154,16 @@ def _are_sizes(numbers: Any) -> bool:
 
 
 def read_pickle(path: Path) -> dict[str, Tensor]:
-    """A .bin file through torch's safe unpickler, which knows tensors and plain containers only."""
+    """Return the tensors of a .bin file; torch's safe unpickler allows tensors and plain containers only."""
     zipped = _check_zip(path)
     try:
-        # Files from before 2020 are no zip archive and cannot be mapped.
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+        # Files from before 2020 are not zip archives and cannot be memory-mapped.
+        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except pickle.UnpicklingError as error:
         reason = next((line for line in str(error).splitlines() if "Unsupported" in line or "GLOBAL" in line), "")
         raise ValueError(
-            f"{path}: the safe unpickler refuses it: it holds more than tensors, or is damaged"
-            f"{f' ({reason.strip()[:160]})' if reason else ''}; convert it to safetensors where you trust it"
+            f"{path}: the safe unpickler rejects it: it holds more than tensors, or is damaged"
+            f"{f' ({reason.strip()[:160]})' if reason else ''}; convert it to safetensors if you trust its source"
         ) from None
     except Exception as error:  # torch raises what its parsers raise: KeyError, EOFError, RuntimeError, struct.error
         reason = (str(error).splitlines() or [""])[0][:160]
@@ -171,21 +171,21 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
             f"{path}: cannot be read ({type(error).__name__}: {reason}): cut short or damaged; "
             "fetch it again or convert it to safetensors"
         ) from None
-    if not isinstance(found, dict) or not found:
+    if not isinstance(loaded, dict) or not loaded:
         raise ValueError(f"{path}: holds no table of tensors; convert it to safetensors")
-    for name, tensor in found.items():
+    for name, tensor in loaded.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
             raise ValueError(
-                f"{path}: {str(name)[:80]!r} is a {type(tensor).__name__}, no tensor; convert it to safetensors"
+                f"{path}: {str(name)[:80]!r} is a {type(tensor).__name__}, not a tensor; convert it to safetensors"
             )
         if tensor.layout != torch.strided or tensor.dtype not in DTYPES or tensor.is_meta:
             what = "without numbers (device meta)" if tensor.is_meta else f"{tensor.dtype} {tensor.layout}"
             raise ValueError(f"{path}: tensor {name!r}: {what} is not supported; save it dense, as float32")
-    return {name: tensor.detach() for name, tensor in found.items()}
+    return {name: tensor.detach() for name, tensor in loaded.items()}
 
 
 def _check_zip(path: Path) -> bool:
-    """Whether it is a zip archive; then nothing in it is compressed, so it cannot grow when it is read."""
+    """Return whether the file is a zip archive; raise ValueError for compressed members, which could grow when read."""
     size = size_of(path)
     with path.open("rb") as file:
         if file.read(4) != b"PK\x03\x04":
@@ -208,24 +208,24 @@ def _check_zip(path: Path) -> bool:
 
 
 def _read_shards(index: Path, read: Callable[[Path], dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The tensors an index names, each from the shard it names."""
+    """Return the tensors of an index, each from the shard that it names."""
     places = read_json(index, JSON_LIMIT).get("weight_map")
     if not isinstance(places, dict) or not places:
         raise ValueError(f"{index}: has no weight_map from tensors to files; fetch it again")
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for shard in sorted({str(shard) for shard in places.values()}):
         if PurePosixPath(shard).name != shard or "\\" in shard or "\0" in shard or shard in ("", ".", ".."):
             raise ValueError(f"{index}: names {shard[:80]!r}, which leads out of the directory; use plain file names")
         if len(shard) > LONGEST_NAME or not shard.isprintable():
-            raise ValueError(f"{index}: names {shard[:80]!r}, which no file is called; fetch it again")
+            raise ValueError(f"{index}: names {shard[:80]!r}, which is not a valid file name; fetch it again")
         if not (index.parent / shard).exists():
             raise ValueError(f"{index}: names the shard {shard}, which is not there; fetch it into {index.parent}")
-        tensors = read(index.parent / shard)
+        shard_tensors = read(index.parent / shard)
         for name in (name for name, place in places.items() if place == shard):
-            if name not in tensors:
+            if name not in shard_tensors:
                 raise ValueError(f"{index}: tensor {name!r} is not in {shard}; fetch index and shards again, together")
-            found[name] = tensors[name]
-    return found
+            tensors[name] = shard_tensors[name]
+    return tensors
 
 
 def _directory(directory: Path) -> Path:
