@@ -107,13 +107,13 @@ def test_long_conversations_are_cut_and_say_so():
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ("{{ messages | length }}" + TEMPLATES["default"], "is asked for with a text that does not stand before it"),
+        ("{{ messages | length }}" + TEMPLATES["default"], "has a prompt that does not precede it"),
         (
             LOOP + "{% if m.role != 'assistant' or loop.last %}{{ m.content }}{% endif %}</s>{% endfor %}",
-            r"chats.jsonl:7: message 3 \(assistant\) is written otherwise once more messages follow",
+            r"chats.jsonl:7: message 3 \(assistant\) changes when more messages follow",
         ),
         (LOOP + "<s>{{ m.role }}{{ m.content }}<s>{% endfor %}", "without a stop token .*eos_token_id"),
-        ("{{ raise_exception('no system') }}", "the chat template refuses these messages: no system"),
+        ("{{ raise_exception('no system') }}", "the chat template rejects these messages: no system"),
     ],
 )
 def test_templates_that_hide_what_is_whose_are_refused(template, message):

@@ -185,7 +185,7 @@ def test_errors_name_the_file_that_holds_the_template(file: str, tmp_path: Path)
         Tokenizer.load(tmp_path).chat([{"role": "system", "content": "x"}])
     assert str(caught.value).startswith(f"{tmp_path / file}: ")
     assert str(caught.value).count(str(tmp_path)) == 1
-    assert "the chat template refuses these messages: no system role" in str(caught.value)
+    assert "the chat template rejects these messages: no system role" in str(caught.value)
 
 
 def test_a_template_that_changes_what_was_said_is_named_by_its_file(tmp_path: Path) -> None:

@@ -118,9 +118,7 @@ class PatchEmbedding(nn.Module):
         """pixels [B, channels, height, width] -> [B, 1 + patches, D]"""
         height, width = pixels.shape[-2:]
         if (height, width) != tuple(self.image) and not (self.interpolate and min(height, width) >= self.patch):
-            raise ValueError(
-                f"the image is {list(pixels.shape[-2:])}, this model takes {list(self.image)}; resize it"
-            )
+            raise ValueError(f"the image is {list(pixels.shape[-2:])}, this model takes {list(self.image)}; resize it")
         x = self.patches(pixels).flatten(2).transpose(1, 2)
         x = torch.cat((self.whole.expand(len(x), -1, -1), x), dim=1)
         if self.positions is not None:

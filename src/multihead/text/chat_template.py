@@ -1,4 +1,4 @@
-"""Chat templates: Jinja from a foreign file, rendered in a process that cannot take long or much memory."""
+"""Chat templates: untrusted Jinja, rendered in a process with limits on time and memory."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 from multihead.text.worker import LimitedWorker, LimitError
 
 SECONDS = 2.5  # of computing for one text; public templates take a thousandth
-SIGNS = ("<|system|>", "<|user|>", "<|assistant|>")  # of the roles, in `default_template`
+SIGNS = ("<|system|>", "<|user|>", "<|assistant|>")  # of `default_template`
 Messages = Sequence[Mapping[str, Any]]
 _RENDERER = LimitedWorker("multihead.text.template_worker")
 
 
 def render(template: str, messages: Messages, **values: Any) -> str:
-    """The messages as one text, control tokens spelled out, as the model was trained on."""
+    """Return the messages as one text, control tokens spelled out, as the model was trained on."""
     try:
         return str(_RENDERER.ask({"template": template, "values": {"messages": list(messages), **values}}, SECONDS))
     except LimitError as error:
         raise ValueError(f"the chat template {error} for these messages; use another chat template") from None
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"the chat template refuses these messages: {error}; check roles and order") from None
+        raise ValueError(f"the chat template rejects these messages: {error}; check roles and order") from None
 
 
 def mark_control_tokens(messages: Messages, control: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
-    """The messages with control tokens in their texts broken by a mark, and the mark ("" if none was needed).
+    """Return the messages with control tokens in their texts broken by a mark, and the mark ("" if none was needed).
 
-    The mark is a character that no message holds; taking it out again gives the user's text back.
+    The mark is a character that no message holds; removing it restores the user's text.
     """
     everything = json.dumps(list(messages), ensure_ascii=False)
     mark = next(chr(code) for code in range(0xE000, 0xF8FF) if chr(code) not in everything)
@@ -46,31 +46,31 @@ def mark_control_tokens(messages: Messages, control: Sequence[str]) -> tuple[lis
 
 
 def default_template(first: str, last: str) -> str:
-    """For a model without one: a role's sign, what was said, and the token that ends a text, message by message."""
-    said = "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}" + last + "{% endfor %}"
-    return first + said + "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    """Return a template for a model without one: role token, content and end-of-text token of each message."""
+    turns = "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}" + last + "{% endfor %}"
+    return first + turns + "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 
 
 def answer_spans(chat: Callable[[Messages, bool], str], messages: Messages) -> tuple[str, list[tuple[int, int]]]:
-    """The whole conversation as one text, and where in it the assistant's turns begin and end.
+    """Return the whole conversation as one text, and the spans of the assistant's turns in it.
 
-    chat: messages -> text, with what asks for an answer behind them, or without. A turn begins where the model would be
-    asked for it; so the text has to grow from message to message, and nothing of it may change.
+    chat: a function of messages and whether to append the generation prompt, which returns the text. A turn begins
+    where the model would be prompted for it; so the text may only grow from message to message.
     """
-    whole, found = chat(messages, False), []
+    text, spans = chat(messages, False), []
     for number, message in enumerate(messages):
         if message["role"] != "assistant":
             continue
         before, after = chat(messages[:number], True), chat(messages[: number + 1], False)
         if not after.startswith(before):
-            broken = "is asked for with a text that does not stand before it in the whole conversation"
-        elif not whole.startswith(after):
-            broken = "is written otherwise once more messages follow"
+            broken = "has a prompt that does not precede it in the full conversation"
+        elif not text.startswith(after):
+            broken = "changes when more messages follow"
         else:
-            found.append((len(before), len(after)))
+            spans.append((len(before), len(after)))
             continue
         raise ValueError(
-            f"message {number + 1} (assistant) {broken}: with this chat template nobody can tell which tokens are the "
-            "assistant's; give the model a chat_template.jinja that only adds, or end conversations where it holds"
+            f"message {number + 1} (assistant) {broken}: this chat template does not show which tokens are the "
+            "assistant's; use a chat_template.jinja that only appends, or end conversations there"
         )
-    return whole, found
+    return text, spans

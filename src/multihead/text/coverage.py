@@ -1,4 +1,4 @@
-"""How much of some texts a vocabulary cannot spell: Chinese in an English one."""
+"""Vocabulary coverage: how much of some texts is unknown tokens, such as Chinese in an English vocabulary."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from itertools import islice
 
 from multihead.text.tokenizer import Tokenizer
 
-ROWS, CHARACTERS = 1_000, 1 << 19  # that are looked at, which takes a part of a second
+ROWS, CHARACTERS = 1_000, 1 << 19  # examined at most; takes a fraction of a second
 
 
 def unknown_share(tokenizer: Tokenizer, texts: Iterable[str]) -> float:
-    """The share of their characters, white space aside, in unknown tokens; of the first texts. Characters are counted
-    since an unknown token can be one of them, a word, or all that stands together."""
+    """Return the share of the first texts' characters, without white space, that are in unknown tokens.
+
+    Characters are counted, since an unknown token can be one character, a word, or a longer run.
+    """
     if (unknown := tokenizer.special.get("unk")) is None:
         return 0.0
     lost = count = 0
@@ -25,11 +27,11 @@ def unknown_share(tokenizer: Tokenizer, texts: Iterable[str]) -> float:
 
 
 def _first(texts: Iterable[str]) -> Iterator[str]:
-    seen = 0
+    count = 0
     for text in islice(texts, ROWS):
-        yield text[: CHARACTERS - seen]
-        seen += len(text)
-        if seen >= CHARACTERS:
+        yield text[: CHARACTERS - count]
+        count += len(text)
+        if count >= CHARACTERS:
             return
 
 

@@ -41,7 +41,7 @@ OWN_PATTERN = ("default", "gpt-2", "smollm")  # cut by ByteLevel's pattern, GPT-
 
 
 def load_gguf_tokenizer(path: Path, fields: dict[str, Any]) -> Tokenizer:
-    """fields: the header of the GGUF file at `path`."""
+    """Return the tokenizer of a GGUF file; fields: the header of the file at `path`."""
     tokens, kinds = _read_list(path, fields, "tokens", str), _read_list(path, fields, "token_type", int)
     if len(kinds) != len(tokens):
         raise ValueError(f"{path}: {len(tokens)} tokens have {len(kinds)} kinds; fetch it again")
@@ -83,15 +83,15 @@ def load_gguf_tokenizer(path: Path, fields: dict[str, Any]) -> Tokenizer:
 def _bpe(path: Path, fields: dict[str, Any], tokens: list[str]) -> Inner:
     cut = _read(path, fields, "tokenizer.ggml.pre", str, "default")
     if cut not in CUTS:
-        raise ValueError(f"{path}: pre-tokenizer {cut[:40]!r} is unknown, {', '.join(CUTS)} are known; use safetensors")
+        raise ValueError(f"{path}: pre-tokenizer {cut[:40]!r} is unknown, known: {', '.join(CUTS)}; use safetensors")
     merges = [tuple(merge.split(" ")) for merge in _read_list(path, fields, "merges", str)]
     if any(len(merge) != 2 for merge in merges):
         raise ValueError(f"{path}: a merge in its tokenizer is not two tokens; fetch it again")
     vocab = {token: i for i, token in enumerate(tokens)}
     pairs = [(merge[0], merge[1]) for merge in merges]
     inner = Inner(models.BPE(vocab, pairs, ignore_merges=cut == "llama-bpe"))
-    whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=cut in OWN_PATTERN)
-    inner.pre_tokenizer = pre_tokenizers.Sequence([*CUTS[cut], whole])
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=cut in OWN_PATTERN)
+    inner.pre_tokenizer = pre_tokenizers.Sequence([*CUTS[cut], byte_level])
     if cut == "qwen2":
         inner.normalizer = normalizers.NFC()
     inner.decoder = decoders.ByteLevel()
@@ -103,7 +103,7 @@ def _read_list(path: Path, fields: dict[str, Any], name: str, kind: type) -> lis
     values = fields.get(f"tokenizer.ggml.{name}")
     sound = isinstance(values, list) and all(isinstance(value, kind) for value in values)
     if not isinstance(values, list) or not sound or (kind is float and not all(map(math.isfinite, values))):
-        raise ValueError(f"{path}: tokenizer.ggml.{name} is missing or no list of {kind.__name__}; fetch it again")
+        raise ValueError(f"{path}: tokenizer.ggml.{name} is missing or not a list of {kind.__name__}; fetch it again")
     return values
 
 

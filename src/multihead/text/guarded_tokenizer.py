@@ -1,4 +1,4 @@
-"""Which parts of a tokenizer are known to take time and memory in proportion to the text; the others run in a child."""
+"""Tokenizers whose parts are not known to take linear time and memory run in a child process with limits."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from multihead.text.worker import LimitedWorker, LimitError
 
 MOST_STEPS = 32  # of one section that runs here
 GROWTH = 16  # times as many bytes; " " as "▁" has 3, ByteLevel 2
-LONGEST_ADDED = 64  # bytes that a step may put in for one character; U+FDFA becomes 33
+LONGEST_ADDED = 64  # bytes that a step may insert for one character; U+FDFA becomes 33
 SECONDS, PER_CHARACTER = 2.5, 5e-6  # of computing; tokenizers take about a microsecond for a character
 _WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-# Each of these gets on at every character, and looks again only at what it then takes.
+# Each of these advances at every character, and backtracks only over what it then matches.
 KNOWN_PATTERNS = frozenset(
     (
         *(rf"(?i:'s|'t|'re|'ve|'m|'ll|'d)|{_WORDS}|{number}|{_REST}" for number in (r"\p{N}", r"\p{N}{1,3}")),
@@ -40,13 +40,13 @@ CHEAP = frozenset(
 
 
 def needs_guard(inner: tokenizers.Tokenizer) -> bool:
-    """Whether a part is not known to be cheap."""
+    """Return whether some part is not known to be cheap."""
     sections = (inner.normalizer, inner.pre_tokenizer, inner.decoder)
     return not all(_is_cheap(json.loads(section.__getstate__())) for section in sections if section is not None)
 
 
 def iterate_parts(value: Any) -> Iterator[dict[str, Any]]:
-    """Every object with a type inside, at any depth."""
+    """Yield every object with a type, at any depth."""
     waiting = [value]
     while waiting:
         value = waiting.pop()
@@ -68,7 +68,7 @@ def _is_cheap(section: Any) -> bool:
 
 
 def _growth(part: dict[str, Any]) -> float | None:
-    """How many times longer one part makes a text; None where that, or its time, is not known."""
+    """Return how many times longer one part makes a text; None where that, or its time, is unknown."""
     kind, pattern = part["type"], part.get("pattern")
     if kind in CHEAP:
         return 1.0
@@ -89,7 +89,9 @@ def _growth(part: dict[str, Any]) -> float | None:
 
 
 def _longest_replacement(charsmap: str) -> int:
-    """Bytes. SentencePiece's map is the size of a trie, the trie, and texts that end with a zero."""
+    """Return the longest replacement in bytes. SentencePiece's map is the size of a trie, the trie, and zero-terminated
+    texts.
+    """
     raw = base64.b64decode(charsmap)
     if len(raw) < 4:
         return 0
@@ -98,7 +100,7 @@ def _longest_replacement(charsmap: str) -> int:
 
 @dataclass
 class GuardedEncoding:
-    """The part of `tokenizers.Encoding` that is read here."""
+    """The attributes of `tokenizers.Encoding` that are used here."""
 
     ids: list[int]
     offsets: list[tuple[int, int]]
@@ -132,7 +134,7 @@ class GuardedTokenizer:
                 self._loaded = True
             return self._worker.ask(request, SECONDS + PER_CHARACTER * size)
         except LimitError as error:
-            self._loaded = False  # the next one starts empty
+            self._loaded = False  # the next child starts empty
             raise ValueError(
                 f"the tokenizer {error} for {what}: its patterns or replacements are not those of a known tokenizer; "
                 "shorten the text or use another tokenizer"
@@ -143,10 +145,10 @@ _PROBE = LimitedWorker("multihead.text.tokenizer_worker")
 
 
 def probe_pattern(pattern: str) -> str:
-    """Why a pattern must not be run, or "": it is compiled and run on long runs of its own characters, in a child."""
+    """Return why a pattern must not be run, or "": it is run in a child on long repetitions of its own characters."""
     if pattern in KNOWN_PATTERNS:
         return ""
-    letters = [*dict.fromkeys(sign for sign in pattern if sign.isalnum() or sign.isspace())][:16]
+    letters = [*dict.fromkeys(char for char in pattern if char.isalnum() or char.isspace())][:16]
     units = [
         *letters,
         *(a + b for a, b in pairwise(letters)),
@@ -158,7 +160,7 @@ def probe_pattern(pattern: str) -> str:
         "\n",
         "中",
     ]
-    # An engine that misses a letter the pattern needs does not even begin; so all of them stand at the end.
+    # An engine skips a text that lacks a letter the pattern needs; so all of them are appended.
     ends = ("", "\0", "\0" + "".join(letters))
     texts = [(unit * 4000)[:4000] + end for unit in dict.fromkeys(units) for end in ends]
     try:

@@ -1,4 +1,4 @@
-"""Tokenizers made from files older than tokenizer.json: vocab.txt, vocab.json + merges.txt, .model, .spm."""
+"""Tokenizers from formats older than tokenizer.json: vocab.txt, vocab.json + merges.txt, .model, .spm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from multihead.text.sentencepiece import build_tokenizer, read_pieces
 from multihead.text.tokenizer_config import FLAGS, NAMES, read_added_tokens, read_special_tokens, token_text
 
 PIECES = ("spiece.model", "tokenizer.model", "sentencepiece.bpe.model")
-# What the families call their special tokens when no file says it.
+# Default special tokens of the families.
 BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 ROBERTA = {
     "bos": "<s>", "eos": "</s>", "sep": "</s>", "cls": "<s>",
@@ -33,7 +33,7 @@ DEFAULTS = {
 
 
 def family_of(directory: Path, config: dict[str, Any]) -> str:
-    """bert, roberta, …: from the tokenizer's class, else from the model's config.json, else ""."""
+    """Return bert, roberta, …: from the tokenizer's class, else from the model's config.json, else ""."""
     name = str(config.get("tokenizer_class") or "").removesuffix("Fast").removesuffix("Tokenizer").lower()
     if name in ("", "pretrained", "pretrainedtokenizer") and (directory / "config.json").exists():
         name = str(read_json(directory / "config.json").get("model_type") or "")
@@ -41,23 +41,23 @@ def family_of(directory: Path, config: dict[str, Any]) -> str:
 
 
 def named_tokens(directory: Path, config: dict[str, Any], family: str) -> dict[str, str]:
-    """Special tokens by our names: what the files say, else what the family is known for."""
-    said = (config, read_special_tokens(directory))
-    found = dict(DEFAULTS.get(family, {}))
+    """Return special tokens by name: from the files, else the family's defaults."""
+    sources = (config, read_special_tokens(directory))
+    tokens = dict(DEFAULTS.get(family, {}))
     for name in NAMES:
-        for source in reversed(said):
+        for source in reversed(sources):
             if (text := token_text(source.get(f"{name}_token"))) is not None:
-                found[name] = text
-    return found
+                tokens[name] = text
+    return tokens
 
 
 def wordpiece(path: Path, config: dict[str, Any]) -> Tokenizer:
-    """BERT's vocab.txt: one token per line, its number is the line's."""
+    """Return BERT's tokenizer from vocab.txt: one token per line, the line number is its id."""
     lines = read_text(path).split("\n")  # not splitlines(): some vocabularies hold U+2028 and others as tokens
     lines = [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
     if len(set(lines)) < len(lines):
         twice = next(line for i, line in enumerate(lines) if line in lines[:i])
-        raise ValueError(f"{path}: the token {twice[:80]!r} stands on two lines; fetch it again")
+        raise ValueError(f"{path}: the token {twice[:80]!r} is on two lines; fetch it again")
     unknown = token_text(config.get("unk_token")) or "[UNK]"
     if unknown not in lines:
         raise ValueError(f"{path}: has no {unknown} token; name the unknown token in tokenizer_config.json (unk_token)")
@@ -73,10 +73,10 @@ def wordpiece(path: Path, config: dict[str, Any]) -> Tokenizer:
 
 
 def byte_bpe(directory: Path, config: dict[str, Any], family: str) -> Tokenizer:
-    """GPT-2's and RoBERTa's vocab.json and merges.txt."""
+    """Return the tokenizer of GPT-2's and RoBERTa's vocab.json and merges.txt."""
     vocab, path = read_json(directory / "vocab.json"), directory / "merges.txt"
     if not all(type(number) is int for number in vocab.values()):
-        raise ValueError(f"{directory / 'vocab.json'}: maps a token to something that is no number; fetch it again")
+        raise ValueError(f"{directory / 'vocab.json'}: maps a token to something that is not a number; fetch it again")
     lines = [line for line in read_text(path).split("\n") if line.strip() and not line.startswith("#version")]
     pairs = [tuple(line.rstrip("\r").split(" ")) for line in lines]
     for i, pair in enumerate(pairs):
@@ -92,7 +92,7 @@ def byte_bpe(directory: Path, config: dict[str, Any], family: str) -> Tokenizer:
 
 
 def from_pieces(path: Path, config: dict[str, Any], family: str) -> Tokenizer:
-    """One SentencePiece model, with T5's sentinels behind it."""
+    """Return the tokenizer of one SentencePiece model, with T5's sentinels appended."""
     source = read_pieces(path)
     have = {piece for piece, _ in source.pieces}
     extra = config.get("extra_ids", 100) or 0 if family == "t5" else 0
@@ -101,35 +101,34 @@ def from_pieces(path: Path, config: dict[str, Any], family: str) -> Tokenizer:
 
 
 def add_tokens(directory: Path, inner: Tokenizer, config: dict[str, Any], named: dict[str, str]) -> None:
-    """Tokens that files add to the vocabulary, at the numbers they give; the named ones become special."""
-    given: dict[int, AddedToken] = {}
+    """Add tokens from the tokenizer's files, at their ids; the named ones become special."""
+    added: dict[int, AddedToken] = {}
     for text, number in read_added_tokens(directory).items():
-        given[number] = AddedToken(text, normalized=False, special=text in named.values())
+        added[number] = AddedToken(text, normalized=False, special=text in named.values())
     for number, entry in (config.get("added_tokens_decoder") or {}).items():
         flags = {key: bool(entry[key]) for key in FLAGS if key in entry}
-        given[int(number)] = AddedToken(entry["content"], **flags)
-    for number, token in sorted(given.items(), key=lambda item: item[0]):
+        added[int(number)] = AddedToken(entry["content"], **flags)
+    for number, token in sorted(added.items(), key=lambda item: item[0]):
         (inner.add_special_tokens if token.special else inner.add_tokens)([token])
         if inner.token_to_id(token.content) != number:
             raise ValueError(
-                f"{directory}: the added token {token.content!r} should be number {number}, the vocabulary "
-                f"has "
-                f"{inner.token_to_id(token.content)} for it; fetch the tokenizer's files again, together"
+                f"{directory}: the added token {token.content!r} should have id {number}, the vocabulary "
+                f"has {inner.token_to_id(token.content)}; fetch the tokenizer's files again, together"
             )
     known = {token.content for token in inner.get_added_tokens_decoder().values() if token.special}
     explicit = {value for name, value in named.items() if f"{name}_token" in config}
     for name in dict.fromkeys(named.values()):
         # A family's default is only a guess: it may not enlarge the vocabulary, what a file names may.
         if name not in known and (name in explicit or inner.token_to_id(name) is not None):
-            # RoBERTa's mask swallows the space before it, like an ordinary word would.
+            # RoBERTa's mask includes the space before it, like an ordinary word.
             strip = name == named.get("mask") == "<mask>"
             inner.add_special_tokens([AddedToken(name, lstrip=strip, normalized=False, special=True)])
 
 
 def add_template(inner: Tokenizer, config: dict[str, Any], family: str, named: dict[str, str], where: str = "") -> None:
-    """What stands before, between and behind texts, where tokenizer.json does not say it.
+    """Add the special tokens before, between and after texts, where tokenizer.json does not define them.
 
-    where: what an error begins with.
+    where: the beginning of error messages.
     """
     number = partial(_number, inner, named, where=where)
     if family in ("bert", "distilbert"):
@@ -162,7 +161,7 @@ def add_template(inner: Tokenizer, config: dict[str, Any], family: str, named: d
 
 
 def add_ends(inner: Tokenizer, named: dict[str, str], where: str = "") -> None:
-    """What ends a text stands behind each; what was done before to where tokens stand (ByteLevel) is done still."""
+    """Append the end-of-text token to each text; an existing post-processor (ByteLevel) still runs first."""
     eos, i = _number(inner, named, "eos", where)
     ends = processors.TemplateProcessing(f"$A {eos}", f"$A {eos} $B {eos}", [(eos, i)])
     before = inner.post_processor
@@ -171,7 +170,7 @@ def add_ends(inner: Tokenizer, named: dict[str, str], where: str = "") -> None:
 
 def _number(inner: Tokenizer, named: dict[str, str], name: str, where: str) -> tuple[str, int]:
     token = named.get(name, "")
-    found = inner.token_to_id(token)
-    if found is None:
+    token_id = inner.token_to_id(token)
+    if token_id is None:
         raise ValueError(f"{where}the tokenizer has no {name} token ({token!r}); name it ({name}_token)")
-    return token, found
+    return token, token_id

@@ -1,4 +1,4 @@
-"""Tokenizers of unknown origin: no pattern or normaliser that explodes, bounded input, our errors."""
+"""Checks of untrusted tokenizers: patterns and normalizers with exponential cost, size of the input, errors."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from typing import Any
 from multihead.text.guarded_tokenizer import iterate_parts, probe_pattern
 
 LONGEST_PATTERN = 2_000  # the longest public one has about 400 characters
-MOST_STEPS = 512  # Replace steps of a normaliser; public ones have up to about 100
+MOST_STEPS = 512  # Replace steps of a normalizer; public ones have up to about 100
 LONGEST_TEXT = 10_000_000  # characters in one text
 LONGEST_WORD = 256  # characters; public WordPiece models have 100
 LONGEST_PIECE = 512  # characters of a Unigram piece; sentencepiece makes them up to 16 long
-MOST_AROUND = 100_000  # entries of a post-processor's template by what each becomes
+MOST_AROUND = 100_000  # template entries of a post-processor times tokens per entry
 GROWTH = 256  # how many times longer a text may become
 
 
 def check_tokenizer(path: Path, content: dict[str, Any]) -> None:
-    """Refuse patterns that can take exponential time, and normalisers that make a text endlessly longer."""
+    """Raise ValueError for patterns that can take exponential time, and normalizers that expand a text without
+    bound.
+    """
     _vet_model(path, content)
     for key in ("normalizer", "pre_tokenizer", "decoder"):
         growth = 1.0
@@ -46,16 +48,15 @@ def _vet_pattern(path: Path, key: str, regex: str) -> None:
         raise ValueError(f"{path}: {key}: a pattern of {len(regex)} characters ({shown}); shorten it")
     if has_nested_repeat(regex):
         raise ValueError(
-            f"{path}: {key}: the pattern {shown} repeats a group that repeats itself: "
-            f"it can take for ever; "
-            "write it without the nesting"
+            f"{path}: {key}: the pattern {shown} nests unbounded repeats and can take "
+            "exponential time; write it without the nesting"
         )
     if reason := probe_pattern(regex):
         raise ValueError(f"{path}: {key}: the pattern {shown} {reason} on 4,000 characters; write it another way")
 
 
 def _vet_model(path: Path, content: dict[str, Any]) -> None:
-    """Refuse what makes the model itself slow: WordPiece takes cubic time in a word, Unigram that of its pieces."""
+    """Raise ValueError for slow models: WordPiece takes cubic time in a word, Unigram in its longest subword."""
     model = content.get("model")
     model = model if isinstance(model, dict) else {}
     most = model.get("max_input_chars_per_word")
@@ -88,22 +89,22 @@ def _vet_model(path: Path, content: dict[str, Any]) -> None:
 
 
 def has_nested_repeat(regex: str) -> bool:
-    """Whether a group with an unbounded repeat in it is itself repeated without bound, as in (a+)+."""
+    """Return whether a group with an unbounded repeat is itself repeated without bound, as in (a+)+."""
     repeats = [False]  # for every open group: does it hold an unbounded repeat?
     closed = False  # the thing before this character is a group that holds one
     at = 0
     while at < len(regex):
-        sign = regex[at]
-        if sign == "\\":
+        char = regex[at]
+        if char == "\\":
             at, closed = at + 2, False
             continue
-        if sign == "[":
+        if char == "[":
             at, closed = _after_class(regex, at), False
             continue
-        unbounded = sign in "*+" or (sign == "{" and "," in (inside := _braces(regex, at)) and inside[-1] == ",")
-        if sign == "(":
+        unbounded = char in "*+" or (char == "{" and "," in (inside := _braces(regex, at)) and inside[-1] == ",")
+        if char == "(":
             repeats.append(False)
-        elif sign == ")" and len(repeats) > 1:
+        elif char == ")" and len(repeats) > 1:
             closed = repeats.pop()
             repeats[-1] |= closed
             at += 1
@@ -118,13 +119,13 @@ def has_nested_repeat(regex: str) -> bool:
 
 
 def _braces(regex: str, at: int) -> str:
-    """What stands in {…}, or nothing."""
+    """Return the content of {…}, or " "."""
     end = regex.find("}", at)
     return regex[at + 1 : end] if end > at + 1 else " "
 
 
 def _after_class(regex: str, at: int) -> int:
-    """The position behind a […], which may hold others."""
+    """Return the position after a […], which may be nested."""
     depth = 0
     while at < len(regex):
         if regex[at] == "\\":
@@ -140,11 +141,11 @@ def _after_class(regex: str, at: int) -> int:
 
 
 def clean_text(text: str | tuple[str, str]) -> str | tuple[str, str]:
-    """Bounded, and lone surrogates (no text at all, but Python has them) as U+FFFD, so that offsets stay."""
+    """Check the length of a text, and replace lone surrogates with U+FFFD, so that offsets stay."""
     if isinstance(text, tuple):
         return clean_text(text[0]), clean_text(text[1])  # type: ignore[return-value]
     if not isinstance(text, str):
-        raise ValueError(f"a {type(text).__name__} is no text; give a str, or a pair of them")
+        raise ValueError(f"{type(text).__name__} is not a text; give a str, or a pair of them")
     if len(text) > LONGEST_TEXT:
         raise ValueError(f"a text of {len(text):,} characters, at most {LONGEST_TEXT:,} at once; cut it up")
     return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
@@ -152,7 +153,7 @@ def clean_text(text: str | tuple[str, str]) -> str | tuple[str, str]:
 
 @contextmanager
 def wrap_tokenizer_errors(where: str) -> Iterator[None]:
-    """The errors of `tokenizers` as ours; its panics are no Exception and would pass through everything."""
+    """Convert errors of `tokenizers` to ValueError; its panics do not derive from Exception."""
     try:
         yield
     except ValueError:
@@ -160,5 +161,5 @@ def wrap_tokenizer_errors(where: str) -> Iterator[None]:
     except BaseException as error:
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             reason = (str(error).splitlines() or [""])[0][:200]
-            raise ValueError(f"{where}: the tokenizer refuses it ({reason}); fetch the tokenizer again") from None
+            raise ValueError(f"{where}: the tokenizer rejects it ({reason}); fetch the tokenizer again") from None
         raise

@@ -21,7 +21,7 @@ UNIGRAM, BPE = 1, 2  # kinds of models
 
 @dataclass
 class SentencePieceModel:
-    """A vocabulary of pieces with scores and kinds, and how text is made ready for it."""
+    """A vocabulary of pieces with scores and kinds, and the normalization of its text."""
 
     pieces: list[tuple[str, float]]
     kinds: list[int]
@@ -33,38 +33,38 @@ class SentencePieceModel:
 
 
 def read_pieces(path: Path) -> SentencePieceModel:
-    """A .model or .spm file."""
+    """Read a .model or .spm file."""
     raw = memoryview(read_bytes(path))
-    found = SentencePieceModel([], [])
+    model = SentencePieceModel([], [])
     try:
         for field, value in _fields(raw):
             if field == 1 and isinstance(value, memoryview):
                 piece = dict(_fields(value))
                 score = piece.get(2, 0)
-                found.pieces.append(
+                model.pieces.append(
                     (_text(piece[1]), struct.unpack("<f", score)[0] if isinstance(score, memoryview) else 0.0)
                 )
-                found.kinds.append(_number(piece.get(3, 1)))
+                model.kinds.append(_number(piece.get(3, 1)))
             elif field == 2 and isinstance(value, memoryview):
                 spec = dict(_fields(value))
-                found.model = _number(spec.get(3, UNIGRAM))
-                found.byte_fallback = bool(_number(spec.get(35, 0)))
+                model.model = _number(spec.get(3, UNIGRAM))
+                model.byte_fallback = bool(_number(spec.get(35, 0)))
             elif field == 3 and isinstance(value, memoryview):
                 spec = dict(_fields(value))
-                found.charsmap = bytes(spec[2]) if isinstance(spec.get(2), memoryview) else b""
-                found.dummy_prefix = bool(_number(spec.get(3, 1)))
-                found.strip = bool(_number(spec.get(4, 1)))
+                model.charsmap = bytes(spec[2]) if isinstance(spec.get(2), memoryview) else b""
+                model.dummy_prefix = bool(_number(spec.get(3, 1)))
+                model.strip = bool(_number(spec.get(4, 1)))
     except (IndexError, KeyError, TypeError, UnicodeDecodeError, struct.error) as error:
         raise ValueError(f"{path}: not a SentencePiece model, or damaged ({error}); fetch it again") from None
-    if not found.pieces:
+    if not model.pieces:
         raise ValueError(f"{path}: a SentencePiece model without pieces; fetch it again")
-    if found.model not in (UNIGRAM, BPE):
+    if model.model not in (UNIGRAM, BPE):
         raise ValueError(f"{path}: a SentencePiece model of words or characters; only unigram and BPE are supported")
-    return found
+    return model
 
 
 def _fields(raw: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Field numbers and values of one protobuf message; raises IndexError where it is cut short."""
+    """Yield field numbers and values of one protobuf message; raise IndexError where it is cut short."""
     at = 0
     while at < len(raw):
         key, at = _varint(raw, at)
@@ -107,7 +107,9 @@ def _number(value: int | memoryview) -> int:
 
 
 def build_tokenizer(source: SentencePieceModel, extra: list[str] | None = None) -> Tokenizer:
-    """The same segmentation in `tokenizers`; `extra` pieces (T5's sentinels) follow the model's own."""
+    """Return a `tokenizers` tokenizer with the same segmentation; `extra` pieces (T5's sentinels) follow the model's
+    own.
+    """
     longest = max((piece for piece, _ in source.pieces), key=len, default="")
     if len(longest) > LONGEST_PIECE:  # quadratic time, and memory for every prefix
         raise ValueError(f"the piece {longest[:20]!r}… has {len(longest):,} characters, at most {LONGEST_PIECE}")
@@ -124,7 +126,7 @@ def build_tokenizer(source: SentencePieceModel, extra: list[str] | None = None) 
             byte_fallback=source.byte_fallback,
         )
     inner = Tokenizer(model)
-    # In the order of sentencepiece's own normaliser. Not Metaspace, which adds no prefix to a text that
+    # In the order of sentencepiece's own normalizer. Not Metaspace, which adds no prefix to a text that
     # begins with a space; sentencepiece does.
     steps: list[normalizers.Normalizer] = [normalizers.Precompiled(source.charsmap)] if source.charsmap else []
     if source.strip:
@@ -144,15 +146,15 @@ def build_tokenizer(source: SentencePieceModel, extra: list[str] | None = None) 
 
 
 def find_merges(source: SentencePieceModel) -> list[tuple[str, str]]:
-    """The pairs that make up each piece, best score first: sentencepiece's BPE has no list of merges."""
+    """Return the pairs that form each piece, best score first: sentencepiece's BPE has no list of merges."""
     ordinary = {
         p: i for i, ((p, _), kind) in enumerate(zip(source.pieces, source.kinds, strict=True)) if kind in (1, USER)
     }
-    found = []
+    merges = []
     for piece, i in ordinary.items():
-        halves = ((piece[:cut], piece[cut:]) for cut in range(1, len(piece)))
-        pairs = [(left, right) for left, right in halves if left in ordinary and right in ordinary]
+        splits = ((piece[:cut], piece[cut:]) for cut in range(1, len(piece)))
+        pairs = [(left, right) for left, right in splits if left in ordinary and right in ordinary]
         pairs.sort(key=lambda pair: (ordinary[pair[0]], ordinary[pair[1]]))
-        found += [(source.pieces[i][1], *pair) for pair in pairs]
-    found.sort(key=lambda merge: (merge[0], len(merge[1]), len(merge[2])), reverse=True)
-    return [(left, right) for _, left, right in found]
+        merges += [(source.pieces[i][1], *pair) for pair in pairs]
+    merges.sort(key=lambda merge: (merge[0], len(merge[1]), len(merge[2])), reverse=True)
+    return [(left, right) for _, left, right in merges]

@@ -1,4 +1,4 @@
-"""The process that renders chat templates in Jinja's sandbox, which alone bounds neither time nor memory."""
+"""The process that renders chat templates in Jinja's sandbox, which alone limits neither time nor memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"*", "**", "%"})
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """'a' * 10**9 and 9**9**9 are bombs; templates need numbers of everyday size."""
+        """Reject operations with huge results, such as 'a' * 10**9 and 9**9**9."""
         for a, b in ((left, right), (right, left)):
             sized = operator == "*" and isinstance(a, str | list | tuple) and isinstance(b, int)
             if sized and len(a) * b > LONGEST:
@@ -38,13 +38,13 @@ def _raise_error(message: str) -> None:
 
 
 def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
-    """Not Jinja's own, which escapes < and > for HTML."""
+    """Return JSON without Jinja's escaping of < and > for HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
 
 
 @lru_cache(maxsize=8)
 def _compile(template: str) -> Template:
-    """Some milliseconds each, and every conversation of a training set is rendered several times."""
+    """Return a compiled template, cached: compiling takes milliseconds, and a training set renders it many times."""
     sandbox = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
     sandbox.filters["tojson"] = _tojson
     sandbox.globals["raise_exception"] = _raise_error
@@ -53,7 +53,7 @@ def _compile(template: str) -> Template:
 
 
 def render_template(request: dict[str, Any]) -> str:
-    """request: template, and the values that it sees by name."""
+    """Render a request: a template, and the values that it sees by name."""
     text: list[str] = []
     length = 0
     for part in _compile(request["template"]).generate(**request["values"]):

@@ -1,4 +1,4 @@
-"""Text to tokens and back: `tokenizers` behind one class that keeps offsets and takes no text for control."""
+"""Text to tokens and back: `tokenizers` behind one class with offsets, in which text never becomes control tokens."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Encoding:
     """One text, or a pair, as tokens; all lists have the same length."""
 
     ids: list[int]
-    offsets: list[tuple[int, int]]  # code points of the text as it was given; (0, 0) for special tokens
+    offsets: list[tuple[int, int]]  # code points of the original text; (0, 0) for special tokens
     types: list[int]  # BERT's sentence A and B
-    special: list[bool]  # put there by the tokenizer, not by the text
+    special: list[bool]  # added by the tokenizer, not part of the text
     sequences: list[int | None]  # which text of a pair: 0, 1, or None for special tokens
 
     def __len__(self) -> int:
@@ -44,10 +44,11 @@ class Encoding:
 
 
 class Tokenizer:
-    """special: numbers of the special tokens there are, by name: pad, bos, eos, cls, sep, mask, unk.
+    """A tokenizer with named special tokens and an optional chat template.
 
-    outer: a vocabulary that numbers the inner tokens anew; target: a tokenizer for the other language. Marian
-    has both. For all others, `target` is the tokenizer itself.
+    special: ids of the existing special tokens by name: pad, bos, eos, cls, sep, mask, unk.
+    outer: a vocabulary that renumbers the inner tokens.
+    target: a tokenizer of the target language. Marian has both; otherwise `target` is the tokenizer itself.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Tokenizer:
         outer: dict[str, int] | None = None,
         target: Tokenizer | None = None,
     ) -> None:
-        # Some files carry both; what is cut and padded is decided where batches are made.
+        # Some files define both; truncation and padding are decided where batches are made.
         inner.no_truncation()
         inner.no_padding()
         inner.encode_special_tokens = True  # "</s>" in a text is four characters
@@ -70,52 +71,52 @@ class Tokenizer:
         self._guard = GuardedTokenizer(inner) if needs_guard(inner) else None
         added = [token.content for token in inner.get_added_tokens_decoder().values() if token.special]
         self.special = {name: i for name, token in named.items() if (i := self.id(token)) is not None}
-        # The unknown token is no control: any odd character becomes it. One that stands around texts (GPT-2's) is.
+        # The unknown token is not a control token: any rare character becomes it. One that delimits texts (GPT-2's) is.
         odd = {named.get("unk", "")} - {named.get(name) for name in ("bos", "eos", "cls", "sep")}
-        self.unknown = self.special.get("unk", -1) if odd else -1  # what an odd character becomes; -1: none does
+        self.unknown = self.special.get("unk", -1) if odd else -1  # the id of unknown characters; -1: none
         names = {*added, *named.values()} - odd
         self.control = {token: i for token in sorted(names) if (i := self.id(token)) is not None}
         self._inner_control = {inner.token_to_id(token) for token in self.control} - {None}
 
     def __len__(self) -> int:
-        """How many tokens there are: one more than the largest number."""
+        """Return the vocabulary size: one more than the largest id."""
         numbers = self.outer or self.inner.get_vocab(with_added_tokens=True)
         return max(numbers.values(), default=-1) + 1
 
     def id(self, token: str) -> int | None:
-        """The number of a token as it is spelled in the vocabulary."""
+        """Return the id of a token as spelled in the vocabulary."""
         return self.inner.token_to_id(token) if self.outer is None else self.outer.get(token)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """How tokens are spelled in the vocabulary; "" for a number that is none."""
+        """Return the vocabulary spelling of ids; "" for an unknown id."""
         if self.outer is None:
             return [self.inner.id_to_token(i) or "" for i in ids]
         return [self._token_spellings.get(i, "") for i in ids]
 
     @staticmethod
     def load(directory: Path) -> Tokenizer:
-        """From tokenizer.json, or SentencePiece models, vocab.txt, vocab.json + merges.txt."""
+        """Load a tokenizer from tokenizer.json, or SentencePiece models, vocab.txt, vocab.json + merges.txt."""
         return load(Path(directory))
 
     @staticmethod
     def train(texts: Iterable[str], kind: str = "bpe", vocab: int = 8000, *, lowercase: bool = False) -> Tokenizer:
-        """kind: bpe (bytes, so nothing is unknown), unigram, wordpiece or char."""
+        """Train a tokenizer; kind: bpe (byte-level, so nothing is unknown), unigram, wordpiece or char."""
         with wrap_tokenizer_errors("the texts"):
             return Tokenizer(*train_tokenizer(texts, kind, vocab, lowercase))
 
     def with_pair_separator(self) -> Tokenizer:
-        """One that puts something between two texts: itself, or, where nothing stands there (GPT-2, Qwen), one that
-        puts what ends a text behind each, if there is such a token."""
+        """Return a tokenizer that separates two texts: itself or, where there is no separator (GPT-2, Qwen), one that
+        appends the end-of-text token to each, if it exists.
+        """
         if "eos" not in self.special or any(self.encode("a", "b").special):
             return self
         inner = tokenizers.Tokenizer.from_str(self.inner.to_str())
         legacy_formats.add_ends(inner, self.named)
-        kept = {name: content for name, content in self.files.items() if name == "chat_template.jinja"}
-        return Tokenizer(inner, self.named, template=self.template, template_file=self.template_file, files=kept)
+        files = {name: content for name, content in self.files.items() if name == "chat_template.jinja"}
+        return Tokenizer(inner, self.named, template=self.template, template_file=self.template_file, files=files)
 
     def save(self, directory: Path) -> list[Path]:
-        """Files that were loaded, unchanged, and a tokenizer.json where one can hold it all; returns what was
-        written."""
+        """Write the loaded files unchanged, and a tokenizer.json where it can hold everything; return the paths."""
         directory.mkdir(parents=True, exist_ok=True)
         written = dict(self.files)
         if self.outer is None:
@@ -130,37 +131,39 @@ class Tokenizer:
         return [directory / name for name in {**written, "tokenizer_config.json": None}]
 
     def encode(self, text: str, pair: str | None = None, *, special: bool = True, control: bool = False) -> Encoding:
-        """special: add the model's own tokens around the text. control: let "</s>" in the text be control."""
+        """Encode a text or a pair; special: add special tokens around the text; control: "</s>" in the text is a
+        control token.
+        """
         return self.encode_batch([text if pair is None else (text, pair)], special=special, control=control)[0]
 
     def ids(self, text: str) -> list[int]:
-        """The tokens of a text alone, without offsets and special tokens: several times faster for a long one."""
+        """Return the ids of a text without offsets and special tokens; several times faster for a long text."""
         if self._guard is not None:
             return self.encode(text, special=False).ids
         with wrap_tokenizer_errors("the text"):
-            found = self.inner.encode(clean_text(text), add_special_tokens=False).ids
-        if not self._inner_control.isdisjoint(found):
+            ids = self.inner.encode(clean_text(text), add_special_tokens=False).ids
+        if not self._inner_control.isdisjoint(ids):
             return self.encode(text, special=False).ids
         numbers = self._renumber
-        return found if numbers is None else [numbers[i] for i in found]
+        return ids if numbers is None else [numbers[i] for i in ids]
 
     def encode_batch(
         self, texts: Sequence[str | tuple[str, str]], *, special: bool = True, control: bool = False
     ) -> list[Encoding]:
-        """As `encode`, for many texts or pairs of texts; in parallel."""
+        """Encode many texts or pairs of texts in parallel; see `encode`."""
         ready = [clean_text(text) for text in texts]
         if self._guard is not None:
             return [self._make_encoding(row, control) for row in self._guard.encode_batch(ready, special, control)]
         inner = self._control_reader if control else self.inner
         with wrap_tokenizer_errors("the text"):
-            found = inner.encode_batch(ready, add_special_tokens=special)
-        return [self._make_encoding(one, control) for one in found]
+            encodings = inner.encode_batch(ready, add_special_tokens=special)
+        return [self._make_encoding(encoding, control) for encoding in encodings]
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
-        """Tokens to text; numbers that are no token are an error."""
+        """Return the text of ids; an id outside the vocabulary raises ValueError."""
         wrong = next((i for i, token in zip(ids, self.tokens(ids), strict=True) if token == ""), None)
         if wrong is not None and not (0 <= wrong < len(self)):
-            raise ValueError(f"{wrong} is no token of this tokenizer, which has {len(self)}; check the ids")
+            raise ValueError(f"token id {wrong} is outside this tokenizer's vocabulary of {len(self)}; check the ids")
         if self.outer is None and self._guard is not None:
             return self._guard.decode(list(ids), skip_special)
         if self.outer is None:
@@ -173,7 +176,9 @@ class Tokenizer:
         return [self.decode(ids, skip_special) for ids in rows]
 
     def chat(self, messages: Messages, add_generation_prompt: bool = True, **values: Any) -> str:
-        """The messages as the text the model was trained on, control tokens spelled out; see encode_chat."""
+        """Return the messages as the text that the model was trained on, control tokens spelled out; see
+        `encode_chat`.
+        """
         if self.template is None:
             raise ValueError("this tokenizer has no chat template; use encode, or add chat_template.jinja to its files")
         names = {f"{name}_token": self.named[name] for name in self.special}
@@ -183,7 +188,7 @@ class Tokenizer:
 
     @contextmanager
     def name_template(self) -> Iterator[None]:
-        """Let what is raised about the chat template begin with the file that holds it."""
+        """Prefix errors about the chat template with the file that holds it."""
         try:
             yield
         except ValueError as error:
@@ -192,15 +197,15 @@ class Tokenizer:
             raise ValueError(f"{self.template_file}: {error}") from None
 
     def encode_chat(self, messages: Messages, add_generation_prompt: bool = True, **values: Any) -> list[int]:
-        """Tokens of `chat`; control tokens come from the template only, never from what a message says."""
+        """Return the ids of `chat`; control tokens come from the template only, never from a message."""
         safe, mark = mark_control_tokens(messages, list(self.control))
         return self.encode_marked(self.chat(safe, add_generation_prompt, **values), mark)[0]
 
     def encode_marked(self, text: str, mark: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Tokens of what `chat` wrote of `mark_control_tokens` messages, and where each of them stands in that text."""
+        """Return the ids of a `chat` of `mark_control_tokens` messages, and the span of each in that text."""
         if not mark:
-            found = self.encode(text, special=False, control=True)
-            return found.ids, found.offsets
+            encoding = self.encode(text, special=False, control=True)
+            return encoding.ids, encoding.offsets
         ids, places, at = [], [], 0
         longest_first = sorted(self.control, key=len, reverse=True)
         for part in re.split(f"({'|'.join(map(re.escape, longest_first))})", text):
@@ -208,16 +213,16 @@ class Tokenizer:
                 ids.append(self.control[part])
                 places.append((at, at + len(part)))
             elif part:
-                found = self.encode(part.replace(mark, ""), special=False)
-                kept = [at + i for i, sign in enumerate(part) if sign != mark] + [at + len(part)]
-                ids += found.ids
-                places += [(kept[start], kept[end]) for start, end in found.offsets]
+                encoding = self.encode(part.replace(mark, ""), special=False)
+                char_offsets = [at + i for i, char in enumerate(part) if char != mark] + [at + len(part)]
+                ids += encoding.ids
+                places += [(char_offsets[start], char_offsets[end]) for start, end in encoding.offsets]
             at += len(part)
         return ids, places
 
     @cached_property
     def _control_reader(self) -> tokenizers.Tokenizer:
-        """A copy, not a switch: a switch thrown by one thread would change what another one reads."""
+        """A copy that reads control tokens; a switch on one object would affect other threads."""
         return tokenizers.Tokenizer.from_str(self.inner.to_str())
 
     @cached_property
@@ -226,18 +231,18 @@ class Tokenizer:
 
     @cached_property
     def _renumber(self) -> list[int] | None:
-        """Inner number -> outer number."""
+        """Outer id by inner id."""
         if self.outer is None:
             return None
         spelled = [self.inner.id_to_token(i) for i in range(self.inner.get_vocab_size())]
         return [self.outer.get(token or "", self.special["unk"]) for token in spelled]
 
-    def _make_encoding(self, found: tokenizers.Encoding | GuardedEncoding, control: bool) -> Encoding:
-        special = [flag == 1 for flag in found.special_tokens_mask]
-        ids, offsets, types, sequences = found.ids, found.offsets, found.type_ids, found.sequence_ids
+    def _make_encoding(self, encoding: tokenizers.Encoding | GuardedEncoding, control: bool) -> Encoding:
+        special = [flag == 1 for flag in encoding.special_tokens_mask]
+        ids, offsets, types, sequences = encoding.ids, encoding.offsets, encoding.type_ids, encoding.sequence_ids
         if not control and sum(i in self._inner_control for i in ids) > sum(special):
             rows = list(zip(ids, offsets, types, special, sequences, strict=True))
-            spread = [row for one in rows for row in self._spell_out(*one)]
+            spread = [row for fields in rows for row in self._spell_out(*fields)]
             ids, offsets, types, special, sequences = (list(column) for column in zip(*spread, strict=True))
         if (numbers := self._renumber) is not None:
             ids = [numbers[i] for i in ids]
@@ -246,23 +251,24 @@ class Tokenizer:
     def _spell_out(
         self, i: int, offset: tuple[int, int], kind: int, special: bool, sequence: int | None
     ) -> Iterator[Any]:
-        """A control token that the model's own vocabulary matched in the text, as its characters.
+        """Yield a control token that the vocabulary matched in the text as its characters.
 
-        `tokenizers` knows no pieces that text may not become; Unigram and word vocabularies match them.
+        `tokenizers` cannot exclude tokens from matching; Unigram and word vocabularies match them.
         """
         if special or i not in self._inner_control:
             yield i, offset, kind, special, sequence
             return
         start, end = offset
         unknown = self.inner.token_to_id(self.named.get("unk", "")) or 0
-        for at, sign in enumerate(self.inner.id_to_token(i) or ""):
-            bytes_of = [self.inner.token_to_id(f"<0x{byte:02X}>") for byte in sign.encode()]
-            number = self.inner.token_to_id(sign)
-            for one in [number] if number is not None else bytes_of if None not in bytes_of else [unknown]:
-                yield one, (min(start + at, end), min(start + at + 1, end)), kind, False, sequence
+        for at, char in enumerate(self.inner.id_to_token(i) or ""):
+            bytes_of = [self.inner.token_to_id(f"<0x{byte:02X}>") for byte in char.encode()]
+            number = self.inner.token_to_id(char)
+            for token_id in [number] if number is not None else bytes_of if None not in bytes_of else [unknown]:
+                yield token_id, (min(start + at, end), min(start + at + 1, end)), kind, False, sequence
 
 
 def load(directory: Path) -> Tokenizer:
+    """Load a tokenizer from a directory; see `Tokenizer.load`."""
     if not directory.is_dir():
         raise ValueError(f"{directory}: no such directory; give the directory that holds the tokenizer's files")
     files = {name: read_bytes(directory / name) for name in FILES if (directory / name).exists()}
@@ -307,7 +313,9 @@ def _load_tokenizer_json(path: Path, raw: bytes) -> tokenizers.Tokenizer:
 
 
 def _load_marian(directory: Path, config: dict[str, Any], files: dict[str, bytes]) -> Tokenizer:
-    """Marian: two SentencePiece models, whose pieces vocab.json numbers (and target_vocab.json, if any)."""
+    """Load Marian's tokenizer: two SentencePiece models, whose pieces vocab.json numbers (and target_vocab.json, if
+    any).
+    """
     named = legacy_formats.named_tokens(directory, config, "marian")
     second = directory / "target_vocab.json"
     outers = [
@@ -333,7 +341,7 @@ def _load_marian(directory: Path, config: dict[str, Any], files: dict[str, bytes
 
 
 def _template(directory: Path, config: dict[str, Any]) -> tuple[str | None, str]:
-    """The chat template, and where it stands."""
+    """Return the chat template, and the file that holds it."""
     if (path := directory / "chat_template.jinja").exists():
         return read_text(path, limit=1 << 20), str(path)
     template, origin = config.get("chat_template"), f"{directory / 'tokenizer_config.json'}: chat_template"

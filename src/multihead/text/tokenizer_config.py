@@ -1,4 +1,4 @@
-"""The small files beside a tokenizer, read with their types checked: what they name goes into code that trusts it."""
+"""The configuration files of a tokenizer, read with type checks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read_special_tokens(directory: Path) -> Json:
 
 
 def read_added_tokens(directory: Path) -> dict[str, int]:
-    """Return added_tokens.json, the number of each text, or {} where there is none."""
+    """Return added_tokens.json, the id of each token, or {} where there is none."""
     path = directory / ADDED
     added = read_json(path) if path.exists() else {}
     for text, number in added.items():
@@ -49,7 +49,7 @@ def read_added_tokens(directory: Path) -> dict[str, int]:
 
 
 def token_text(value: Any) -> str | None:
-    """Return a token that is written as a text, or as an object with its content."""
+    """Return the text of a token that is a string, or an object with its content."""
     text = value.get("content") if isinstance(value, dict) else value
     return text if isinstance(text, str) and text else None
 
@@ -63,7 +63,7 @@ def _read(path: Path, types: dict[str, tuple[Any, Range | None]]) -> Json:
     for number, entry in (config.get("added_tokens_decoder") or {}).items():
         where = f"{path}: added_tokens_decoder.{number[:20]}"
         if not (number.isascii() and number.isdigit() and len(number) <= 10):
-            raise ValueError(f"{where}: its key is no number of a token; fetch it again")
+            raise ValueError(f"{where}: its key is not a token id; fetch it again")
         check_value(where, entry, dict[str, Any])
         check_value(f"{where}.content", entry.get("content"), str)
         for flag in FLAGS:

@@ -1,4 +1,4 @@
-"""The process that runs tokenizers with parts that may take long: foreign patterns, replacements that grow."""
+"""The process that runs tokenizers whose parts may be slow: untrusted patterns, replacements that expand text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _load(control: bool) -> Tokenizer:
 
 
 def run_tokenizer(request: dict[str, Any]) -> Any:
-    """request: probe (a pattern, on texts), or load, encode or decode."""
+    """Handle a request: probe (a pattern, on texts), load, encode or decode."""
     if "probe" in request:
         cut = pre_tokenizers.Split(Regex(request["probe"]), "isolated")
         for text in request["texts"]:

@@ -1,4 +1,4 @@
-"""Learning a tokenizer from texts: byte-level BPE, unigram, WordPiece, or single characters."""
+"""Train a tokenizer: byte-level BPE, unigram, WordPiece, or single characters."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from tokenizers import (
 from multihead.text.legacy_formats import BERT, ROBERTA
 
 log = logging.getLogger(__name__)
-TELL = 2.0  # seconds between words about what was read
+TELL = 2.0  # seconds between progress messages
 KINDS = ("bpe", "unigram", "wordpiece", "char")
-LONGEST_WORD = 1000  # characters that are learnt from at once
-# What the pre-tokenizers leave in one piece: letters, digits, other signs, or space.
+LONGEST_WORD = 1000  # characters; longer words are cut for training
+# What the pre-tokenizers do not split: letters, digits, other characters, or space.
 _LONG_WORD = re.compile(
     rf"[^\W\d_]{{{LONGEST_WORD},}}|\d{{{LONGEST_WORD},}}|(?:[^\w\s]|_){{{LONGEST_WORD},}}|\s{{{LONGEST_WORD},}}"
 )
-FIRST, AFTER = 0x20000, 0x40000  # codes of signs at the start of a word, and how far above those behind it lie
+FIRST, AFTER = 0x20000, 0x40000  # codes of characters at the start of a word, and the offset of the others
 
 
 def train_tokenizer(texts: Iterable[str], kind: str, vocab: int, lowercase: bool) -> tuple[Tokenizer, dict[str, str]]:
-    """A tokenizer of at most `vocab` tokens and the names of its special tokens."""
+    """Return a tokenizer of at most `vocab` tokens, and the names of its special tokens."""
     if kind not in KINDS:
-        raise ValueError(f"kind={kind!r} is no kind of tokenizer; use one of {', '.join(KINDS)}")
+        raise ValueError(f"kind={kind!r} is unknown; use one of {', '.join(KINDS)}")
     named = BERT if kind == "wordpiece" else ROBERTA
     special = list(dict.fromkeys(named[name] for name in ("pad", "unk", "cls", "sep", "mask")))
     least = len(special) + (256 if kind == "bpe" else 1)
@@ -55,26 +55,26 @@ def train_tokenizer(texts: Iterable[str], kind: str, vocab: int, lowercase: bool
 
 
 class NoText(ValueError):
-    """Nothing to learn a tokenizer from; who knows the files can tell why."""
+    """No text to train a tokenizer from; the caller, which knows the files, can explain why."""
 
 
 def _clean(texts: Iterable[str]) -> Iterator[str]:
-    """Without lone surrogates, which are no text; refuses what is not a text or nothing at all."""
-    seen, characters, said = False, 0, time.monotonic()
+    """Yield texts without lone surrogates; raise for a non-string or for no text at all."""
+    has_text, characters, reported = False, 0, time.monotonic()
     for i, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ValueError(f"text {i} to learn from is a {type(text).__name__}; give an iterable of texts")
-        seen, characters = seen or bool(text), characters + len(text)
-        if time.monotonic() - said > TELL:
-            said = time.monotonic()
-            log.info("learning a tokenizer: %s characters read", f"{characters:,}")
+            raise ValueError(f"text {i} of the training data is a {type(text).__name__}; give an iterable of str")
+        has_text, characters = has_text or bool(text), characters + len(text)
+        if time.monotonic() - reported > TELL:
+            reported = time.monotonic()
+            log.info("training a tokenizer: %s characters read", f"{characters:,}")
         yield from _cut_long_words(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
-    if not seen:
-        raise NoText("there is no text to learn a tokenizer from; check the data")
+    if not has_text:
+        raise NoText("no text to train a tokenizer from; check the data")
 
 
 def _cut_long_words(text: str) -> list[str]:
-    """The text, cut inside words of more than LONGEST_WORD characters: the trainers take quadratic time in a word."""
+    """Cut words of more than LONGEST_WORD characters: the trainers take quadratic time in a word."""
     parts, start = [], 0
     for match in _LONG_WORD.finditer(text):
         for cut in range(match.start() + LONGEST_WORD, match.end(), LONGEST_WORD):
@@ -110,17 +110,19 @@ def _unigram(texts: Iterator[str], vocab: int, special: list[str], lowercase: bo
         vocab_size=vocab, special_tokens=special, unk_token=ROBERTA["unk"], show_progress=False
     )
     inner.train_from_iterator(texts, trainer)
-    found = json.loads(inner.to_str())["model"]["vocab"]
-    pieces = found[: len(special)] + _make_deterministic(
-        [(str(piece), score) for piece, score in found[len(special) :]]
+    vocabulary = json.loads(inner.to_str())["model"]["vocab"]
+    pieces = vocabulary[: len(special)] + _make_deterministic(
+        [(str(piece), score) for piece, score in vocabulary[len(special) :]]
     )
     inner.model = models.Unigram([(piece, score) for piece, score in pieces], unk_id=special.index(ROBERTA["unk"]))
     return inner
 
 
 def _make_deterministic(pieces: list[tuple[str, float]]) -> list[tuple[str, float]]:
-    """The same pieces from every run. The trainer goes by the order of a hash table in two places: scores differ in
-    their last digits, and rare signs get the lowest score, plus 0.0001 for each, in any order.
+    """Return the same pieces from every run.
+
+    The trainer depends on the order of a hash table in two places: scores differ in their last digits, and rare
+    characters get the lowest score, plus 0.0001 for each, in any order.
     """
     lowest = min((score for _, score in pieces), default=0.0)
     steps = {piece: (score - lowest) / 1e-4 for piece, score in pieces if len(piece) == 1}
@@ -132,28 +134,28 @@ def _make_deterministic(pieces: list[tuple[str, float]]) -> list[tuple[str, floa
 
 
 def _wordpiece(texts: Iterator[str], vocab: int, special: list[str], lowercase: bool) -> Tokenizer:
-    """BPE over words in which every sign but the first is another sign, ## in front of it.
+    """Train BPE over words in which every character but the first is a different symbol, with ## in front.
 
-    The trainer that `tokenizers` has for it numbers those in the order of a hash table, which also decides
-    between equal merges: two runs learn two vocabularies. So the signs are told apart here, before it sees them.
+    The WordPiece trainer of `tokenizers` numbers those in the order of a hash table, which also decides between equal
+    merges: two runs give two vocabularies. So the symbols are separated here, before training.
     """
     normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=False)
     cut = pre_tokenizers.BertPreTokenizer()
     words: Counter[str] = Counter()
     for text in texts:
         words.update(word for word, _ in cut.pre_tokenize_str(normalizer.normalize_str(text)))
-    signs = sorted({sign for word in words for sign in word})
-    code = {sign: FIRST + i for i, sign in enumerate(signs)}
+    symbols = sorted({symbol for word in words for symbol in word})
+    code = {symbol: FIRST + i for i, symbol in enumerate(symbols)}
     coded = (
-        (chr(code[word[0]]) + "".join(chr(code[sign] + AFTER) for sign in word[1:]), words[word]) for word in words
+        (chr(code[word[0]]) + "".join(chr(code[symbol] + AFTER) for symbol in word[1:]), words[word]) for word in words
     )
     learner = Tokenizer(models.BPE())
     learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.BpeTrainer(vocab_size=max(vocab - len(special), 1), show_progress=False)
     learner.train_from_iterator((f"{word} " * count for word, count in coded), trainer)
-    found = sorted(learner.get_vocab().items(), key=lambda item: item[1])
-    tokens = ["".join(signs[(ord(sign) - FIRST) % AFTER] for sign in token) for token, _ in found]
-    marks = ["##" if ord(token[0]) >= FIRST + AFTER else "" for token, _ in found]
+    vocabulary = sorted(learner.get_vocab().items(), key=lambda item: item[1])
+    tokens = ["".join(symbols[(ord(symbol) - FIRST) % AFTER] for symbol in token) for token, _ in vocabulary]
+    marks = ["##" if ord(token[0]) >= FIRST + AFTER else "" for token, _ in vocabulary]
     listed = dict.fromkeys([*special, *(mark + token for mark, token in zip(marks, tokens, strict=True))])
     inner = Tokenizer(models.WordPiece({token: i for i, token in enumerate(listed)}, unk_token=BERT["unk"]))
     inner.normalizer, inner.pre_tokenizer, inner.decoder = normalizer, cut, decoders.WordPiece()
@@ -161,11 +163,11 @@ def _wordpiece(texts: Iterator[str], vocab: int, special: list[str], lowercase: 
 
 
 def _char(texts: Iterator[str], vocab: int, special: list[str], lowercase: bool) -> Tokenizer:
-    """The commonest characters, as a BPE that merges nothing; ties in the order of code points."""
+    """Train on the most common characters, as a BPE without merges; ties in the order of code points."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(text.lower() if lowercase else text)
-    common = sorted(counts, key=lambda sign: (-counts[sign], sign))[: vocab - len(special)]
+    common = sorted(counts, key=lambda char: (-counts[char], char))[: vocab - len(special)]
     inner = Tokenizer(models.BPE({token: i for i, token in enumerate(special + common)}, [], unk_token=ROBERTA["unk"]))
     _lower(inner, lowercase)
     inner.decoder = decoders.Fuse()

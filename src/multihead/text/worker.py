@@ -1,7 +1,7 @@
-"""Child processes with limits on memory and computing time, for work that a foreign file decides.
+"""Child processes with limits on memory and CPU time, for work that depends on untrusted files.
 
-Python cannot interrupt a C or Rust function that runs in its own process; the kernel can end a child. The child stays
-for the next request, so that one costs a pipe and no start.
+Python cannot interrupt a C or Rust function in its own process; the kernel can end a child. The child stays alive for
+the next request, so that a request costs a pipe and no start.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LimitError(ValueError):
 
 
 class LimitedWorker:
-    """`python -m module`, which calls `serve`; started when first asked, and again after it was ended."""
+    """`python -m module`, which calls `serve`; started at the first request, and again after it was ended."""
 
     def __init__(self, module: str) -> None:
         self.module = module
@@ -36,11 +36,13 @@ class LimitedWorker:
         _WORKERS.add(self)
 
     def _forget(self) -> None:
-        """Also in a forked process, which must not write into the pipes of the other."""
+        """Reset lock and child; also in a forked process, which must not write into the parent's pipes."""
         self._lock, self._child = threading.Lock(), None  # type: tuple[threading.Lock, subprocess.Popen[bytes] | None]
 
     def ask(self, request: Any, seconds: float) -> Any:
-        """The answer to a request, both JSON. Raises LimitError, or ValueError where the child reports an error."""
+        """Return the answer to a request, both JSON. Raises LimitError, or ValueError where the child reports an
+        error.
+        """
         line = json.dumps([seconds, request]).encode() + b"\n"
         with self._lock:
             try:
@@ -83,12 +85,12 @@ class LimitedWorker:
         return child
 
     def _end(self) -> int:
-        """The child's exit code, negative for a signal."""
+        """End the child and return its exit code, negative for a signal."""
         child, self._child = self._child, None
         if child is None:
             return 0
         with suppress(subprocess.TimeoutExpired):
-            return child.wait(0.5)  # it may be dying of a limit; its own signal says which
+            return child.wait(0.5)  # it may be ending at a limit; its signal shows which
         child.kill()
         return child.wait()
 
@@ -125,7 +127,7 @@ def _describe_end(code: int, seconds: float) -> str:
 
 
 def serve(answer: Callable[[Any], Any]) -> None:
-    """The child's side: answer requests from stdin until it is closed, each within its limits."""
+    """Run the child's loop: answer requests from stdin until it is closed, each within its limits."""
     for kind, most in ((resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
         with suppress(ValueError, OSError):  # macOS has no limit on address space; the one on time holds there too
             resource.setrlimit(kind, (most, most))

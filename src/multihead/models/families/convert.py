@@ -272,7 +272,7 @@ def _check(where: str, name: str, theirs: Tensor, want: list[int]) -> None:
 
 
 def _slice_tensor(theirs: Tensor, part: TensorName) -> Tensor:
-    """Our tensor out of theirs; a copy only where it is turned."""
+    """Return our tensor from theirs; copy only where it is transposed."""
     ours = (
         theirs[None, None]
         if part.flat
@@ -285,9 +285,9 @@ def _slice_tensor(theirs: Tensor, part: TensorName) -> Tensor:
     return ours.chunk(part.of)[part.index].contiguous()
 
 
-def _join_pieces(part: TensorName, pieces: list[Tensor]) -> Tensor:
-    """Their tensor of ours; the pieces of a fused one come in the order of our modules: q, k, v."""
-    ours = torch.cat(pieces) if part.of > 1 else pieces[0]
+def _join_parts(part: TensorName, tensors: list[Tensor]) -> Tensor:
+    """Return their tensor from ours; the parts of a fused one come in the order of our modules: q, k, v."""
+    ours = torch.cat(tensors) if part.of > 1 else tensors[0]
     if part.flat:
         return ours.flatten()
     return ours[None] if part.lead else ours.t() if part.flipped and ours.dim() == 2 else ours
