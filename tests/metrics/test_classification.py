@@ -167,7 +167,7 @@ def test_f1_of_two_classes_is_that_of_the_second() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([0, 5], [0, 1]), "gold: class 5 does not exist; there are 5"),
+        (([0, 5], [0, 1]), "gold: class 5 is not among the 5 classes"),
         (([0, 1], [0, -1]), "predicted: class -1"),
         (([0, 1], [0]), "2 gold classes, 1 predicted"),
         (([0.5], [0]), "expected class numbers"),

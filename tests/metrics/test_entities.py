@@ -128,7 +128,7 @@ def test_nothing() -> None:
 
 def test_bad_input_is_named() -> None:
     metric = EntityMetric()
-    with pytest.raises(ValueError, match="'U-PER' is no BIO tag"):
+    with pytest.raises(ValueError, match="'U-PER' is not a BIO tag"):
         metric.add([["U-PER"]], [["O"]])
     with pytest.raises(ValueError, match="sentence 1: 2 gold tags, 1 predicted"):
         metric.add([["O"], ["O", "O"]], [["O"], ["O"]])

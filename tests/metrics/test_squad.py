@@ -90,7 +90,7 @@ def test_without_answer() -> None:
 def test_edges() -> None:
     metric = SquadMetric()
     assert metric.result()["f1"].value == 0
-    with pytest.raises(ValueError, match="a list of answers, not one string"):
+    with pytest.raises(ValueError, match="gold is one string; use a list of answers"):
         metric.add(["x"], ["x"])
     with pytest.raises(ValueError, match="shorter"):
         metric.add([["x"], ["y"]], ["x"])

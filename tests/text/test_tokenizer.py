@@ -510,7 +510,7 @@ BROKEN = {
         "tokenizer.json", "4096 times longer; remove",
     ),
     "word list without unknown": ({"vocab.txt": "a\nb\n"}, "vocab.txt", "has no [UNK] token; name"),
-    "word twice": ({"vocab.txt": "[UNK]\na\na\n"}, "vocab.txt", "'a' stands on two lines"),
+    "word twice": ({"vocab.txt": "[UNK]\na\na\n"}, "vocab.txt", "'a' is on two lines"),
     "merges of nothing": (
         {"vocab.json": '{"a": 0}', "merges.txt": "a b\n"}, "merges.txt", "merge 1 ('a b') does not fit",
     ),
@@ -562,7 +562,7 @@ def test_misuse() -> None:
         ours.decode([999])
     with pytest.raises(ValueError, match="at most 10,000,000 at once; cut it up"):
         ours.encode("a" * 10_000_001)
-    with pytest.raises(ValueError, match="a int is no text"):
+    with pytest.raises(ValueError, match="int is not a text"):
         ours.encode(3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="use one of bpe, unigram, wordpiece, char"):
         Tokenizer.train(["a"], "bbpe")

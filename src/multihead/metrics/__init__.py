@@ -1,4 +1,4 @@
-"""Scores: predictions -> numbers, streaming, with confidence intervals."""
+"""Streaming metrics with confidence intervals."""
 
 from multihead.metrics.bleu import BleuMetric
 from multihead.metrics.bootstrap import Bootstrap, percentile

@@ -1,7 +1,7 @@
-"""BLEU and chrF as sacreBLEU counts them (Post 2018; Popović 2015), streaming and with intervals.
+"""BLEU and chrF as sacreBLEU computes them (Post 2018; Popović 2015), streaming and with confidence intervals.
 
-sacreBLEU splits texts and counts n-grams, sentence by sentence; sums of these counts are all that either score
-needs. Its `signature` goes with every number: without it, two BLEU scores cannot be compared.
+sacreBLEU tokenizes and counts n-grams sentence by sentence; sums of these counts are all that either score needs. Its
+`signature` accompanies every number: without it, two BLEU scores cannot be compared.
 """
 
 import re
@@ -20,10 +20,10 @@ WIDTH = 2 + 2 * ORDERS
 
 
 class BleuMetric(TextMetric):
-    """bleu and chrf; a sample is a sentence with one or several references. Percent.
+    """BLEU and chrF in percent; a sample is a sentence with one or several references.
 
-    language: of the target; it chooses how sacreBLEU splits words, unless tokenize says it ("none": the texts are
-    split already).  lowercase: both scores ignore case.
+    language: the target language; it selects sacreBLEU's tokenizer, unless `tokenize` names it ("none": already split).
+    lowercase: both scores ignore case.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class BleuMetric(TextMetric):
         self.lowercase = lowercase
         self._bleu, self._chrf = _counters(self.tokenize, lowercase)
         super().__init__(WIDTH + 3 * LETTERS, replicates, seed)
-        self.references: set[int] = set()  # how many a sentence had
+        self.references: set[int] = set()  # number of references of a sentence
 
-    def counts(self, references: Sequence[str], said: str) -> Sequence[float]:
+    def counts(self, references: Sequence[str], hypothesis: str) -> Sequence[float]:
         self.references.add(len(references))
-        return [*_statistics(self._bleu, references, said), *_statistics(self._chrf, references, said)]
+        return [*_statistics(self._bleu, references, hypothesis), *_statistics(self._chrf, references, hypothesis)]
 
     def merge(self, other: "BleuMetric") -> None:
         if (self.tokenize, self.lowercase) != (other.tokenize, other.lowercase):
@@ -55,43 +55,45 @@ class BleuMetric(TextMetric):
         return {"bleu": bleu(sums[..., :WIDTH]), "chrf": chrf(sums[..., WIDTH:])}
 
     def signatures(self) -> dict[str, str]:
-        found = {}
+        signatures = {}
         for name, counter in (("bleu", self._bleu), ("chrf", self._chrf)):
             counter.num_refs = next(iter(self.references)) if len(self.references) == 1 else -1
-            found[name] = str(counter.get_signature())
-        return found
+            signatures[name] = str(counter.get_signature())
+        return signatures
 
 
 def bleu(sums: Floats) -> Floats:
-    """sums [..., 10] (length, reference length, matches and n-grams of orders 1 to 4) -> percent [...]
+    """Return BLEU in percent [...] from sums [..., 10]: length, reference length, matches and n-grams of orders 1 to 4.
 
     No match of an order counts as 1/2, 1/4, … of one (sacreBLEU's "exp" smoothing); no match at all is 0.
     """
-    length, wanted = sums[..., 0], sums[..., 1]
+    length, reference_length = sums[..., 0], sums[..., 1]
     right, total = sums[..., 2 : 2 + ORDERS], sums[..., 2 + ORDERS :]
     halvings = np.cumsum((right == 0) & (total > 0), axis=-1)
     precisions = ratio(np.where(right == 0, 0.5**halvings, right), total)
     defined = (total > 0).all(-1) & (right > 0).any(-1)
     logs = np.log(np.where(precisions > 0, precisions, 1.0)).mean(-1)
-    brevity = np.exp(np.minimum(0.0, 1 - ratio(wanted, length)))
+    brevity = np.exp(np.minimum(0.0, 1 - ratio(reference_length, length)))
     return np.where(defined, 100 * brevity * np.exp(logs), 0.0)
 
 
 def chrf(sums: Floats) -> Floats:
-    """sums [..., 18] (per order: n-grams written, in the reference, in both) -> percent [...]"""
-    written, wanted, both = np.moveaxis(sums.reshape(*sums.shape[:-1], LETTERS, 3), -1, 0)
-    there = (written > 0) & (wanted > 0)
+    """Return chrF in percent [...] from sums [..., 18]: per order, n-grams of the hypothesis, of the reference, of
+    both.
+    """
+    generated, expected, both = np.moveaxis(sums.reshape(*sums.shape[:-1], LETTERS, 3), -1, 0)
+    there = (generated > 0) & (expected > 0)
     orders = there.sum(-1)
-    precision = ratio(np.where(there, ratio(both, written), 0.0).sum(-1), orders)
-    recall = ratio(np.where(there, ratio(both, wanted), 0.0).sum(-1), orders)
+    precision = ratio(np.where(there, ratio(both, generated), 0.0).sum(-1), orders)
+    recall = ratio(np.where(there, ratio(both, expected), 0.0).sum(-1), orders)
     return 100 * ratio((1 + BETA**2) * precision * recall, BETA**2 * precision + recall)
 
 
-def _statistics(counter: Any, references: Sequence[str], said: str) -> list[int]:
-    """One sentence's counts, by sacreBLEU's own functions."""
+def _statistics(counter: Any, references: Sequence[str], hypothesis: str) -> list[int]:
+    """Return one sentence's counts, by sacreBLEU's own functions."""
     info = counter._extract_reference_info([counter._preprocess_segment(text) for text in references])
-    found: list[int] = counter._compute_segment_statistics(counter._preprocess_segment(said), info)
-    return found
+    counts: list[int] = counter._compute_segment_statistics(counter._preprocess_segment(hypothesis), info)
+    return counts
 
 
 def _counters(tokenize: str, lowercase: bool) -> tuple[Any, Any]:
@@ -100,5 +102,7 @@ def _counters(tokenize: str, lowercase: bool) -> tuple[Any, Any]:
     except ImportError:
         raise ValueError("BLEU and chrF need a package; run pip install 'multihead[scores]'") from None
     if tokenize not in BLEU.TOKENIZERS:
-        raise ValueError(f"tokenize={tokenize!r} is none of sacreBLEU's: {', '.join(sorted(BLEU.TOKENIZERS))}")
+        raise ValueError(
+            f"tokenize={tokenize!r} is unknown to sacreBLEU; use one of {', '.join(sorted(BLEU.TOKENIZERS))}"
+        )
     return BLEU(tokenize=tokenize, lowercase=lowercase, force=True), CHRF(lowercase=lowercase)

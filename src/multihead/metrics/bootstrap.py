@@ -1,11 +1,11 @@
-"""Confidence intervals by Poisson bootstrap, streaming (Chamandy et al. 2012, "Estimating uncertainty for
-massive data streams"): in each of R replicates a sample counts Poisson(1) times, and a metric is a
-function of weighted sums.
+"""Streaming confidence intervals by Poisson bootstrap (Chamandy et al. 2012, "Estimating uncertainty for massive data
+streams").
 
-The weights are a pure function of (seed, sample index), by a counter-based generator (Philox, Salmon et
-al. 2011): order, batches, shards and restarts do not matter, and two systems scored on the same samples
-get the same weights. Intervals are percentiles. Where all samples agree (accuracy 1), every replicate
-agrees too and the interval has no width: too sure for a small set.
+In each of R replicates a sample counts Poisson(1) times, and a metric is a function of weighted sums. The weights are a
+pure function of (seed, sample index), by a counter-based generator (Philox, Salmon et al. 2011): order, batches, shards
+and restarts do not matter, and two systems scored on the same samples get the same weights. Intervals are percentiles.
+Where all samples agree (accuracy 1), every replicate agrees too and the interval has no width: overconfident for a
+small set.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,13 +27,12 @@ GRAIN = 2.0**30
 
 
 def round_exact(values: ArrayLike) -> Floats:
-    """Rounded to multiples of 2^-30, so that sums (to 2^23) have no rounding and do not depend on the
-    order."""
+    """Round to multiples of 2^-30, so that sums (up to 2^23) are exact and do not depend on the order."""
     return np.round(np.asarray(values, dtype=np.float64) * GRAIN) / GRAIN
 
 
 def poisson(first: int, stop: int, replicates: int, seed: int) -> NDArray[np.uint8]:
-    """Weights [stop - first, R] of consecutive samples."""
+    """Return the weights [stop - first, R] of consecutive samples."""
     stride = -(-replicates // 16)  # the generator's counter steps by 4 words of 64 bits: 16 weights
     bits = np.random.Philox(key=seed, counter=first * stride).random_raw((stop - first) * stride * 4)
     draws = bits.astype("<u8", copy=False).view("<u2").reshape(stop - first, stride * 16)
@@ -44,7 +43,7 @@ def poisson(first: int, stop: int, replicates: int, seed: int) -> NDArray[np.uin
 
 
 def weights_of(index: NDArray[np.int64], replicates: int, seed: int) -> Floats:
-    """Weights [N, R] of samples in rising order."""
+    """Return the weights [N, R] of samples in ascending order."""
     weights = np.empty((len(index), replicates))
     starts = [0, *(np.flatnonzero(np.diff(index) > GAP) + 1).tolist(), len(index)]
     for start, stop in pairwise(starts):
@@ -54,7 +53,7 @@ def weights_of(index: NDArray[np.int64], replicates: int, seed: int) -> Floats:
 
 
 def percentile(replicates: Floats, level: float = 0.95) -> ConfidenceInterval:
-    """The middle `level` of replicates [R]; undefined ones (nan) are left out."""
+    """Return the central `level` of replicates [R]; undefined ones (nan) are ignored."""
     if not 0 < level < 1:
         raise ValueError(f"a confidence level lies between 0 and 1, not {level}")
     defined = replicates[np.isfinite(replicates)]
@@ -65,10 +64,9 @@ def percentile(replicates: Floats, level: float = 0.95) -> ConfidenceInterval:
 
 
 class Bootstrap:
-    """Sums of statistics: `total` [n_stats] and, weighted, `sums` [R, n_stats]. Memory does not grow with
-    samples.
+    """Sums of statistics: `total` [n_stats] and, weighted, `sums` [R, n_stats], in constant memory.
 
-    Whole numbers are summed without rounding, so merging is exact; others (see `round_exact`) to about 1e-15.
+    Integers are summed exactly, so merging is exact; other numbers (see `round_exact`) to about 1e-15.
     """
 
     def __init__(self, width: int, replicates: int = 1000, seed: int = 0) -> None:
@@ -78,14 +76,14 @@ class Bootstrap:
         self.sums: Floats = np.zeros((replicates, width))
         self.drawings: Floats = np.zeros(replicates)  # samples drawn, each as often as it counts
         self.seed, self.samples, self.fingerprint = seed, 0, 0
-        self.numbered = True  # by the caller; False: counted here, in the order of coming
+        self.numbered = True  # by the caller; False: numbered here, in order of arrival
 
     @property
     def bootstrap_sample(self) -> BootstrapSample:
         return BootstrapSample(self.seed, len(self.sums), self.samples, self.fingerprint)
 
     def widen(self, width: int) -> None:
-        """More statistics, 0 so far."""
+        """Add statistics, initially 0."""
         more = width - len(self.total)
         if not more:
             return
@@ -93,7 +91,9 @@ class Bootstrap:
         self.sums = np.pad(self.sums, ((0, 0), (0, more)))
 
     def add(self, stats: ArrayLike, index: ArrayLike | None = None) -> None:
-        """stats [N, n_stats]; index [N], the samples' numbers in the set; None: they follow those before."""
+        """Add stats [N, n_stats]; index [N]: the samples' numbers in the dataset; None: they follow the previous
+        ones.
+        """
         stats = np.asarray(stats, dtype=np.float64)
         if stats.ndim != 2 or stats.shape[1] != len(self.total):
             raise ValueError(f"statistics of shape {stats.shape}; expected [N, {len(self.total)}]")
@@ -107,7 +107,7 @@ class Bootstrap:
                 self._add(stats[chunk], weights_of(numbers[chunk], len(self.sums), self.seed))
 
     def number(self, count: int, index: ArrayLike | None) -> NDArray[np.int64]:
-        """The samples' numbers [N], checked and noted."""
+        """Return the samples' numbers [N], checked and recorded."""
         if index is None:
             numbers = np.arange(self.samples, self.samples + count, dtype=np.int64)
             self.numbered = self.numbered and not count
@@ -131,7 +131,7 @@ class Bootstrap:
             self.sums[:, used] += weights[rows].T @ stats[rows, used]
 
     def merge(self, other: "Bootstrap", columns: ArrayLike | None = None) -> None:
-        """Adds other's sums; its statistic j is our statistic columns[j]."""
+        """Add the sums of another bootstrap; its statistic j is our statistic columns[j]."""
         self.check_mergeable(other)
         places = np.arange(len(other.total)) if columns is None else np.asarray(columns, dtype=np.int64)
         self.total[places] += other.total
@@ -139,21 +139,23 @@ class Bootstrap:
         self.note(other)
 
     def check_mergeable(self, other: "Bootstrap") -> None:
-        """Raises unless the two may be merged."""
+        """Raise ValueError unless the two can be merged."""
         if (self.seed, len(self.sums)) != (other.seed, len(other.sums)):
             raise ValueError("only scores with the same seed and number of replicates can be merged")
         if len(self.sums) and self.samples and other.samples and not (self.numbered and other.numbered):
             raise ValueError("to merge with intervals, give `index` to add: else both count their samples from 0")
 
     def note(self, other: "Bootstrap") -> None:
-        """Counts other's samples as seen here."""
+        """Count the samples of another bootstrap."""
         self.drawings += other.drawings
         self.numbered = self.numbered and other.numbered
         self.samples += other.samples
         self.fingerprint = (self.fingerprint + other.fingerprint) % 2**64
 
     def replicates(self, stats_fn: Callable[[Floats], dict[str, Floats]]) -> dict[str, Floats]:
-        """stats_fn(sums), each [R]; nan where a replicate of a tiny set drew no sample; {} without replicates."""
+        """Return stats_fn(sums), each [R]; nan where a replicate of a tiny set drew no sample; {} without
+        replicates.
+        """
         if not len(self.sums):
             return {}
         return {name: np.where(self.drawings > 0, value, np.nan) for name, value in stats_fn(self.sums).items()}
@@ -165,7 +167,7 @@ def _blocks(order: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
 
 
 def _fingerprint(numbers: NDArray[np.int64]) -> int:
-    """Sum of a mixed (splitmix64) form of each number, modulo 2^64."""
+    """Return the sum of a hash (splitmix64) of each number, modulo 2^64."""
     mixed = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

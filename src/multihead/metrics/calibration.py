@@ -1,5 +1,6 @@
-"""What probabilities are worth: expected calibration error (Guo et al. 2017) and the area under the ROC
-curve, both from histograms, so that memory does not grow with the samples."""
+"""Calibration of probabilities: expected calibration error (Guo et al. 2017) and the area under the ROC curve, from
+histograms of constant size.
+"""
 
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -16,7 +17,7 @@ SIDE = DEPTH << MANTISSA
 
 @dataclass(frozen=True, slots=True)
 class CalibrationBin:
-    """Samples whose confidence lies in (low, high]; 0 belongs to the first. Means of none are 0."""
+    """Samples with a confidence in (low, high]; 0 belongs to the first bin. Means of no samples are 0."""
 
     low: float
     high: float
@@ -32,7 +33,7 @@ class Reliability:
         self.counts = np.zeros((3, BINS))  # samples, sum of confidence, correct
 
     def add(self, right: np.ndarray[tuple[int], np.dtype[np.bool_]], confidence: Floats) -> None:
-        """right [N], confidence [N]"""
+        """Add samples: right [N], confidence [N]."""
         edges = np.linspace(0, 1, BINS + 1)
         places = np.searchsorted(edges, confidence, side="left").clip(1, BINS) - 1
         for row, weights in zip(self.counts, (np.ones(len(right)), round_exact(confidence), right), strict=True):
@@ -42,7 +43,9 @@ class Reliability:
         self.counts += other.counts
 
     def error(self) -> float:
-        """Σ over bins of count/N · |accuracy - confidence|; 0 of nothing."""
+        """Return the expected calibration error, Σ over bins of count/N · |accuracy - confidence|; 0 without
+        samples.
+        """
         samples, confidence, correct = self.counts
         return float(np.abs(correct - confidence).sum() / max(samples.sum(), 1))
 
@@ -57,23 +60,29 @@ class Reliability:
 
 
 class RocAuc:
-    """Area under the ROC curve of two classes: the chance that a positive sample scores above a negative
-    one, equal scores counting half. Scores are told apart to 1 in 4096 of their distance to 0 or 1: a
-    finer difference counts as equal (measured: within 1e-5 of the exact area)."""
+    """Area under the ROC curve of two classes: the probability that a positive sample scores above a negative one, ties
+    counting half.
+
+    Scores are distinguished to 1 in 4096 of their distance to 0 or 1; a finer difference counts as a tie (measured:
+    within 1e-5 of the exact area).
+    """
 
     def __init__(self) -> None:
         self.counts: Ints = np.zeros((2, 2 * SIDE), dtype=np.int64)  # [negative or positive, place of the score]
 
     def add(self, gold: Ints, positive: Floats) -> None:
-        """gold [N] (0 or 1), positive [N]: the probability of class 1"""
+        """Add samples: gold [N] (0 or 1), positive [N], the probability of class 1."""
         np.add.at(self.counts, (gold, places_of(positive)), 1)
 
     def merge(self, other: "RocAuc") -> None:
         self.counts += other.counts
 
     def score(self, level: float = 0.95) -> Score:
-        """nan without samples of both classes. The interval is DeLong's (1988), on the log-odds scale;
-        none where the area is 0 or 1 or a class has one sample."""
+        """Return the area; nan without samples of both classes.
+
+        The confidence interval is DeLong's (1988), on the log-odds scale; none where the area is 0 or 1 or a class has
+        one sample.
+        """
         negative, positive = self.counts[:, self.counts.any(0)].astype(np.float64)
         n, m = negative.sum(), positive.sum()
         if n == 0 or m == 0:
@@ -92,7 +101,7 @@ class RocAuc:
 
 
 def places_of(scores: Floats) -> Ints:
-    """Bins [N] that rise with scores [N] in 0..1, finer towards both ends, as a float's own digits are."""
+    """Return bins [N] that ascend with scores [N] in 0..1, finer towards both ends, like the digits of a float."""
     distance = np.minimum(scores, 1 - scores)
     digits, exponent = np.frexp(np.maximum(distance, 2.0**-DEPTH))  # digits in [1/2, 1), exponent in -63..0
     inner = ((exponent + DEPTH - 1).astype(np.int64) << MANTISSA) + ((2 * digits - 1) * 2**MANTISSA).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Scores of classifiers: one class per sample, or several (multi-label)."""
+"""Metrics of classifiers: one class per sample, or several (multi-label)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,8 +12,9 @@ from multihead.metrics.precision_recall import ClassCounts, MetricTable, average
 
 
 def matthews(counts: Floats) -> Floats:
-    """Matthews' correlation of any number of classes (Gorodkin 2004) from counts [..., C, 3] -> [...]; nan
-    where either side has one class only."""
+    """Return Matthews' correlation of any number of classes (Gorodkin 2004) from counts [..., C, 3]; nan where either
+    side has one class only.
+    """
     correct, predicted, gold = np.moveaxis(counts, -1, 0)
     n = gold.sum(-1)
     above = correct.sum(-1) * n - (predicted * gold).sum(-1)
@@ -22,7 +23,7 @@ def matthews(counts: Floats) -> Floats:
 
 
 def class_numbers(values: ArrayLike, classes: int, what: str) -> Ints:
-    """[N], checked to be class numbers."""
+    """Return class numbers [N], checked."""
     numbers = np.asarray(values)
     if numbers.size == 0:
         return np.zeros(0, dtype=np.int64)
@@ -30,15 +31,15 @@ def class_numbers(values: ArrayLike, classes: int, what: str) -> Ints:
         raise ValueError(f"{what}: {numbers.dtype} of shape {numbers.shape}; expected class numbers [N]")
     wrong = numbers[(numbers < 0) | (numbers >= classes)]
     if len(wrong):
-        raise ValueError(f"{what}: class {wrong[0]} does not exist; there are {classes}, from 0")
+        raise ValueError(f"{what}: class {wrong[0]} is not among the {classes} classes; use 0 to {classes - 1}")
     return numbers.astype(np.int64)
 
 
 class ClassificationMetric:
-    """One class per sample: accuracy (= micro F1), macro and weighted F1, Matthews' correlation,
-    confusion; with probabilities also calibration and, of two classes, the area under the ROC curve.
+    """One class per sample: accuracy (= micro F1), macro and weighted F1, Matthews' correlation, confusion matrix; with
+    probabilities also calibration and, for two classes, the area under the ROC curve.
 
-    Memory: R x 3C for the intervals, C x C for the confusion, 8 MB for the curve.
+    Memory: R x 3C for the intervals, C x C for the confusion matrix, 8 MB for the curve.
     """
 
     def __init__(self, labels: Sequence[str], replicates: int = 1000, seed: int = 0) -> None:
@@ -46,7 +47,7 @@ class ClassificationMetric:
         self.confused = np.zeros((len(labels), len(labels)), dtype=np.int64)
         self.reliability = Reliability()
         self.curve: RocAuc | None = None
-        self.positive: int | None = None  # of two classes, the one that f1 is of, and named with; None: the second
+        self.positive: int | None = None  # of two classes, the one that f1 refers to and names; None: the second
 
     @property
     def bootstrap_sample(self) -> BootstrapSample:
@@ -59,12 +60,12 @@ class ClassificationMetric:
         probabilities: ArrayLike | None = None,
         index: ArrayLike | None = None,
     ) -> None:
-        """gold [N], predicted [N], probabilities [N, C]"""
+        """Add samples: gold [N], predicted [N], probabilities [N, C]."""
         C = len(self.tally.names)
         truth, guess = class_numbers(gold, C, "gold"), class_numbers(predicted, C, "predicted")
         if len(truth) != len(guess):
             raise ValueError(f"{len(truth)} gold classes, {len(guess)} predicted")
-        chances = None if probabilities is None else _probabilities(probabilities, len(truth), C)
+        class_probabilities = None if probabilities is None else _probabilities(probabilities, len(truth), C)
         rows = np.arange(len(truth))
         stats = np.zeros((len(truth), C, 3))
         stats[rows, guess, 1] = 1
@@ -72,11 +73,11 @@ class ClassificationMetric:
         stats[rows, truth, 0] = truth == guess
         self.tally.bootstrap.add(stats.reshape(len(truth), 3 * C), index)
         np.add.at(self.confused, (truth, guess), 1)
-        if chances is not None:
-            self.reliability.add(truth == guess, chances[rows, guess])
+        if class_probabilities is not None:
+            self.reliability.add(truth == guess, class_probabilities[rows, guess])
             if C == 2:
                 self.curve = self.curve or RocAuc()
-                self.curve.add(truth, chances[:, 1])
+                self.curve.add(truth, class_probabilities[:, 1])
 
     def merge(self, other: "ClassificationMetric") -> None:
         if (self.tally.names, self.positive) != (other.tally.names, other.positive):
@@ -89,8 +90,9 @@ class ClassificationMetric:
             self.curve.merge(other.curve)
 
     def result(self) -> dict[str, Score]:
-        """accuracy, micro_f1, macro_f1, weighted_f1, mcc; ece (no interval: resampling makes it larger)
-        and auc where probabilities were given. f1 of one class, where there are two."""
+        """Return accuracy, micro_f1, macro_f1, weighted_f1, mcc; ece (no interval: resampling biases it) and auc with
+        probabilities; f1 of one class if there are two.
+        """
         results = with_intervals(self._values(self.tally.counts), self.replicates())
         if "f1" in results:
             results["f1"] = replace(results["f1"], signature=f"of {self.tally.names[self._positive_class]}")
@@ -103,7 +105,7 @@ class ClassificationMetric:
 
     @property
     def _positive_class(self) -> int:
-        """Of two classes, the one that f1 is of."""
+        """The class that f1 refers to, of two classes."""
         return 1 if self.positive is None else self.positive
 
     def replicates(self) -> dict[str, Floats]:
@@ -118,25 +120,27 @@ class ClassificationMetric:
         return values
 
     def table(self) -> MetricTable:
-        """A line per class, in the order of the labels."""
+        """Return one row per class, in the order of the labels."""
         return self.tally.table("classes", self.tally.names)
 
     def confusion(self) -> list[list[int]]:
-        """[gold][predicted], in the order of the labels."""
+        """Return counts [gold][predicted], in the order of the labels."""
         return [[int(count) for count in row] for row in self.confused]
 
     def bins(self) -> tuple[CalibrationBin, ...]:
-        """The reliability table."""
+        """Return the reliability table."""
         return self.reliability.bins()
 
 
 def _probabilities(values: ArrayLike, samples: int, classes: int) -> Floats:
-    chances = np.asarray(values, dtype=np.float64).reshape(-1, classes) if samples == 0 else np.asarray(values)
-    if chances.shape != (samples, classes):
-        raise ValueError(f"probabilities of shape {chances.shape}; expected {(samples, classes)}")
-    if not ((chances >= 0) & (chances <= 1 + 1e-3)).all():
+    class_probabilities = (
+        np.asarray(values, dtype=np.float64).reshape(-1, classes) if samples == 0 else np.asarray(values)
+    )
+    if class_probabilities.shape != (samples, classes):
+        raise ValueError(f"probabilities of shape {class_probabilities.shape}; expected {(samples, classes)}")
+    if not ((class_probabilities >= 0) & (class_probabilities <= 1 + 1e-3)).all():
         raise ValueError("a probability is not between 0 and 1: are these logits?")
-    return np.minimum(chances.astype(np.float64), 1.0)
+    return np.minimum(class_probabilities.astype(np.float64), 1.0)
 
 
 def _f1s(counts: Floats) -> dict[str, Floats]:
@@ -148,7 +152,7 @@ def _subset(counts: Floats) -> dict[str, Floats]:
 
 
 def _flags(values: ArrayLike, classes: int, what: str) -> NDArray[np.bool_]:
-    """[N, C], checked to be True or False."""
+    """Return flags [N, C], checked to be True or False."""
     flags = np.asarray(values) if np.size(values) else np.zeros((0, classes))
     if flags.shape != (len(flags), classes):
         raise ValueError(f"{what} of shape {flags.shape}; expected [N, {classes}]")
@@ -169,7 +173,7 @@ class MultiLabelMetric:
         return self.tally.bootstrap.bootstrap_sample
 
     def add(self, gold: ArrayLike, predicted: ArrayLike, index: ArrayLike | None = None) -> None:
-        """gold [N, C], predicted [N, C]: True where the label applies."""
+        """Add samples: gold [N, C], predicted [N, C]; True where the label applies."""
         C = len(self.tally.names)
         truth, guess = _flags(gold, C, "gold"), _flags(predicted, C, "predicted")
         if len(truth) != len(guess):
@@ -186,12 +190,12 @@ class MultiLabelMetric:
         self.whole.merge(other.whole)
 
     def result(self) -> dict[str, Score]:
-        """micro_f1, macro_f1, weighted_f1, subset_accuracy"""
+        """Return micro_f1, macro_f1, weighted_f1, subset_accuracy."""
         return with_intervals(_f1s(self.tally.counts) | _subset(self.whole.counts), self.replicates())
 
     def replicates(self) -> dict[str, Floats]:
         return self.tally.replicates(_f1s) | self.whole.replicates(_subset)
 
     def table(self) -> MetricTable:
-        """A line per label, in their order."""
+        """Return one row per label, in their order."""
         return self.tally.table("labels", self.tally.names)

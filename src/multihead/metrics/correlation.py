@@ -1,4 +1,4 @@
-"""Pearson's and Spearman's correlation of gold and predicted scores; nan where one side does not vary."""
+"""Pearson's and Spearman's correlation of gold and predicted scores; nan where one side is constant."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -8,7 +8,7 @@ from multihead.metrics.metric import BootstrapSample, Floats, Ints, Score
 
 
 def pairs_of(gold: ArrayLike, predicted: ArrayLike) -> Floats:
-    """[2, N], checked."""
+    """Return pairs [2, N], checked."""
     truth, guess = np.asarray(gold, dtype=np.float64), np.asarray(predicted, dtype=np.float64)
     if truth.shape != guess.shape or truth.ndim != 1:
         raise ValueError(f"shapes {truth.shape} and {guess.shape}: expected twice [N]")
@@ -19,29 +19,31 @@ def pairs_of(gold: ArrayLike, predicted: ArrayLike) -> Floats:
 
 
 class Pearson:
-    """Streaming means and co-moments (Chan, Golub, LeVeque 1983): sound where the mean is large beside the
-    spread. Merging agrees with all at once to about 1e-14. The replicates sum squares about the first
-    batch's mean."""
+    """Pearson's correlation by streaming means and co-moments (Chan, Golub, LeVeque 1983), stable where the mean is
+    large relative to the spread.
+
+    Merging agrees with a single pass to about 1e-14. The replicates sum squares about the first batch's mean.
+    """
 
     def __init__(self, replicates: int = 1000, seed: int = 0) -> None:
         self.count = 0
-        self.mean, self.moments = np.zeros(2), np.zeros((2, 2))  # about the centre: the first batch's mean
+        self.mean, self.moments = np.zeros(2), np.zeros((2, 2))  # about the center: the first batch's mean
         self.low, self.high = np.full(2, np.inf), np.full(2, -np.inf)
-        self.centre: Floats = np.zeros(2)
-        self.bootstrap = Bootstrap(6, replicates, seed)  # 1, x, y, xx, yy, xy, also about the centre
+        self.center: Floats = np.zeros(2)
+        self.bootstrap = Bootstrap(6, replicates, seed)  # 1, x, y, xx, yy, xy, also about the center
 
     @property
     def bootstrap_sample(self) -> BootstrapSample:
         return self.bootstrap.bootstrap_sample
 
     def add(self, gold: ArrayLike, predicted: ArrayLike, index: ArrayLike | None = None) -> None:
-        """gold [N], predicted [N]"""
+        """Add samples: gold [N], predicted [N]."""
         pairs = pairs_of(gold, predicted)
         if not pairs.shape[1]:
             return
         if not self.count:
-            self.centre = pairs.mean(1)
-        near = pairs - self.centre[:, None]
+            self.center = pairs.mean(1)
+        near = pairs - self.center[:, None]
         x, y = near
         self.bootstrap.add(np.stack((np.ones_like(x), x, y, x * x, y * y, x * y), axis=1), index)
         mean = near.mean(1)
@@ -63,19 +65,19 @@ class Pearson:
         if not other.count:
             return
         if not self.count:
-            self.centre = other.centre
+            self.center = other.center
         moved = Bootstrap(6, len(other.bootstrap.sums), other.bootstrap.seed)
-        a, b = other.centre - self.centre
+        a, b = other.center - self.center
         n, x, y, xx, yy, xy = other.bootstrap.sums.T
         columns = (n, x + a * n, y + b * n, xx + a * (2 * x + a * n), yy + b * (2 * y + b * n))
         moved.sums = np.stack((*columns, xy + a * y + b * x + a * b * n), axis=1)
         moved.note(other.bootstrap)
         self.bootstrap.merge(moved)
-        self._join(other.count, other.mean + (other.centre - self.centre), other.moments)
+        self._join(other.count, other.mean + (other.center - self.center), other.moments)
         self._stretch(other.low, other.high)
 
     def result(self) -> dict[str, Score]:
-        """pearson"""
+        """Return pearson."""
         interval = percentile(self.replicates()["pearson"]) if self.bootstrap_sample.replicates else None
         (xx, xy), (_, yy) = self.moments
         value = float(_quotient(xy, xx, yy)) if (self.low < self.high).all() else float("nan")
@@ -93,7 +95,7 @@ class Pearson:
 
 
 def _quotient(xy: ArrayLike, xx: ArrayLike, yy: ArrayLike) -> Floats:
-    """Co-moment over the root of the moments, within -1..1; nan where one is 0."""
+    """Return the co-moment over the root of the moments, within -1..1; nan where one is 0."""
     below = np.sqrt(np.maximum(xx, 0)) * np.sqrt(np.maximum(yy, 0))
     filled = np.full(np.shape(below), np.nan)
     quotient: Floats = np.clip(np.divide(xy, below, out=filled, where=below > 0), -1, 1)
@@ -101,24 +103,23 @@ def _quotient(xy: ArrayLike, xx: ArrayLike, yy: ArrayLike) -> Floats:
 
 
 class Spearman:
-    """Pearson's correlation of the ranks, equal values sharing the mean of theirs.
+    """Pearson's correlation of the ranks; ties share their mean rank.
 
-    Ranks need all values: they are kept as float32 (two of them and a number of 8 bytes per sample, 16 MB
-    per million), which is what models give; values that differ by less than 1 in 10 million become ties.
-    Intervals by ordinary resampling, O(R·N) (1 million samples: a minute or two), over the samples in the
-    order of their numbers.
+    Ranks need all values: they are stored as float32 (two of them and 8 bytes of index per sample, 16 MB per million),
+    the precision of models; values that differ by less than 1 in 10 million become ties. Intervals by ordinary
+    resampling, O(R·N) (1 million samples: a minute or two), over the samples in the order of their numbers.
     """
 
     def __init__(self, replicates: int = 1000, seed: int = 0) -> None:
         self.chunks: list[tuple[Ints, np.ndarray[tuple[int, int], np.dtype[np.float32]]]] = []
-        self.numbers = Bootstrap(0, replicates, seed)  # keeps count; there is nothing to sum
+        self.numbers = Bootstrap(0, replicates, seed)  # counts samples; nothing is summed
 
     @property
     def bootstrap_sample(self) -> BootstrapSample:
         return self.numbers.bootstrap_sample
 
     def add(self, gold: ArrayLike, predicted: ArrayLike, index: ArrayLike | None = None) -> None:
-        """gold [N], predicted [N]"""
+        """Add samples: gold [N], predicted [N]."""
         pairs = pairs_of(gold, predicted)
         self.chunks.append((self.numbers.number(pairs.shape[1], index), pairs.astype(np.float32)))
 
@@ -128,7 +129,7 @@ class Spearman:
         self.chunks += other.chunks
 
     def result(self) -> dict[str, Score]:
-        """spearman"""
+        """Return spearman."""
         drawn = self.replicates()
         interval = percentile(drawn["spearman"]) if drawn else None
         x, y = self._groups()
@@ -146,8 +147,9 @@ class Spearman:
         return {"spearman": values}
 
     def _groups(self) -> tuple[Ints, Ints]:
-        """Of each sample, by rising number: which of the distinct values it has, counted from the
-        smallest; x, y [N]"""
+        """Return for each sample, by ascending number, the index of its value among the sorted distinct values; x, y
+        [N].
+        """
         if not self.chunks:
             return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         order = np.argsort(np.concatenate([numbers for numbers, _ in self.chunks]), kind="stable")
@@ -156,8 +158,9 @@ class Spearman:
 
 
 def _of_ranks(x: Ints, y: Ints, times: Floats) -> float:
-    """Spearman's correlation of groups x [N], y [N], each sample there `times` [N]. No sorting: groups are
-    in order."""
+    """Return Spearman's correlation of groups x [N], y [N], with multiplicities `times` [N]. No sorting: groups are in
+    order.
+    """
     ranks = []
     for group in (x, y):
         size = np.bincount(group, times)

@@ -1,5 +1,4 @@
-"""What every score gives back: numbers with a unit, a direction and, where samples were kept count of, an
-interval."""
+"""The result of every metric: numbers with a unit, a direction and a confidence interval."""
 
 import math
 from collections.abc import Callable
@@ -25,16 +24,16 @@ class ConfidenceInterval:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One number. nan: undefined (said where it can happen); a share of nothing is 0, not nan."""
+    """One number. nan: undefined (documented where it can happen); a share of nothing is 0, not nan."""
 
     value: float
     unit: Unit = "share"
     better: Literal["higher", "lower"] = "higher"
     interval: ConfidenceInterval | None = None
-    signature: str | None = None  # how it was counted, where that is not one thing only (sacreBLEU's)
+    signature: str | None = None  # how it was computed, where variants exist (sacreBLEU's)
 
     def __format__(self, form: str) -> str:
-        """`f"{score:.2f}"` -> 86.21 [85.55, 86.87]"""
+        """Format the value and its interval: `f"{score:.2f}"` -> 86.21 [85.55, 86.87]."""
         if self.interval is None:
             return format(self.value, form)
         return f"{self.value:{form}} [{self.interval.low:{form}}, {self.interval.high:{form}}]"
@@ -42,7 +41,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class BootstrapSample:
-    """What replicates were drawn from: equal means that two systems were weighted on the same samples."""
+    """The sample that replicates were drawn from: equal if two systems were weighted on the same samples."""
 
     seed: int
     replicates: int
@@ -51,36 +50,36 @@ class BootstrapSample:
 
 
 class Metric(Protocol):
-    """Streaming: add batches, merge what other processes added, read the result at any time."""
+    """A streaming metric: add batches, merge other processes' metrics, read the result at any time."""
 
     @property
     def add(self) -> Callable[..., None]:
-        """Batches of gold and predicted; `index`: the samples' numbers in the set, as every process counts
-        them."""
+        """Add batches of gold and predicted; `index`: the samples' numbers in the dataset, the same in every
+        process.
+        """
 
     @property
     def bootstrap_sample(self) -> BootstrapSample: ...
 
     def merge(self, other: Self) -> None:
-        """As if all that `other` saw had been added here; `other` is left as it is."""
+        """Add everything that `other` counted; `other` is unchanged."""
 
     def result(self) -> dict[str, Score]: ...
 
     def replicates(self) -> dict[str, Floats]:
-        """Bootstrap replicates [R] of the entries of `result` that have an interval; empty with
-        replicates=0."""
+        """Return bootstrap replicates [R] of the entries of `result` with an interval; empty with replicates=0."""
 
 
-def to_json(thing: Any) -> Any:
-    """Dataclasses, tuples, arrays and dicts of them as JSON values; nan and infinities become None."""
-    if is_dataclass(thing) and not isinstance(thing, type):
-        return {field.name: to_json(getattr(thing, field.name)) for field in fields(thing)}
-    if isinstance(thing, dict):
-        return {str(key): to_json(value) for key, value in thing.items()}
-    if isinstance(thing, np.ndarray | np.generic):
-        return to_json(thing.tolist())
-    if isinstance(thing, list | tuple):
-        return [to_json(value) for value in thing]
-    if isinstance(thing, float) and not math.isfinite(thing):
+def to_json(value: Any) -> Any:
+    """Convert dataclasses, tuples, arrays and dicts of them to JSON values; nan and infinities become None."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, dict):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return to_json(value.tolist())
+    if isinstance(value, list | tuple):
+        return [to_json(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
         return None
-    return thing
+    return value

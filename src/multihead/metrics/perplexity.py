@@ -1,7 +1,7 @@
-"""How well a language model foretells a text: perplexity per token, bits per character.
+"""Next-token prediction scores of a language model: perplexity per token, bits per character.
 
-Perplexity depends on how the text was cut into tokens; bits per character (and per byte) do not, so they compare
-models with different vocabularies.
+Perplexity depends on the tokenization; bits per character (and per byte) do not, so they compare models with different
+vocabularies.
 """
 
 from math import log
@@ -15,7 +15,7 @@ from multihead.metrics.precision_recall import ratio
 
 
 class PerplexityMetric:
-    """A sample is a text, or a window of one. Lower is better."""
+    """Perplexity; a sample is a text, or a window of one. Lower is better."""
 
     def __init__(self, replicates: int = 1000, seed: int = 0) -> None:
         self.bootstrap = Bootstrap(4, replicates, seed)  # nats, tokens, characters, bytes
@@ -32,7 +32,9 @@ class PerplexityMetric:
         octets: ArrayLike | None = None,
         index: ArrayLike | None = None,
     ) -> None:
-        """Each [N]: -log p of the sample's tokens, how many were foretold, and how long their text is."""
+        """Add samples, each [N]: -log p of the sample's tokens, the number of predicted tokens, and the length of their
+        text.
+        """
         rows = np.asarray(nats, dtype=np.float64)
         rest = [np.zeros_like(rows) if part is None else np.asarray(part) for part in (characters, octets)]
         self.bootstrap.add(np.stack([round_exact(rows), np.asarray(tokens), *rest], axis=-1), index)
@@ -41,7 +43,9 @@ class PerplexityMetric:
         self.bootstrap.merge(other.bootstrap)
 
     def result(self) -> dict[str, Score]:
-        """loss (nats per token), perplexity; bits_per_character and bits_per_byte where lengths were given"""
+        """Return loss (nats per token) and perplexity; bits_per_character and bits_per_byte where lengths were
+        given.
+        """
         values, drawn = self._values(self.bootstrap.total), self.replicates()
         return {
             name: Score(float(value), "number", "lower", percentile(drawn[name]) if drawn else None)

@@ -1,6 +1,9 @@
-"""Precision, recall and F1 from counts: precision = correct / predicted, recall = correct / gold, F1 =
-2·correct / (predicted + gold). 0/0 is 0, in replicates undefined. Averages run over the classes that occur in gold
-or predictions: micro sums the counts, macro is the plain mean, weighted the mean by support (gold)."""
+"""Precision, recall and F1 from counts.
+
+precision = correct / predicted, recall = correct / gold, F1 = 2·correct / (predicted + gold). 0/0 is 0, in replicates
+undefined. Averages are over the classes that occur in gold or predictions: micro sums the counts, macro is the plain
+mean, weighted the mean by support (gold).
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +20,7 @@ KINDS = ("precision", "recall", "f1")
 
 @dataclass(frozen=True, slots=True)
 class MetricRow:
-    """One line of a table; interval: of F1."""
+    """One row of a table; interval: of F1."""
 
     name: str
     precision: float
@@ -29,7 +32,7 @@ class MetricRow:
 
 @dataclass(frozen=True, slots=True)
 class MetricTable:
-    """A line per class, then the averages. note: by which rule it was counted."""
+    """One row per class, then the averages. note: the convention of the counts."""
 
     title: str
     rows: tuple[MetricRow, ...]
@@ -38,12 +41,12 @@ class MetricTable:
 
 
 def ratio(above: Floats, below: Floats, empty: float = 0.0) -> Floats:
-    """above / below; `empty` where it is 0/0."""
+    """Return above / below; `empty` where it is 0/0."""
     return np.divide(above, below, out=np.full(np.broadcast(above, below).shape, empty), where=below != 0)
 
 
 def by_class(counts: Floats, empty: float = 0.0) -> dict[str, Floats]:
-    """counts [..., C, 3] (correct, predicted, gold) -> precision, recall, f1, each [..., C]"""
+    """Return precision, recall and f1, each [..., C], from counts [..., C, 3] (correct, predicted, gold)."""
     correct, predicted, gold = np.moveaxis(counts, -1, 0)
     return {
         "precision": ratio(correct, predicted, empty),
@@ -53,7 +56,9 @@ def by_class(counts: Floats, empty: float = 0.0) -> dict[str, Floats]:
 
 
 def average_classes(counts: Floats) -> dict[str, dict[str, Floats]]:
-    """counts [..., C, 3] -> average -> precision, recall, f1, each [...]; nan where there is nothing to average"""
+    """Return average -> precision, recall, f1, each [...], from counts [..., C, 3]; nan where there is nothing to
+    average.
+    """
     each = by_class(counts)
     present = (counts[..., 1] + counts[..., 2] > 0).astype(np.float64)
     weights = {"macro": present, "weighted": counts[..., 2]}
@@ -66,14 +71,16 @@ def average_classes(counts: Floats) -> dict[str, dict[str, Floats]]:
 
 
 def _sum(values: Floats) -> Floats:
-    """Over the last axis, to the same bit in whatever order the classes turned up."""
+    """Return the sum over the last axis, bit-identical for any order of classes."""
     total: Floats = np.sort(values, axis=-1).sum(-1)
     return total
 
 
 class ClassCounts:
-    """Correct, predicted and gold counts of named classes, for a set and its replicates. Names may turn up
-    at any time. Memory: R x 3C."""
+    """Correct, predicted and gold counts of named classes, for a dataset and its replicates.
+
+    New names may occur at any time. Memory: R x 3C.
+    """
 
     def __init__(self, names: Sequence[str] = (), replicates: int = 1000, seed: int = 0) -> None:
         self.places = {name: place for place, name in enumerate(names)}
@@ -87,19 +94,18 @@ class ClassCounts:
 
     @property
     def counts(self) -> Floats:
-        """[C, 3]"""
+        """Counts [C, 3]."""
         return self._counts(self.bootstrap.total)
 
     def replicates(self, values: Callable[[Floats], dict[str, Floats]]) -> dict[str, Floats]:
-        """values(counts [R, C, 3]), each [R]"""
+        """Return values(counts [R, C, 3]), each [R]."""
         return self.bootstrap.replicates(lambda sums: values(self._counts(sums)))
 
     def _counts(self, sums: Floats) -> Floats:
         return sums.reshape(*sums.shape[:-1], len(self.places), 3)
 
     def add(self, samples: Sequence[Sequence[Iterable[str]]], index: ArrayLike | None = None) -> None:
-        """Three lists of names per sample: correct, predicted, gold; a name counts as often as it is
-        there."""
+        """Add three lists of names per sample: correct, predicted, gold; a name counts as often as it occurs."""
         events = [
             (row, 3 * self.place(name) + kind)
             for row, lists in enumerate(samples)
@@ -122,7 +128,7 @@ class ClassCounts:
         self.bootstrap.merge(other.bootstrap, [3 * place + kind for place in places for kind in range(3)])
 
     def table(self, title: str, order: Sequence[str] | None = None, note: str = "") -> MetricTable:
-        """Classes that occur, in the given order (else by name), and the averages."""
+        """Return the classes that occur, in the given order (else by name), and the averages."""
         counts, names = self.counts, sorted(self.places) if order is None else order
         each, drawn = by_class(counts), self._counts(self.bootstrap.sums)
         f1s = np.where(drawn[..., 1:].any(-1), by_class(drawn)["f1"], np.nan)  # nan: the replicate lacks the class
@@ -149,13 +155,16 @@ class ClassCounts:
 
 
 def with_intervals(values: dict[str, Floats], replicates: dict[str, Floats], unit: Unit = "share") -> dict[str, Score]:
-    """With the intervals of their replicates. What is undefined, 0/0, is 0; a replicate in which it is undefined, since
-    it drew none of the few samples that count, says nothing, unless it is undefined in the whole set too."""
-    found = {}
+    """Return scores with the confidence intervals of their replicates.
+
+    An undefined score, 0/0, is 0. A replicate in which it is undefined, since it drew none of the few relevant samples,
+    is ignored, unless it is undefined in the full dataset too.
+    """
+    scores = {}
     for name, value in values.items():
         drawn = replicates.get(name)
         if drawn is not None and not np.isfinite(value):
             drawn = np.nan_to_num(drawn)
         interval = None if drawn is None else percentile(drawn)
-        found[name] = Score(float(np.nan_to_num(value)), unit, interval=interval)
-    return found
+        scores[name] = Score(float(np.nan_to_num(value)), unit, interval=interval)
+    return scores

@@ -1,4 +1,4 @@
-"""Finding the right item among many: recall at k, and the mean reciprocal rank of the first right one."""
+"""Retrieval metrics: recall at k, and the mean reciprocal rank of the first relevant item."""
 
 from collections.abc import Sequence
 
@@ -11,8 +11,11 @@ from multihead.metrics.precision_recall import ratio, with_intervals
 
 
 def ranks_of(scores: ArrayLike, relevant: ArrayLike) -> list[list[int]]:
-    """Ranks, from 1, of each query's relevant items by falling score; scores [N, M], relevant [N, M] (True).
-    An irrelevant item with the same score goes first, so that equal scores everywhere earn nothing."""
+    """Return the ranks, from 1, of each query's relevant items by descending score; scores [N, M], relevant [N, M]
+    (True).
+
+    An irrelevant item with the same score ranks first, so that constant scores gain nothing.
+    """
     values, right = np.asarray(scores, dtype=np.float64), np.asarray(relevant, dtype=bool)
     if values.shape != right.shape or values.ndim != 2:
         raise ValueError(f"scores {values.shape} and relevant {right.shape}: expected twice [N, M]")
@@ -23,7 +26,7 @@ def ranks_of(scores: ArrayLike, relevant: ArrayLike) -> list[list[int]]:
 
 
 class RetrievalMetric:
-    """A sample is a query. Recall at k: the share of its relevant items among the first k."""
+    """Recall at k (the share of relevant items among the first k) and mean reciprocal rank; a sample is a query."""
 
     def __init__(self, ks: Sequence[int] = (1, 5, 10), replicates: int = 1000, seed: int = 0) -> None:
         if min(ks, default=1) < 1:
@@ -36,13 +39,13 @@ class RetrievalMetric:
         return self.bootstrap.bootstrap_sample
 
     def add(self, ranks: Sequence[Sequence[int]], index: ArrayLike | None = None) -> None:
-        """The ranks, from 1, of all relevant items of each query (`ranks_of`)."""
+        """Add the ranks, from 1, of all relevant items of each query (`ranks_of`)."""
         stats = np.ones((len(ranks), 2 + len(self.ks)))
         for row, places in enumerate(ranks):
             if not len(places) or min(places) < 1:
-                raise ValueError(f"query {row}: ranks {list(places)}; at least one, counted from 1")
-            found = [sum(place <= k for place in places) / len(places) for k in self.ks]
-            stats[row, 1:] = round_exact([1 / min(places), *found])
+                raise ValueError(f"query {row}: ranks are {list(places)}; use at least one, counted from 1")
+            recalls = [sum(place <= k for place in places) / len(places) for k in self.ks]
+            stats[row, 1:] = round_exact([1 / min(places), *recalls])
         self.bootstrap.add(stats, index)
 
     def merge(self, other: "RetrievalMetric") -> None:
@@ -51,7 +54,7 @@ class RetrievalMetric:
         self.bootstrap.merge(other.bootstrap)
 
     def result(self) -> dict[str, Score]:
-        """mrr, recall@k"""
+        """Return mrr and recall@k."""
         return with_intervals(self._values(self.bootstrap.total), self.replicates())
 
     def replicates(self) -> dict[str, Floats]:

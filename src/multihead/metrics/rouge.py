@@ -1,8 +1,8 @@
 """ROUGE-1, ROUGE-2 and ROUGE-L (Lin 2004): F1 of shared words, word pairs, and the longest common subsequence.
 
-English as in Google's rouge-score: lower case, words of a-z and 0-9. `by="characters"` for all that is not written in
-these, as the field counts Chinese: every Han, kana or Thai character is a word, words of other scripts and numbers stay
-whole, punctuation goes. Of several references, each score takes the one that suits it best.
+English as in Google's rouge-score: lower case, words of a-z and 0-9. `by="characters"` for other scripts, as is usual
+for Chinese: every Han, kana or Thai character is a word, words of other scripts and numbers stay in one part,
+punctuation is removed. Of several references, each score takes the best one.
 """
 
 import re
@@ -23,9 +23,10 @@ WORDS = re.compile("[a-z0-9]+")
 
 
 class RougeMetric(TextMetric):
-    """rouge1, rouge2 and rougeL; a sample is a text with one or several references. Percent: the mean of the texts' F1.
+    """rouge1, rouge2 and rougeL in percent: the mean F1 of the texts; a sample is a text with one or several
+    references.
 
-    stem: English words lose their endings first, as in the original script's -m (needs rouge-score).
+    stem: stem English words first, as the original script's -m does (needs rouge-score).
     """
 
     def __init__(self, by: By = "words", *, stem: bool = False, replicates: int = 1000, seed: int = 0) -> None:
@@ -38,8 +39,8 @@ class RougeMetric(TextMetric):
         self._stems = _stemmer() if stem else None
         super().__init__(1 + len(NAMES), replicates, seed)  # texts, and the sums of their F1
 
-    def counts(self, references: Sequence[str], said: str) -> Sequence[float]:
-        words = self.words(said)
+    def counts(self, references: Sequence[str], hypothesis: str) -> Sequence[float]:
+        words = self.words(hypothesis)
         return [1.0, *np.max([rouge(self.words(text), words) for text in references], axis=0)]
 
     def words(self, text: str) -> list[str]:
@@ -60,18 +61,18 @@ class RougeMetric(TextMetric):
         return dict.fromkeys(NAMES, f"by:{self.by}|stem:{'yes' if self.stem else 'no'}|refs:best")
 
 
-def rouge(gold: Sequence[str], said: Sequence[str]) -> tuple[float, float, float]:
-    """F1 of single words, pairs, and the longest common subsequence of two texts."""
-    singles, pairs = Counter(gold) & Counter(said), Counter(_pairs(gold)) & Counter(_pairs(said))
+def rouge(gold: Sequence[str], hypothesis: Sequence[str]) -> tuple[float, float, float]:
+    """Return F1 of words, word pairs, and the longest common subsequence of two texts."""
+    singles, pairs = Counter(gold) & Counter(hypothesis), Counter(_pairs(gold)) & Counter(_pairs(hypothesis))
     return (
-        _f1(singles.total(), len(gold), len(said)),
-        _f1(pairs.total(), len(gold) - 1, len(said) - 1),
-        _f1(lcs_length(gold, said), len(gold), len(said)),
+        _f1(singles.total(), len(gold), len(hypothesis)),
+        _f1(pairs.total(), len(gold) - 1, len(hypothesis) - 1),
+        _f1(lcs_length(gold, hypothesis), len(gold), len(hypothesis)),
     )
 
 
 def lcs_length(a: Sequence[str], b: Sequence[str]) -> int:
-    """Length of the longest common subsequence; rows of the table as bits of one number (Hyyrö 2004)."""
+    """Return the length of the longest common subsequence; rows of the table are bits of one number (Hyyrö 2004)."""
     where: dict[str, int] = {}
     for place, word in enumerate(a):
         where[word] = where.get(word, 0) | 1 << place
@@ -87,8 +88,8 @@ def _pairs(words: Sequence[str]) -> list[tuple[str, str]]:
     return list(pairwise(words))
 
 
-def _f1(both: int, gold: int, said: int) -> float:
-    return 2 * both / (gold + said) if both else 0.0
+def _f1(both: int, gold: int, predicted: int) -> float:
+    return 2 * both / (gold + predicted) if both else 0.0
 
 
 def _stemmer() -> Callable[[str], list[str]]:

@@ -1,16 +1,19 @@
-"""Rows gathered on their way to a score: drawing the weights of an interval one row at a time costs many times more,
-and a score that keeps its rows would keep an array for each."""
+"""A buffer of rows before a metric.
+
+Drawing the bootstrap weights one row at a time costs many times more, and a metric that stores its rows would store an
+array for each.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-ROWS = 256  # as many as the scores take at once
+ROWS = 256  # the block size of the metrics
 
 
 class RowBuffer:
-    """`add` one row's columns; `give` gets the columns of several rows. What reads the score says `flush` first."""
+    """Collect rows with `add`; `give` receives the columns of several rows. Call `flush` before reading the metric."""
 
     def __init__(self, give: Callable[..., None], rows: int = ROWS) -> None:
         self.give, self.rows = give, rows

@@ -1,5 +1,4 @@
-"""Is one system better than another on the same samples? Paired bootstrap, and McNemar's exact test for
-flips."""
+"""Significance of the difference of two systems on the same samples: paired bootstrap, and McNemar's exact test."""
 
 from dataclasses import dataclass
 from math import exp, lgamma, log
@@ -22,8 +21,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Flips:
-    """Samples that only the second (gained) or only the first (lost) had right; McNemar's exact two-sided
-    p."""
+    """Samples that only the second (gained) or only the first system (lost) had right; McNemar's exact two-sided p."""
 
     gained: int
     lost: int
@@ -31,11 +29,13 @@ class Flips:
 
 
 def compare_paired(first: Metric, second: Metric, level: float = 0.95) -> dict[str, Difference]:
-    """For every score that both have replicates of. Both must have seen the same sample numbers with the
-    same seed: then each replicate weighted the same samples in both, and the difference needs nothing but
-    the two results."""
+    """Return the difference of every score that both have replicates of.
+
+    Both must have counted the same sample numbers with the same seed: then each replicate weighted the same samples in
+    both, and the difference needs only the two results.
+    """
     if first.bootstrap_sample != second.bootstrap_sample:
-        raise ValueError(f"not the same samples: {first.bootstrap_sample} and {second.bootstrap_sample}")
+        raise ValueError(f"the metrics have different samples: {first.bootstrap_sample} and {second.bootstrap_sample}")
     befores, afters = first.replicates(), second.replicates()
     if not befores:
         raise ValueError("a comparison needs replicates: they were switched off (replicates=0)")
@@ -48,14 +48,14 @@ def compare_paired(first: Metric, second: Metric, level: float = 0.95) -> dict[s
 
 
 def difference(value: float, replicates: Floats, level: float = 0.95) -> Difference:
-    """From replicates [R] of the difference: p is twice the smaller share at or beyond zero."""
+    """Return a difference from replicates [R]: p is twice the smaller share at or beyond zero."""
     defined = replicates[np.isfinite(replicates)]
     beyond = min(int((defined <= 0).sum()), int((defined >= 0).sum()))
     return Difference(value, percentile(replicates, level), min(1.0, 2 * (1 + beyond) / (1 + len(defined))))
 
 
 def count_flips(gold: ArrayLike, first: ArrayLike, second: ArrayLike) -> Flips:
-    """Of two systems' answers [N] against gold [N]; the answers may be of any type that compares."""
+    """Count the flips between two systems' answers [N] against gold [N]; answers may be of any comparable type."""
     truth, before, after = np.asarray(gold), np.asarray(first), np.asarray(second)
     if not truth.shape == before.shape == after.shape or truth.ndim != 1:
         raise ValueError(f"shapes {truth.shape}, {before.shape}, {after.shape}: expected three times [N]")
@@ -65,7 +65,7 @@ def count_flips(gold: ArrayLike, first: ArrayLike, second: ArrayLike) -> Flips:
 
 
 def mcnemar(gained: int, lost: int) -> float:
-    """Two-sided exact p that gained and lost come from a fair coin; 1 without flips."""
+    """Return the two-sided exact p that gained and lost come from a fair coin; 1 without flips."""
     n, small = gained + lost, min(gained, lost)
     if min(gained, lost) < 0:
         raise ValueError(f"{gained} gained, {lost} lost: counts cannot be negative")

@@ -1,4 +1,4 @@
-"""What scores of written texts share: a text, and one or several references that it may be like."""
+"""Base class of metrics that compare a generated text with one or several references."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from multihead.metrics.metric import BootstrapSample, Floats, Score
 
 
 class TextMetric(ABC):
-    """A sample is a text with its references; sums of numbers of each are all that the scores need. Percent."""
+    """A metric in percent from sums of per-text counts; a sample is a text with its references."""
 
     def __init__(self, width: int, replicates: int, seed: int) -> None:
         self.bootstrap = Bootstrap(width, replicates, seed)
         self.width = width
 
     @abstractmethod
-    def counts(self, references: Sequence[str], said: str) -> Sequence[float]:
-        """[width] numbers of one text."""
+    def counts(self, references: Sequence[str], hypothesis: str) -> Sequence[float]:
+        """Return the counts [width] of one text."""
 
     @abstractmethod
     def values(self, sums: Floats) -> dict[str, Floats]:
-        """sums [..., width] -> scores [...]"""
+        """Return scores [...] from sums [..., width]."""
 
     @abstractmethod
     def signatures(self) -> dict[str, str]:
-        """How each score was counted."""
+        """Return how each score was computed."""
 
     @property
     def bootstrap_sample(self) -> BootstrapSample:
@@ -38,13 +38,13 @@ class TextMetric(ABC):
     def add(
         self, gold: Sequence[str | Sequence[str]], predicted: Sequence[str], index: ArrayLike | None = None
     ) -> None:
-        """References of each text (one, or a list of them), and what was written."""
+        """Add the references of each text (one, or a list of them), and the generated texts."""
         stats = np.zeros((len(gold), self.width))
-        for row, (references, said) in enumerate(zip(gold, predicted, strict=True)):
+        for row, (references, hypothesis) in enumerate(zip(gold, predicted, strict=True)):
             references = [references] if isinstance(references, str) else list(references)
             if not references:
-                raise ValueError(f"text {row}: there is no reference to compare with")
-            stats[row] = self.counts(references, said)
+                raise ValueError(f"text {row}: no reference to compare with; give at least one")
+            stats[row] = self.counts(references, hypothesis)
         self.bootstrap.add(round_exact(stats), index)
 
     def result(self) -> dict[str, Score]:

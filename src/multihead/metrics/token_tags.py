@@ -1,6 +1,8 @@
-"""The token table: precision, recall, F1 and support of every tag, O as well, then micro, macro and
-weighted. Every word has one tag, so micro precision, recall and F1 are all the accuracy; O makes it look
-better than the entities are."""
+"""Per-tag precision, recall, F1 and support, including O, then micro, macro and weighted averages.
+
+Every word has one tag, so micro precision, recall and F1 all equal the accuracy; O makes it look better than the
+entities are.
+"""
 
 from collections.abc import Sequence
 
@@ -18,13 +20,13 @@ from multihead.metrics.precision_recall import (
 
 
 def tag_order(tag: str) -> tuple[bool, str, str]:
-    """B-LOC, I-LOC, B-PER, I-PER, …, O"""
+    """Return a sort key: B-LOC, I-LOC, B-PER, I-PER, …, O."""
     prefix, _, kind = tag.partition("-")
     return tag == "O", kind, prefix
 
 
 class TokenTagMetric:
-    """Scores of single tags, of any scheme. A sample is a sentence: words of one sentence err together."""
+    """Scores of single tags, of any scheme. A sample is a sentence: errors within one are correlated."""
 
     def __init__(self, replicates: int = 1000, seed: int = 0) -> None:
         self.tally = ClassCounts(replicates=replicates, seed=seed)
@@ -39,12 +41,12 @@ class TokenTagMetric:
         predicted: Sequence[Sequence[str]],
         index: ArrayLike | None = None,
     ) -> None:
-        """Tags of each word of each sentence."""
+        """Add the tags of each word of each sentence."""
         samples = []
         for row, (truth, guess) in enumerate(zip(gold, predicted, strict=True)):
             if len(truth) != len(guess):
                 raise ValueError(f"sentence {row}: {len(truth)} gold tags, {len(guess)} predicted")
-            right = [tag for tag, said in zip(truth, guess, strict=True) if tag == said]
+            right = [tag for tag, predicted_tag in zip(truth, guess, strict=True) if tag == predicted_tag]
             samples.append([right, guess, truth])
         self.tally.add(samples, index)
 
@@ -52,7 +54,7 @@ class TokenTagMetric:
         self.tally.merge(other.tally)
 
     def result(self) -> dict[str, Score]:
-        """accuracy (= micro), macro_precision, macro_recall, macro_f1, and the same weighted."""
+        """Return accuracy (= micro), macro_precision, macro_recall, macro_f1, and the same weighted."""
         return with_intervals(self._values(self.tally.counts), self.replicates())
 
     def replicates(self) -> dict[str, Floats]:
@@ -66,5 +68,5 @@ class TokenTagMetric:
         return values
 
     def table(self) -> MetricTable:
-        """A line per tag, begin and inside of a type together, O last."""
+        """Return one row per tag, begin and inside of a type together, O last."""
         return self.tally.table("tags", sorted(self.tally.names, key=tag_order), "per word")
