@@ -112,7 +112,7 @@ def test_prune_export_train_and_undo(place: Path, multihead: Any) -> None:
     )  # fmt: skip
     assert trained.returncode == 0, trained.stderr
     assert "recovered, test: accuracy" in trained.stdout
-    assert trained.stdout.partition("after training on:")[2].count("rows that chose nothing") == 1
+    assert trained.stdout.partition("after fine-tuning:")[2].count("rows that chose nothing") == 1
     refused = multihead("heads", "undo", "runs/b/model", "--out", "x", cwd=place)
     assert refused.returncode == 1
     assert "was trained or saved again after pruning" in refused.stderr
@@ -149,9 +149,9 @@ def test_show(place: Path, multihead: Any) -> None:
     ("words", "code", "message"),
     [
         (("prune", "runs/a/model", "test.csv", "--out", "x"), 1, "one of them"),
-        (("prune", "runs/a/model", "test.csv", "--keep", "50%"), 2, "say where to write"),
+        (("prune", "runs/a/model", "test.csv", "--keep", "50%"), 2, "give the directory to write"),
         (("rank", "runs/a/model", "test.csv", "--by", "guess"), 2, "none of ablation"),
-        (("stats", "runs/a/model", "test.csv", "review"), 2, "is no file, nor of the form"),
+        (("stats", "runs/a/model", "test.csv", "review"), 2, "is neither a file nor of the form"),
         (("show", "runs/a/model", "fine", "--rows", "a:b"), 2, "not of the form 100:150"),
         (("undo", "runs/a/model", "--out", "x"), 1, "not a pruned model"),
         (("cut", "runs/a/model"), 2, "No such command"),

@@ -75,9 +75,9 @@ def test_version() -> None:
     ("arguments", "message"),
     [
         ([], ""),
-        (["docter"], "no verb 'docter'; did you mean 'doctor'?"),
-        (["xyz"], "no verb 'xyz'; verbs: demo, init, check"),
-        (["--wrong"], "no verb '--wrong'"),
+        (["docter"], "unknown command 'docter'; did you mean 'doctor'?"),
+        (["xyz"], "unknown command 'xyz'; commands: demo, init, check"),
+        (["--wrong"], "unknown command '--wrong'"),
         (["doctor", "--wrong"], "No such option"),
         (["demo", "--steps", "0"], "--steps"),
     ],

@@ -114,7 +114,7 @@ def test_the_printed_command_goes_on_from_anywhere(folder: Path, tmp_path: Path)
             time.sleep(0.1)
         child.send_signal(signal.SIGTERM)
         text, _ = child.communicate(timeout=HANG)
-    command = re.search(r"^stopped and saved; to go on: multihead (train .+)$", text, re.MULTILINE)
+    command = re.search(r"^stopped and saved; to resume: multihead (train .+)$", text, re.MULTILINE)
     assert command, text
     again = [sys.executable, "-c", START, *shlex.split(command[1])]
     with subprocess.Popen(again, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:

@@ -41,7 +41,7 @@ def test_a_run_leaves_what_it_promises(place: Path, multihead: Any) -> None:
         assert (place / "runs/a" / name).is_file(), name
     again = multihead("train", "runs/a/run.toml", cwd=place)
     assert again.returncode == 0, again.stderr
-    assert "all done before: scored again; --fresh starts over" in again.stdout
+    assert "all finished; scoring again; --fresh starts over" in again.stdout
 
 
 def test_predict_streams_text_and_json(place: Path, multihead: Any) -> None:
@@ -106,8 +106,8 @@ def test_no_row_has_no_score(place: Path, multihead: Any) -> None:
     for command in (("evaluate", "--json", "runs/a/model"), ("compare", "runs/a/model", "runs/a/model")):
         done = multihead(*command, "none.csv", cwd=place)
         assert (done.returncode, done.stdout) == (1, "")
-        assert "none.csv: the data has no row to evaluate\n  2 rows: 0 used, 2 rejected" in done.stderr
-    with pytest.raises(ValueError, match="no row to evaluate"):
+        assert "none.csv: no example to score\n  2 rows: 0 used, 2 rejected" in done.stderr
+    with pytest.raises(ValueError, match="no example to score"):
         mh.load(place / "runs/a/model").evaluate([])
 
 
@@ -135,7 +135,10 @@ def test_mixed_tags_are_scored_in_the_scheme_that_is_said(tmp_path: Path, multih
         for said in ("scheme=IOB1", "ner.scheme=IOB1"):
             first = next(iter(open_reader(task, tmp_path / file, [said])))
             assert first.values["tags"] == ["B-PER", "O", "B-LOC"]
-    for wrong, told in (("scheme=iob", "no scheme 'iob'; there are: IOB1, BIO"), ("shceme=BIO", "encoding, scheme")):
+    for wrong, told in (
+        ("scheme=iob", "unknown scheme 'iob'; use one of: IOB1, BIO"),
+        ("shceme=BIO", "encoding, scheme"),
+    ):
         with pytest.raises(typer.BadParameter, match=told):
             open_reader(task, tmp_path / "mixed.conll", [wrong])
     done = multihead("evaluate", "o/model", "mixed.conll", "scheme=IOB1", "--json", cwd=tmp_path)

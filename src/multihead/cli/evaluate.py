@@ -1,4 +1,4 @@
-"""`multihead evaluate`: how good a model is on data."""
+"""`multihead evaluate`: score a model on a labeled dataset."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def evaluate(
     columns: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Columns named otherwise than for training: label=category; more files; format=pairs; scheme=IOB1; "
+            help="Columns with other names than in training: label=category; more files; format=pairs; scheme=IOB1; "
             "decode.beam=1"
         ),
     ] = None,
-    name: Annotated[str | None, typer.Option("--task", help="Of a model with several tasks, the name of one.")] = None,
+    name: Annotated[str | None, typer.Option("--task", help="The task to score, if the model has several.")] = None,
     device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
     precision: Annotated[str, typer.Option(help=PRECISION)] = "fp32",
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,

@@ -1,4 +1,4 @@
-"""`multihead export`: a model's directory in another library's layout, or one task of several on its own."""
+"""`multihead export`: write a model in another library's layout, or one task of a multi-task model."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 from multihead.cli.app import verb
 
 app = verb()
-# transformers' classes that open any family are called as the architecture's end, but for these
+# transformers' auto classes are named by the end of the architecture, except these
 OTHERS = {
     "LMHeadModel": "ForCausalLM",
     "MTModel": "ForSeq2SeqLM",
@@ -27,16 +27,16 @@ class ExportFormat(StrEnum):
 @app.command()
 def export(
     model: Annotated[str, typer.Argument(help="A model's directory, a .gguf file, or hub:owner/name.")],
-    out: Annotated[Path, typer.Option(help="Folder to write; it must be new or empty.")],
-    to: Annotated[ExportFormat, typer.Option(help="Whose layout.")] = ExportFormat.transformers,
+    out: Annotated[Path, typer.Option(help="Directory to write; it must be new or empty.")],
+    to: Annotated[ExportFormat, typer.Option(help="The layout to write.")] = ExportFormat.transformers,
     task: Annotated[
-        str | None, typer.Option(help="Of a model with several tasks, the name of one; else the trunk alone.")
+        str | None, typer.Option(help="The task to export, if the model has several; default: the shared encoder.")
     ] = None,
 ) -> None:
-    """Write a model so that another library opens it with the same answers.
+    """Write a model so that another library loads it with the same outputs.
 
-    A model that has no place there is refused, with the reason. Our own layout (--to multihead) has a place for all:
-    one of several tasks becomes a model of its own, which can be trained on, or pruned, without the others.
+    A model that the library cannot represent is an error, with the reason. Our own layout (--to multihead) supports
+    all models: one of several tasks becomes a separate model, which can be fine-tuned or pruned without the others.
 
     \b
     Example:
@@ -56,13 +56,15 @@ def export(
     loaded = pad_pruned_model(pruned)
     save(loaded, out, family=True)
     if loaded is not pruned:
-        print(f"{model}: transformers knows no pruned heads: zeros stand in their places, the answers are the same")
+        print(
+            f"{model}: transformers does not support pruned heads: they are padded with zeros, the outputs are the same"
+        )
     how = f"transformers.{opener(loaded.architecture)}.from_pretrained({str(out)!r})"
     print(f"{out}: {loaded.architecture}; open it with {how}")
 
 
 def opener(architecture: str) -> str:
-    """The class of transformers that opens a model whole, whatever its family."""
-    other = next((OTHERS[end] for end in OTHERS if architecture.endswith(end)), None)
+    """Return transformers' auto class that loads an architecture."""
+    suffix = next((OTHERS[end] for end in OTHERS if architecture.endswith(end)), None)
     _, middle, kind = architecture.rpartition("For")
-    return f"AutoModel{other or (middle + kind if middle else '')}"
+    return f"AutoModel{suffix or (middle + kind if middle else '')}"

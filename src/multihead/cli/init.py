@@ -1,4 +1,4 @@
-"""`multihead init`: a complete, commented run file for a task."""
+"""`multihead init`: print a complete, commented run file for a task."""
 
 from typing import Annotated
 
@@ -17,7 +17,7 @@ def init(
     from_: Annotated[str | None, typer.Option("--from", help="The model to start from: a path or hub:owner/name.")] = (
         None
     ),
-    scratch: Annotated[bool, typer.Option("--scratch", help="Start from nothing: tokenizer and model too.")] = False,
+    scratch: Annotated[bool, typer.Option("--scratch", help="Train tokenizer and model from scratch.")] = False,
 ) -> None:
     """Print a complete, commented run file for a task.
 

@@ -1,7 +1,7 @@
-"""The `multihead` command: finds the verb, imports only that verb's file, and turns endings into exit codes.
+"""The `multihead` command: find the subcommand, import only its file, and turn errors and signals into exit codes.
 
-The verb is read by hand and not by typer: help then needs no import (0.04 s here, with typer
-0.1 s, with torch 2 s), and nothing depends on typer's private classes.
+The subcommand is parsed by hand and not by typer: help then needs no import (0.04 s here, with typer 0.1 s, with torch
+2 s), and nothing depends on typer's private classes.
 """
 
 from __future__ import annotations
@@ -16,44 +16,44 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 VERBS = {
-    "demo": ("multihead.cli.demo", "the main job on bundled data: fine-tune, report, pictures"),
-    "init": ("multihead.cli.init", "a complete, commented run file for a task"),
-    "check": ("multihead.cli.check", "look at the data before training: a gate with an exit code"),
-    "train": ("multihead.cli.train", "train a model; the same command goes on after a stop"),
-    "evaluate": ("multihead.cli.evaluate", "how good a model is on data"),
-    "compare": ("multihead.cli.compare", "two models on the same data: what flipped, is it chance"),
+    "demo": ("multihead.cli.demo", "fine-tune a tagger on bundled data, with report and pictures"),
+    "init": ("multihead.cli.init", "print a complete, commented run file for a task"),
+    "check": ("multihead.cli.check", "check the data before training, with an exit code"),
+    "train": ("multihead.cli.train", "train a model; the same command resumes after a stop"),
+    "evaluate": ("multihead.cli.evaluate", "score a model on a dataset"),
+    "compare": ("multihead.cli.compare", "compare two models on a dataset: flips, significance"),
     "predict": ("multihead.cli.predict", "JSONL or text in, JSONL out, streaming"),
-    "heads": ("multihead.cli.heads", "look into heads, rank them, cut them out, undo it"),
-    "serve": ("multihead.cli.serve", "answer requests over HTTP: predictions, heads, text, vectors"),
-    "export": ("multihead.cli.export", "write a model so that another library opens it"),
-    "doctor": ("multihead.cli.doctor", "what this machine can do, and what is missing"),
+    "heads": ("multihead.cli.heads", "inspect attention heads, rank them, prune them, undo it"),
+    "serve": ("multihead.cli.serve", "serve models over HTTP: predictions, heads, text, vectors"),
+    "export": ("multihead.cli.export", "write a model so that another library loads it"),
+    "doctor": ("multihead.cli.doctor", "report the capabilities of this machine, and what is missing"),
 }
 
 HELP = f"""\
-Usage: multihead [--debug] VERB [OPTIONS]
+Usage: multihead [--debug] COMMAND [OPTIONS]
 
 A workbench for Transformers.
 
-Verbs:
+Commands:
 {chr(10).join(f"  {verb:<10}{line}" for verb, (_, line) in VERBS.items())}
 
 Options:
-  --debug     show the whole traceback of an error (also: MULTIHEAD_DEBUG=1)
+  --debug     show the full traceback of an error (also: MULTIHEAD_DEBUG=1)
   --version   show the version
-  --help      show this; multihead VERB --help shows a verb's options and an example
+  --help      show this; multihead COMMAND --help shows a command's options and an example
 
-Exit codes: 0 good, 1 a check or a run failed, 2 wrong usage, 130 Ctrl-C, 143 SIGTERM."""
+Exit codes: 0 success, 1 a check or a run failed, 2 wrong usage, 130 Ctrl-C, 143 SIGTERM."""
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Runs one verb and leaves the process with its exit code."""
+    """Run one command and exit with its code."""
     signals.catch_signals()  # before anything that takes time
     try:
         _run(list(sys.argv[1:] if arguments is None else arguments))
     except signals.Stopped:
         signals.end_stopped()
     finally:
-        if signals.stopped_by:  # a library's `except:` has swallowed it
+        if signals.stopped_by:  # a library's bare `except:` caught it
             signals.end_stopped()
         signals.release_signals()
 
@@ -77,8 +77,8 @@ def _run(arguments: list[str]) -> NoReturn:
         from difflib import get_close_matches
 
         close = get_close_matches(verb, VERBS, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"verbs: {', '.join(VERBS)}"
-        _fail(f"no verb {verb!r}; {hint}", code=2)
+        hint = f"did you mean {close[0]!r}?" if close else f"commands: {', '.join(VERBS)}"
+        _fail(f"unknown command {verb!r}; {hint}", code=2)
 
     try:
         import_module(VERBS[verb][0]).app(rest, prog_name=f"multihead {verb}")

@@ -27,19 +27,19 @@ app = verb()
 def predict(
     model: Annotated[str, typer.Argument(help="A model directory, or hub:owner/name.")],
     file: Annotated[
-        str, typer.Argument(help="JSONL or text, one input a line, JSON, CSV, TSV or Parquet; also .gz; - is stdin.")
+        str, typer.Argument(help="JSONL or text, one input per line, JSON, CSV, TSV or Parquet; also .gz; - is stdin.")
     ] = "-",
     columns: Annotated[
         list[str] | None,
-        typer.Argument(help="Columns named otherwise than for training: text=review; encoding=latin-1; decode.beam=1"),
+        typer.Argument(help="Columns with other names than in training: text=review; encoding=latin-1; decode.beam=1"),
     ] = None,
-    interactive: Annotated[bool, typer.Option("-i", help="A prompt: one input a line, answered at once.")] = False,
-    name: Annotated[str | None, typer.Option("--task", help="Of a model with several tasks, the name of one.")] = None,
+    interactive: Annotated[bool, typer.Option("-i", help="Interactive prompt: one input per line.")] = False,
+    name: Annotated[str | None, typer.Option("--task", help="The task to predict, if the model has several.")] = None,
     device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
     precision: Annotated[str, typer.Option(help=PRECISION)] = "fp32",
 ) -> None:
-    """Write one JSON line per input, in their order. A line that cannot be read, or is empty, is answered with an error
-    object and the rest goes on; the exit code is then 1.
+    """Write one JSON line per input, in the same order. An unreadable or empty line gets an error object and prediction
+    continues; the exit code is then 1.
 
     \b
     Example:
@@ -67,60 +67,60 @@ def predict(
         run_chat(loaded.model, task)
         return
     named, settings = columns_of(task, columns)
-    # Lines of a pipe are answered as they come; what must be seen as a whole is read to its end first.
-    whole = "format" in settings or (task.spec.tags_words and file != "-")
-    source = InputLines(file, interactive, settings.get("encoding", "utf-8"), whole)
+    # Lines of a pipe are answered as they arrive; other formats are read to their end first.
+    read_all = "format" in settings or (task.spec.tags_words and file != "-")
+    source = InputLines(file, interactive, settings.get("encoding", "utf-8"), read_all)
     rows = source.table or "format" in settings or (source.size > 0 and holds_rows(Path(file), task, settings))
     ahead = 1 if interactive or (file == "-" and sys.stdin.isatty()) else None
-    # A bar between the lines of an answer would be in the way.
+    # A progress bar would interleave with the answers.
     console = Console(stderr=True, force_terminal=False if sys.stdout.isatty() else None)
     idle = source.pipe.idle if source.pipe is not None else None
-    refused, first, count = 0, "", 0
+    failed, first, count = 0, "", 0
     tally = InputCounter()
     try:
         if source.size:
             survey_tags(Path(file), task, settings)
         if rows:
-            given = read_table(Path(file), task, named, settings, partial(print, file=sys.stderr))
+            inputs = read_table(Path(file), task, named, settings, partial(print, file=sys.stderr))
         else:
-            given = iterate_inputs(source, task, named, settings)
+            inputs = iterate_inputs(source, task, named, settings)
         answers = predict_rows(
-            loaded.model, task, tally.count(given), ahead=ahead, strict=False, idle=idle, precision=loaded.precision
+            loaded.model, task, tally.count(inputs), ahead=ahead, strict=False, idle=idle, precision=loaded.precision
         )
         for count, (_, answer) in enumerate(track(answers, "predicting", console, source.share), 1):
             if "error" in answer:
-                refused, first = refused + 1, first or answer["error"]["message"]
+                failed, first = failed + 1, first or answer["error"]["message"]
             line = jsons.dumps(answer, ensure_ascii=False, allow_nan=False)
             print(line, flush=idle is not None or count % (ahead or WRITTEN) == 0)
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever reads has seen enough: `| head`
+    except BrokenPipeError:  # the reader closed the pipe: `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
-    if refused:
-        print(f"multihead: {refused:,} of {count:,} inputs could not be read; the first: {first}", file=sys.stderr)
+    if failed:
+        print(f"multihead: {failed:,} of {count:,} inputs could not be read; the first: {first}", file=sys.stderr)
     if count != tally.inputs:
-        fault = f"{tally.inputs:,} inputs, but {count:,} answers: answer n is not that of input n"
+        fault = f"{tally.inputs:,} inputs, but {count:,} answers: answers do not correspond to inputs"
         print(f"multihead: {fault}", file=sys.stderr)
-    if refused or count != tally.inputs:
+    if failed or count != tally.inputs:
         raise typer.Exit(1)
 
 
 def run_chat(model: TaskModel, task: Generate) -> None:
-    """A conversation, or beginnings to go on with; what is written shows as it comes. /new forgets what was said."""
+    """Run an interactive conversation or continuation, streaming the output. /new clears the conversation."""
     from multihead.inference.input_lines import read_prompts
 
     messages: list[dict[str, str]] = []
     for turn, line in enumerate(read_prompts()):
-        said = line.decode(errors="replace").strip("\r\n")
-        if said.strip() == "/new":
+        text = line.decode(errors="replace").strip("\r\n")
+        if text.strip() == "/new":
             messages = []
-        elif said.strip():
-            values = task.validate(said, "the prompt")
+        elif text.strip():
+            values = task.validate(text, "the prompt")
             if "messages" in values:
                 messages += values["messages"]
                 values = {"messages": messages}
             elif sys.stdout.isatty():
-                print(said, end="")
+                print(text, end="")
             parts = []
             for part in generate_text(model, task, values, turn):
                 parts.append(part)
@@ -130,22 +130,22 @@ def run_chat(model: TaskModel, task: Generate) -> None:
 
 
 def generate_text(model: TaskModel, task: Generate, values: Values, turn: int) -> Iterator[str]:
-    """In pieces as they come; of a search among several texts, the best one at its end."""
+    """Yield the generated text in parts as it is decoded; with beam search, the best text at the end."""
     from multihead.inference.engine import predict_rows
 
     how = task.generation_config()
     if how.beam == how.nbest == 1:
         yield from task.stream(model, values, turn)
     else:
-        yield from (said["text"] for _, said in predict_rows(model, task, [values]))
+        yield from (prediction["text"] for _, prediction in predict_rows(model, task, [values]))
 
 
 def columns_of(task: Task, columns: list[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """text=review -> {text: review}, for the columns that a prediction needs; and how the file is read."""
+    """Parse text=review to {text: review}, for the input columns of the task; and the reader settings."""
     named, settings = parse_columns(columns)
     known = ("text", "tokens") if task.spec.tags_words else task.inputs
     odd = next((column for column in columns if column.partition("=")[0] not in (*known, *SETTINGS)), None)
     if odd is not None:
-        wanted = (" or " if task.spec.tags_words else " and ").join(known)
-        raise typer.BadParameter(f"{odd!r}: {task.name} reads {wanted}; write {known[0]}=COLUMN")
+        names = (" or " if task.spec.tags_words else " and ").join(known)
+        raise typer.BadParameter(f"{odd!r}: {task.name} reads {names}; write {known[0]}=COLUMN")
     return named, settings

@@ -25,16 +25,18 @@ SCORED = 1000  # rows of a file that the studio scores on
 @app.command()
 def serve(
     models: Annotated[list[str], typer.Argument(help="Model directories or hub:owner/name; NAME=PATH gives a name.")],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
-    host: Annotated[str, typer.Option(help="Another address than loopback wants a --key.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 selects a free port.")] = 8000,
+    host: Annotated[str, typer.Option(help="An address other than loopback requires --key.")] = "127.0.0.1",
     key: Annotated[str, typer.Option(envvar="MULTIHEAD_KEY", help="Clients send it: Authorization: Bearer KEY.")] = "",
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Batches of a model that are read at a time.")] = 1,
-    max_queue: Annotated[int, typer.Option(min=1, help="Inputs of a model that may wait; more get 429.")] = 256,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Batches of a model that are processed at a time.")] = 1,
+    max_queue: Annotated[
+        int, typer.Option(min=1, help="Inputs of a model that may wait; further ones get status 429.")
+    ] = 256,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="A name that clients call this server by, besides loopback's.")
+        list[str] | None, typer.Option(help="A host name of this server, in addition to loopback's.")
     ] = None,
     allow_origin: Annotated[
-        list[str] | None, typer.Option(help="A web page elsewhere that may ask: https://example.org.")
+        list[str] | None, typer.Option(help="A web origin that may send requests: https://example.org.")
     ] = None,
     data: Annotated[
         list[Path] | None, typer.Option(help="Rows that the studio offers and scores on: FILE, or NAME=FILE.")
@@ -45,8 +47,8 @@ def serve(
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No access log.")] = False,
 ) -> None:
-    """Answer requests over HTTP, and show the studio (a web page) at the same address, until Ctrl-C or SIGTERM; what
-    was begun is finished. One line per request goes to stderr.
+    """Serve models over HTTP, with the studio (a web page) at the same address, until Ctrl-C or SIGTERM. Running
+    requests are finished. Logs one line per request to stderr.
 
     \b
     Example:

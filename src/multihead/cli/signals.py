@@ -2,8 +2,8 @@
 
 A handler can only raise an exception, and an exception can vanish: the import machinery prints and drops one that
 is raised in its callbacks, as does Python in `__del__` and at exit, and libraries have bare `except:`. So there are
-four nets: during an import the process ends at once (imports leave nothing to clean up); what Python would drop ends
-it too; a second signal, or cleaning up that takes too long (a reader of our output that does not read), likewise.
+four safeguards: a signal during an import ends the process at once (imports leave nothing to clean up); an exception
+that Python would drop ends it too; so does a second signal, or a cleanup that takes too long (a blocked reader).
 
 Not covered: Python's own start-up and the first 2 ms of the console script, before `catch_signals`. SIGTERM ends the
 process there too (by its default action), Ctrl-C may show Python's traceback.
@@ -17,7 +17,7 @@ import sys
 
 from multihead import TYPE_CHECKING
 
-if TYPE_CHECKING:  # this file is what Ctrl-C waits for: it imports as little as can be
+if TYPE_CHECKING:  # Ctrl-C is not handled before this file is imported: it imports as little as possible
     from sys import UnraisableHookArgs
     from types import FrameType
     from typing import NoReturn
@@ -34,20 +34,20 @@ stopped_by = 0  # the number of the first signal, or 0
 
 
 def catch_signals() -> None:
-    """From here on, SIGINT and SIGTERM raise `Stopped` in the main thread, once."""
+    """Raise `Stopped` in the main thread, once, on SIGINT or SIGTERM from now on."""
     for number in SIGNALS:
         signal.signal(number, _stop)
     sys.unraisablehook = _end_instead_of_dropping
 
 
 def release_signals() -> None:
-    """All work is done: from here on a signal just ends the process, whatever Python is tearing down."""
+    """Restore the default actions after all work: a signal then ends the process, whatever Python is tearing down."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
 
 
 def end_stopped() -> NoReturn:
-    """Leave after cleaning up; without Python's own teardown, which takes half a second after `import torch`."""
+    """Exit after cleanup, without Python's own teardown, which takes half a second after `import torch`."""
     for stream in (sys.stdout, sys.stderr):
         try:  # noqa: SIM105 - contextlib is another millisecond in which Ctrl-C would not be ours
             stream.flush()  # may wait for a reader: the timer of `_stop` bounds it

@@ -1,4 +1,4 @@
-"""What `train` prints while it runs: what was read, a line of progress, notes."""
+"""Output of `train` while it runs: the data, a progress line, notes."""
 
 from __future__ import annotations
 
@@ -14,47 +14,47 @@ if TYPE_CHECKING:
 
 
 def announce(training: TrainingRun, console: object) -> None:
-    """What was read, and how long it will take."""
+    """Print the data and the estimated time."""
     from multihead.training import checkpoints
     from multihead.training.events import format_duration
     from multihead.training.time_estimate import seconds_per_step
 
-    say = partial(console.print, markup=False)  # type: ignore[attr-defined]  # the [tokenizer] of a message is no style
+    say = partial(console.print, markup=False)  # type: ignore[attr-defined]  # [tokenizer] in a message is not markup
     for subject, part in zip(training.subjects, training.parts, strict=True):
         train, data = subject.qualified_name("train"), cast("TrainingData", part.data)
         say(f"{train}: {data.read or subject.readings['train']}")
         for side, reading in subject.readings.items():
-            if side != "train" and subject.labels:  # of other tasks, only the first row was looked at so far
+            if side != "train" and subject.labels:  # of other tasks only the first example was read so far
                 say(f"{subject.qualified_name(side)}: {reading}")
         for note in data.notes:
             say(f"{train}: {note}")
         for warning in subject.overlap_warnings() + subject.unknown_token_warnings():
             say(f"{f'{subject.name}/' if subject.name else ''}{warning}", style="yellow")
-        told = f"{about(part.task)}, {len(data.sizes):,} windows, {data.sizes.sum():,} tokens"
+        description = f"{about(part.task)}, {len(data.sizes):,} windows, {data.sizes.sum():,} tokens"
         if subject.name:
-            say(f"{subject.name}: {told}{', auxiliary' if subject.auxiliary else ''}")
+            say(f"{subject.name}: {description}{', auxiliary' if subject.auxiliary else ''}")
     if wrote := training.subjects[0].wrote:
-        say(f"from: a {wrote} writes; it is trained to read, every token with all others in sight")
+        say(f"from: {wrote} is a causal model; it is fine-tuned as a bidirectional encoder")
     total = training.order.steps
-    done = max(checkpoints.list_steps(training.out / "checkpoints"), default=0)
-    if done == total:
-        left = f"{total:,} steps; all done before: scored again; --fresh starts over"
+    finished = max(checkpoints.list_steps(training.out / "checkpoints"), default=0)
+    if finished == total:
+        left = f"{total:,} steps, all finished; scoring again; --fresh starts over"
     else:
-        of_them = f" ({done:,} are done)" if done else ""
-        left = f"{total:,} steps{of_them}; {format_duration(seconds_per_step(training) * (total - done))}"
-    say(left if training.subjects[0].name else f"{told}, {left}")
+        of_them = f" ({finished:,} finished)" if finished else ""
+        left = f"{total:,} steps{of_them}; {format_duration(seconds_per_step(training) * (total - finished))}"
+    say(left if training.subjects[0].name else f"{description}, {left}")
 
 
 def about(task: Task) -> str:
-    """What is learnt: so many labels, or a vocabulary."""
+    """Return the output of a task: a number of labels, or a vocabulary."""
     if task.readout.over != "vocabulary":
         return f"{len(task.labels)} labels" if task.labels else task.name
-    both = dict.fromkeys((task.tokenizer, task.tokenizer.target))
-    return f"a vocabulary of {' and '.join(f'{len(one):,}' for one in both)}"
+    tokenizers = dict.fromkeys((task.tokenizer, task.tokenizer.target))
+    return f"a vocabulary of {' and '.join(f'{len(tokenizer):,}' for tokenizer in tokenizers)}"
 
 
 def run_steps(training: TrainingRun, console: object) -> int:
-    """All steps with a progress line; a signal saves and stops. Returns the signal, or 0."""
+    """Run all steps with a progress line; a signal saves and stops. Return the signal, or 0."""
     from multihead.machine.memory import resident_bytes
     from multihead.report.data import display_name
     from multihead.report.progress import Progress

@@ -1,4 +1,4 @@
-"""`multihead heads`: see what every head does, ask what a task loses without it, cut out what it can spare."""
+"""`multihead heads`: inspect attention heads, measure how much a task needs them, prune them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ app = verb()
 
 @app.callback()
 def heads() -> None:
-    """Look into a model's heads, rank them, cut them out.
+    """Inspect a model's attention heads, rank them, prune them.
 
     A head's address is stack.layer.kind.head: encoder.2.self.3, decoder.0.cross.5.
 
@@ -24,8 +24,8 @@ def heads() -> None:
     """
 
 
-app.command(short_help="what the heads look at in a text: terminal, PNG, HTML page")(show.show)
-app.command(short_help="what every head does over a file, with a name for it")(stats.stats)
-app.command(short_help="how much the model's task needs each head")(rank.rank)
-app.command(short_help="cut heads out into a smaller model, with a bill")(prune.prune)
-app.command(short_help="make a pruned model's parent again, byte for byte")(undo.undo)
+app.command(short_help="show the attention of heads in a text: terminal, PNG, HTML page")(show.show)
+app.command(short_help="profile every head over a dataset, with a name for it")(stats.stats)
+app.command(short_help="rank heads by how much the model's task needs them")(rank.rank)
+app.command(short_help="prune heads into a smaller model, with its cost")(prune.prune)
+app.command(short_help="restore a pruned model's parent, byte for byte")(undo.undo)

@@ -1,4 +1,4 @@
-"""Arguments that the verbs of `multihead heads` share."""
+"""Arguments that the `multihead heads` commands share."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import typer
 Model = Annotated[str, typer.Argument(help="A model directory, or hub:owner/name.")]
 Data = Annotated[Path, typer.Argument(help="Any file that `train` reads.")]
 Columns = Annotated[
-    list[str] | None, typer.Argument(help="Columns named otherwise than for training: text=review label=verdict")
+    list[str] | None, typer.Argument(help="Columns with other names than in training: text=review label=verdict")
 ]
-Limit = Annotated[int | None, typer.Option(help="Read only so many rows.")]
-Task = Annotated[str | None, typer.Option(help="Of a model with several tasks, the name of one.")]
+Limit = Annotated[int | None, typer.Option(help="Read at most this many examples.")]
+Task = Annotated[str | None, typer.Option(help="The task to use, if the model has several.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]

@@ -1,4 +1,4 @@
-"""`multihead heads prune`: cut heads out into a smaller model."""
+"""`multihead heads prune`: prune heads into a smaller model."""
 
 from __future__ import annotations
 
@@ -21,30 +21,35 @@ def prune(
     model: Model,
     data: Data,
     columns: Columns = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write; it must be new or empty.")] = None,
-    budget: Annotated[str | None, typer.Option(help='What may be lost, in points of 100: "f1 -0.5".')] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory to write; it must be new or empty.")] = None,
+    budget: Annotated[str | None, typer.Option(help='Allowed loss, in points of 100: "f1 -0.5".')] = None,
     keep: Annotated[
-        str | None, typer.Option(help="How much stays: 60% of the heads; with --ffn or --head-width, of the FLOPs.")
+        str | None, typer.Option(help="How much remains: 60% of the heads; with --ffn or --head-width, of the FLOPs.")
     ] = None,
-    ffn: Annotated[bool, typer.Option("--ffn", help="Cut out feed-forward units too.")] = False,
+    ffn: Annotated[bool, typer.Option("--ffn", help="Prune feed-forward units too.")] = False,
     head_width: Annotated[
         bool, typer.Option("--head-width", help="Make heads narrower too: columns of keys and values.")
     ] = False,
     compensate: Annotated[
-        bool, typer.Option("--compensate/--no-compensate", help="What is left takes over what it can of what goes.")
+        bool,
+        typer.Option(
+            "--compensate/--no-compensate", help="Adjust the remaining weights to compensate for the pruned ones."
+        ),
     ] = True,
-    heldout: Annotated[Path | None, typer.Option(help="A file that judges; else half of DATA does.")] = None,
-    finetune: Annotated[Path | None, typer.Option(help="A run file to train the pruned model on, shortly.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw how the score falls while heads go: a PNG.")] = None,
+    heldout: Annotated[Path | None, typer.Option(help="A file to evaluate on; default: half of DATA.")] = None,
+    finetune: Annotated[
+        Path | None, typer.Option(help="A run file to fine-tune the pruned model with, briefly.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the score against the number of heads: a PNG.")] = None,
     limit: Limit = None,
     json: Json = False,
 ) -> None:
-    """Cut heads out of a model, into a smaller dense one, and print the bill.
+    """Prune heads into a smaller dense model, and print the savings and the loss.
 
-    Half of DATA chooses what goes, the other half judges it. The choice is wary: about twice the interval of a step
-    must lie within the budget, so that rows like these hold it by their whole interval in nine of ten cases. Every
-    attention keeps at least one head, and heads keep their numbers. If the budget is broken on the rows that judge,
-    nothing is written and the exit code is 1.
+    Half of DATA selects what is pruned, the other half evaluates it. The selection is conservative: about twice the
+    confidence interval of a step must lie within the budget, so that similar examples stay within it by their full
+    interval in nine of ten cases. Every attention layer retains at least one head, and heads retain their numbers. If
+    the budget is exceeded on the evaluation half, nothing is written and the exit code is 1.
 
     \b
     Example:
@@ -64,16 +69,16 @@ def prune(
 
     allowed = PruningBudget.read(budget, keep)
     if out is None:
-        raise typer.BadParameter("say where to write: --out runs/ner/small")
+        raise typer.BadParameter("give the directory to write: --out runs/ner/small")
     console = Console(highlight=False, stderr=json)
     loaded = load(model)
     if loaded.tasks:
         raise ValueError(
-            f"{', '.join(loaded.tasks)} share the heads of this model; to prune for one of them, write it out on its "
-            f"own first: multihead export {model} --task {loaded.tasks[0]} --to multihead --out FOLDER"
+            f"{', '.join(loaded.tasks)} share the heads of this model; to prune for one of them, export it "
+            f"first: multihead export {model} --task {loaded.tasks[0]} --to multihead --out FOLDER"
         )
     loaded.make_task()
-    with console.status("choosing what goes"):
+    with console.status("selecting heads"):
 
         def print_step(point: PruningStep) -> None:
             console.print(
@@ -82,13 +87,13 @@ def prune(
             )
 
         rows = list(rows_of(loaded, data, columns, limit, gold=True))
-        judging = None if heldout is None else list(rows_of(loaded, heldout, columns, limit, gold=True))
-        done = pruned(
+        heldout_rows = None if heldout is None else list(rows_of(loaded, heldout, columns, limit, gold=True))
+        result = pruned(
             model,
             rows,
             out,
             allowed,
-            heldout=judging,
+            heldout=heldout_rows,
             ffn=ffn,
             head_width=head_width,
             compensate=compensate,
@@ -96,27 +101,30 @@ def prune(
         )
     if json:
         steps = [
-            {"heads": p.heads, "flops": p.flops, "score": to_json(p.score), "loss": to_json(p.loss)} for p in done.curve
+            {"heads": p.heads, "flops": p.flops, "score": to_json(p.score), "loss": to_json(p.loss)}
+            for p in result.curve
         ]
-        print(jsons.dumps({**to_json(done), "curve": to_json(steps)}, allow_nan=False))
+        print(jsons.dumps({**to_json(result), "curve": to_json(steps)}, allow_nan=False))
     else:
-        print_bill(done, console)
+        print_bill(result, console)
     if plot is not None:
-        draw_curve(done, plot, allowed.points)
-    if done.held == "broken":
-        console.print(f"[red]the budget is broken on rows that chose nothing[/red]: {out} was not written")
+        draw_curve(result, plot, allowed.points)
+    if result.held == "broken":
+        console.print(f"[red]the budget is exceeded on held-out examples[/red]: {out} was not written")
         raise typer.Exit(1)
     console.print(f"written: {out}; undo with: multihead heads undo {out} --out FOLDER")
     if finetune is not None:
         trained = finetune_pruned(out, finetune, console)
-        bill = compare_models(model, trained, split_halves(rows)[1] if judging is None else judging, allowed.metric)
-        console.print("after training on:")
-        print_bill(replace(done, bill=bill, held=verdict(bill, allowed)), console)
-        console.print(f"written: {trained}; it was trained after pruning, so it cannot be undone")
+        bill = compare_models(
+            model, trained, split_halves(rows)[1] if heldout_rows is None else heldout_rows, allowed.metric
+        )
+        console.print("after fine-tuning:")
+        print_bill(replace(result, bill=bill, held=verdict(bill, allowed)), console)
+        console.print(f"written: {trained}; it was fine-tuned after pruning, so it cannot be undone")
 
 
 def finetune_pruned(pruned: Path, run: Path, console: Console) -> Path:
-    """Train on, say how good it then is, and where it is."""
+    """Fine-tune a pruned model, print its scores, and return its directory."""
     from multihead.pruning import finetuning_run
     from multihead.report import Progress
     from multihead.training.loop import StepRecord

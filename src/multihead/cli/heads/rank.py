@@ -1,4 +1,4 @@
-"""`multihead heads rank`: how much a task needs each head."""
+"""`multihead heads rank`: rank heads by how much a task needs them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def rank(
     data: Data,
     columns: Columns = None,
     by: Annotated[str, typer.Option(help="ablation, gradient or both.")] = "both",
-    metric: Annotated[str | None, typer.Option(help="The score to look at, if not the task's main one.")] = None,
+    metric: Annotated[str | None, typer.Option(help="The score to use, if not the task's main one.")] = None,
     early: Annotated[
-        bool, typer.Option("--early", help="Measure no head on that is clear: a third of the cost.")
+        bool, typer.Option("--early", help="Stop measuring a head once it is clear: a third of the cost.")
     ] = False,
     limit: Limit = None,
     task: Task = None,
     json: Json = False,
 ) -> None:
-    """How much the model's task needs each head.
+    """Rank heads by how much the model's task needs them.
 
-    By ablation: every head is switched off in turn, and the loss of the score is given with its paired interval. Only
-    the layers behind the head are computed again. By gradient: mean |d loss / d gate| of a gate on each head.
+    By ablation: every head is switched off in turn, and the loss of the score is reported with its paired confidence
+    interval. Only the layers after the head are recomputed. By gradient: mean |d loss / d gate| of a gate on each head.
 
-    With --early a head is clear, and measured no more, once its interval lies on one side of 0, or so close about it
-    that no more than ten of all rows can hang on the head.
+    With --early a head is clear, and not measured further, once its interval lies on one side of 0, or so close around
+    it that at most ten of all examples can depend on the head.
 
     \b
     Example:
@@ -48,27 +48,27 @@ def rank(
     from multihead.report.head_tables import print_ranking
 
     if by not in ("ablation", "gradient", "both"):
-        raise typer.BadParameter(f"{by!r} is none of ablation, gradient, both")
+        raise typer.BadParameter(f"{by!r} is unknown; use ablation, gradient or both")
     console = Console(highlight=False, stderr=json)
     loaded = load(model, task=task)
     loaded.make_task()
-    with progress_bar(console, "measuring heads") as told:
-        found = ranked(
+    with progress_bar(console, "measuring heads") as on_progress:
+        ranking = ranked(
             loaded,
             rows_of(loaded, data, columns, limit, gold=True),
             ("ablation", "gradient") if by == "both" else (by,),
             metric=metric,
             early=early,
-            on_progress=told,
+            on_progress=on_progress,
         )
     if json:
-        print(jsons.dumps(to_json(found), allow_nan=False))
+        print(jsons.dumps(to_json(ranking), allow_nan=False))
         return
-    print_ranking(found, console)
+    print_ranking(ranking, console)
 
 
 def progress_bar(console: Console, what: str) -> Any:
-    """`with progress_bar(…) as on_progress: on_progress(0.3)`"""
+    """Return a context manager that shows a bar: `with progress_bar(…) as on_progress: on_progress(0.3)`."""
 
     from rich.progress import Progress
 

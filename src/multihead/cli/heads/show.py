@@ -1,4 +1,4 @@
-"""`multihead heads show`: what the heads look at in a text."""
+"""`multihead heads show`: show the attention of heads in a text."""
 
 from __future__ import annotations
 
@@ -18,15 +18,13 @@ def show(
     second: Annotated[str | None, typer.Option(help="The second text of a pair; of a translation, the target.")] = None,
     png: Annotated[Path | None, typer.Option(help="Write a picture.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page that opens in any browser, on its own.")] = None,
-    rows: Annotated[
-        str | None, typer.Option(help="Of a long text: words whose exact rows the page has, 100:150")
-    ] = None,
-    window: Annotated[int | None, typer.Option(help="Which part of a text that is longer than the model.")] = None,
+    rows: Annotated[str | None, typer.Option(help="In a long text: words with exact rows in the page, 100:150")] = None,
+    window: Annotated[int | None, typer.Option(help="Which window of a text that is longer than the model's.")] = None,
 ) -> None:
-    """Show what the heads look at in a text: in the terminal, as a picture, as a page.
+    """Show the attention of heads in a text: in the terminal, as a picture, as a page.
 
-    Pieces of words are joined to words. Of more than 256 words, maps are coarse and rows exact: some of every head,
-    those of --rows, or all of one --head.
+    Subwords are joined to words. Beyond 256 words, maps are coarse and some rows are exact: some of every head, those
+    of --rows, or all of one --head.
 
     \b
     Example:
@@ -42,11 +40,11 @@ def show(
     from multihead.report.attention_terminal import draw_png, show_map
 
     console = Console(highlight=False)
-    given = text_of(text)
+    content = text_of(text)
     loaded = load(model)
     with console.status("reading the text"):
         drawn = attention_maps(
-            loaded, given, second, window=window, head=head, rows=span(rows), title=Path(model).resolve().parent.name
+            loaded, content, second, window=window, head=head, rows=span(rows), title=Path(model).resolve().parent.name
         )
     if png is not None:
         draw_png(drawn, png, head)
@@ -59,18 +57,18 @@ def show(
         show_map(drawn, console, head)
 
 
-def text_of(given: str) -> str:
-    """The text itself, or where to read it."""
+def text_of(argument: str) -> str:
+    """Return the text of an argument, or read it from stdin or a file."""
 
     from multihead.io.files import read_text
 
-    if given == "-":
+    if argument == "-":
         return sys.stdin.read().strip()
-    return read_text(Path(given[1:])).strip() if given.startswith("@") else given
+    return read_text(Path(argument[1:])).strip() if argument.startswith("@") else argument
 
 
 def span(rows: str | None) -> range:
-    """100:150, or 7"""
+    """Parse 100:150, or 7."""
     if rows is None:
         return range(0)
     first, _, last = rows.partition(":")

@@ -1,4 +1,4 @@
-"""`multihead heads stats`: what every head does over a file."""
+"""`multihead heads stats`: profile every head over a dataset."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ def stats(
     task: Task = None,
     json: Json = False,
 ) -> None:
-    """What every head does over a file: where it looks, how widely, which heads do the same, and a name for it.
+    """Profile every head over a dataset: where it attends, how broadly, which heads are similar, and a name for it.
 
     The model may be one without a task. Names follow rules: a head that gives at least half of its attention to one
-    kind of place is named for it, from three tenths on "partly"; "broad" is nearly even, "near" within two tokens.
+    kind of position is named for it, from three tenths on "partly"; "broad" is nearly uniform, "near" within two
+    tokens.
 
-    Of a model with several tasks, a file for each: which heads each task uses.
+    For a multi-task model, give a file for each task: the profile shows which heads each task uses.
 
     \b
     Example:
@@ -47,18 +48,19 @@ def stats(
             print_uses(used, console)
         return
     with console.status(f"reading {data}") as status:
-        found = measured(
+        profile = measured(
             loaded,
             rows_of(loaded, data, columns, limit, gold=False),
             on_progress=lambda inputs: status.update(f"reading {data}: {inputs:,} inputs"),
         )
     if json:
-        lines = {a: {"name": n, **to_json(found[a])} for a, n in zip(found.addresses, found.names, strict=True)}
-        told = {"inputs": found.inputs, "tokens": found.tokens, "heads": lines, "clusters": found.clusters}
+        lines = {a: {"name": n, **to_json(profile[a])} for a, n in zip(profile.addresses, profile.names, strict=True)}
+        record = {"inputs": profile.inputs, "tokens": profile.tokens, "heads": lines, "clusters": profile.clusters}
         print(
             jsons.dumps(
-                told | {"similarity": to_json(found.similarity), "rollout": to_json(found.rollout)}, allow_nan=False
+                record | {"similarity": to_json(profile.similarity), "rollout": to_json(profile.rollout)},
+                allow_nan=False,
             )
         )
         return
-    print_profile(found, console)
+    print_profile(profile, console)

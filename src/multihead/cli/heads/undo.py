@@ -1,4 +1,4 @@
-"""`multihead heads undo`: a pruned model's parent again."""
+"""`multihead heads undo`: restore a pruned model's parent."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import typer
 
 def undo(
     model: Annotated[Path, typer.Argument(help="A directory that `heads prune` wrote.")],
-    out: Annotated[Path, typer.Option(help="Folder to write; it must be new or empty.")],
+    out: Annotated[Path, typer.Option(help="Directory to write; it must be new or empty.")],
 ) -> None:
-    """Make a pruned model's parent again, byte for byte; the parent itself is not needed.
+    """Restore a pruned model's parent, byte for byte; the parent itself is not needed.
 
     \b
     Example:
@@ -21,4 +21,4 @@ def undo(
     from multihead.pruning import undo as undone
 
     files = undone(model, out)
-    print(f"{out}: {len(files)} files, every one with the sha256 that the parent's had")
+    print(f"{out}: {len(files)} files, each with the sha256 of the parent's")
