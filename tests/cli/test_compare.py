@@ -110,5 +110,5 @@ def test_other_tokens_are_compared_by_bits_or_not_at_all(tmp_path: Path, capsys:
     other = said(capsys, small, short, data)  # the same tokens, and windows that are none of the other's
     assert (other["main"], other["difference"]) == ("loss", None)
     masks = [foreteller(tmp_path / f"m{vocab}", "mask", vocab) for vocab in (262, 290)]
-    with pytest.raises(ValueError, match=r"different tokens, so their loss per token .* one tokenizer, or"):
+    with pytest.raises(ValueError, match=r"different tokenizers, so their loss per token .* the same tokenizer, or"):
         compare(*masks, data)

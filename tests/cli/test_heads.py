@@ -83,8 +83,8 @@ def test_prune_export_train_and_undo(place: Path, multihead: Any) -> None:
         "MFLOPs per token",
         "time",
         "accuracy",
-        "rows that chose nothing",
-        "cut out: ",
+        "held-out examples",
+        "pruned: ",
     ):
         assert words in done.stdout
     answers = multihead("predict", "small", cwd=place, given="lovely great fine w1\n")
@@ -112,7 +112,7 @@ def test_prune_export_train_and_undo(place: Path, multihead: Any) -> None:
     )  # fmt: skip
     assert trained.returncode == 0, trained.stderr
     assert "recovered, test: accuracy" in trained.stdout
-    assert trained.stdout.partition("after fine-tuning:")[2].count("rows that chose nothing") == 1
+    assert trained.stdout.partition("after fine-tuning:")[2].count("held-out examples") == 1
     refused = multihead("heads", "undo", "runs/b/model", "--out", "x", cwd=place)
     assert refused.returncode == 1
     assert "was trained or saved again after pruning" in refused.stderr

@@ -1,4 +1,4 @@
-"""The report: what a run found out, as one HTML page, in the terminal, and while it trains as one line."""
+"""Reports of a run: an HTML page, terminal tables, and a progress line during training."""
 
 from multihead.report.console import show, summary
 from multihead.report.data import (

@@ -1,5 +1,7 @@
-"""The maps of heads as one self-contained page. Weights are embedded as the square roots of their values in 8 or 16
-bits: small ones keep their digits."""
+"""Attention maps of heads as one self-contained HTML page.
+
+Weights are embedded as the square roots of their values in 8 or 16 bits, so that small ones retain their digits.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ TITLE = 90  # letters
 
 
 def render_attention(picture: AttentionMaps, head: str | None = None) -> str:
-    """The whole file; write it as UTF-8. head: the one that is shown large at first."""
-    weights = sum(one.weights.size for view in picture.views for one in view.maps)
+    """Return the page as text, to be written as UTF-8; head: the one that is shown large at first."""
+    weights = sum(head_map.weights.size for view in picture.views for head_map in view.maps)
     bits = 16 if 2 * weights <= FINE else 8
     title = picture.text if len(picture.text) <= TITLE else f"{picture.text[:TITLE]}…"
     data = {
@@ -40,18 +42,18 @@ def _view(view: StackMaps, bits: int) -> dict[str, Any]:
         "queries": view.queries,
         "keys": None if view.queries is view.keys or view.queries == view.keys else view.keys,
         "coarse": view.coarse,
-        "maps": [_map(one, bits) for one in view.maps],
+        "maps": [_map(head_map, bits) for head_map in view.maps],
         "rollout": None if view.rollout is None else _map(HeadMap("rollout", "", view.rollout), bits),
     }
 
 
-def _map(one: HeadMap, bits: int) -> dict[str, Any]:
+def _map(head_map: HeadMap, bits: int) -> dict[str, Any]:
     return {
-        "address": one.address,
-        "name": one.name,
-        "shape": list(one.weights.shape),
-        "weights": pack_weights(one.weights, bits),
-        "rows": None if one.rows is None else _rows(one.rows, bits),
+        "address": head_map.address,
+        "name": head_map.name,
+        "shape": list(head_map.weights.shape),
+        "weights": pack_weights(head_map.weights, bits),
+        "rows": None if head_map.rows is None else _rows(head_map.rows, bits),
     }
 
 
@@ -65,9 +67,9 @@ def _rows(rows: ExactRows, bits: int) -> dict[str, Any]:
 
 
 def pack_weights(weights: NDArray[np.floating], bits: int) -> str:
-    """0 to 1 -> √w in whole numbers, little-endian, base64"""
-    whole = np.round(np.sqrt(np.clip(weights, 0, 1)) * (2**bits - 1))
-    return _base64(whole.astype("<u2" if bits == 16 else "u1"))
+    """Encode weights from 0 to 1 as integers of √w, little-endian, base64."""
+    quantized = np.round(np.sqrt(np.clip(weights, 0, 1)) * (2**bits - 1))
+    return _base64(quantized.astype("<u2" if bits == 16 else "u1"))
 
 
 def _base64(array: NDArray[Any]) -> str:

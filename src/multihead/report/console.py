@@ -19,13 +19,13 @@ PAGE_ONLY = ("curves", "best_step", "mistakes", "samples", "heads", "run_file")
 
 
 def summary(facts: ReportData) -> dict[str, Any]:
-    """All numbers as JSON values; what only a page can show (curves, texts, heads) is left out."""
+    """Return all numbers as JSON values, without parts that only a page can show (curves, texts, heads)."""
     names = [name for name in ReportData.__dataclass_fields__ if name not in PAGE_ONLY]
     return {name: to_json(getattr(facts, name)) for name in names}
 
 
 def show(facts: ReportData, console: Console) -> None:
-    """Headline scores, then every table, as wide as the terminal allows."""
+    """Print the main scores, then every table, as wide as the terminal allows."""
     console.print(Text(facts.title, style="bold"))
     if facts.scored_on:
         console.print(Text(f"scored on {facts.scored_on}", style="dim"))
@@ -41,7 +41,7 @@ def show(facts: ReportData, console: Console) -> None:
 
 
 def scores_grid(scores: Mapping[str, Score], width: int = 80) -> RenderableType:
-    """A line per score with its interval; below, how those were counted for which there is more than one way."""
+    """Return one line per score with its confidence interval; below, the variants of scores that have several."""
     grid = Grid(box=None, padding=(0, 2, 0, 0), show_header=False)
     grid.add_column(overflow="fold", max_width=max(width - 34, 8))
     grid.add_column(justify="right", no_wrap=True)
@@ -62,7 +62,7 @@ def scores_grid(scores: Mapping[str, Score], width: int = 80) -> RenderableType:
 
 
 def table_views(tables: Iterable[MetricTable], width: int = 80) -> list[RenderableType]:
-    """Tables in their order. Where a second convention gives the same numbers it is a line, not a table."""
+    """Return the tables in order. A second convention with the same numbers is a line, not a table."""
     views: list[RenderableType] = []
     before: dict[str, MetricTable] = {}
     for table in tables:
@@ -75,11 +75,11 @@ def table_views(tables: Iterable[MetricTable], width: int = 80) -> list[Renderab
 
 
 def table_view(table: MetricTable, width: int = 80) -> RenderableType:
-    """Precision, recall, F1 and support by class, then micro, macro and weighted."""
+    """Return precision, recall, F1 and support by class, then micro, macro and weighted."""
     tight, roomy = width < TIGHT, width >= ROOMY
     levels = [row.interval.level for row in (*table.rows, *table.averages) if row.interval and _is_known(row.interval)]
     apart = len({row.name[: max(width - SPREAD, 6) - 1] for row in table.rows}) == len(table.rows)
-    spread = roomy and bool(levels) and apart  # names that could not be told apart need the room of intervals
+    spread = roomy and bool(levels) and apart  # truncated names that collide take the space of the intervals
     grid = Grid(
         box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 0 if tight else 1), pad_edge=False, header_style="dim"
     )
@@ -112,7 +112,7 @@ def _rule(table: MetricTable) -> str:
 
 
 def _is_known(interval: ConfidenceInterval | None) -> bool:
-    return interval is not None and interval.low == interval.low  # nan is not itself
+    return interval is not None and interval.low == interval.low  # nan != nan
 
 
 def _interval(interval: ConfidenceInterval | None, digits: int, level: bool = False) -> Text:

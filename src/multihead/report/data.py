@@ -1,5 +1,4 @@
-"""What a report shows: small frozen values that the run's own numbers are put into once, then drawn as a page
-or printed in the terminal. A part that is empty or None is left out."""
+"""The data of a report: small frozen values, rendered as a page or in the terminal. Empty parts are omitted."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from multihead.metrics import CalibrationBin, MetricTable, Score
 
-# What people call the scores; a name that is not here is shown with spaces for its dots and underscores.
+# Display names of scores; other names are shown with spaces for dots and underscores.
 NAMES = {
     "accuracy": "accuracy",
     "micro_f1": "micro F1",
@@ -39,7 +38,9 @@ NAMES = {
 
 
 def display_name(name: str) -> str:
-    """strict.f1 -> entity F1; by_letter.f1 -> by letter F1; of several tasks names/strict.f1 -> names: entity F1"""
+    """Return the display name: strict.f1 -> entity F1; by_letter.f1 -> by letter F1; names/strict.f1 -> names: entity
+    F1.
+    """
     task, _, name = name.rpartition("/")
     if task:
         return f"{task}: {display_name(name)}"
@@ -49,7 +50,7 @@ def display_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConfusionMatrix:
-    """counts[gold][predicted], in the order of the labels."""
+    """Counts [gold][predicted], in the order of the labels."""
 
     labels: tuple[str, ...]
     counts: Sequence[Sequence[int]]
@@ -62,7 +63,7 @@ class ConfusionMatrix:
 
 @dataclass(frozen=True, slots=True)
 class TrainingCurve:
-    """One line over the training steps. Curves with the same panel are drawn in one picture."""
+    """One line over the training steps. Curves with the same panel are drawn in one chart."""
 
     name: str
     steps: Sequence[float]
@@ -85,8 +86,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One wrong answer. Classes and numbers stand in gold and predicted, marked text in the spans; `beside` is
-    the second text of a pair, or the question. place: file:line."""
+    """One wrong prediction. Classes and numbers are in gold and predicted, marked text in the spans.
+
+    beside: the second text of a pair, or the question.
+    place: file:line.
+    """
 
     text: str
     gold: str = ""
@@ -100,7 +104,7 @@ class Mistake:
 
 @dataclass(frozen=True, slots=True)
 class Mistakes:
-    """The worst first; wrong: how many there are in all, among `samples`."""
+    """The worst mistakes first; wrong: their total number, among `samples`."""
 
     worst: tuple[Mistake, ...]
     wrong: int
@@ -109,7 +113,7 @@ class Mistakes:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedSample:
-    """A text that was written, beside what it was written from and what was wanted. place: file:line."""
+    """A generated text, with its source and its reference. place: file:line."""
 
     source: str
     target: str
@@ -120,8 +124,10 @@ class GeneratedSample:
 
 @dataclass(frozen=True, slots=True)
 class LengthHistogram:
-    """How long the inputs are, and what became of them. counts[i]: inputs with edges[i] <= length < edges[i+1].
-    Shares lie between 0 and 1; None: not measured."""
+    """Lengths of the inputs. counts[i]: inputs with edges[i] <= length < edges[i+1].
+
+    Shares lie between 0 and 1; None: not measured.
+    """
 
     edges: Sequence[float]
     counts: Sequence[int]
@@ -129,8 +135,8 @@ class LengthHistogram:
     of: str = ""  # which data
     limit: int | None = None  # longest window the model takes
     windowed: float | None = None  # share of inputs cut into windows
-    padding: float | None = None  # share of the batches' places that held no token
-    truncated: int = 0  # inputs that lost text
+    padding: float | None = None  # share of padding in the batches
+    truncated: int = 0  # truncated inputs
 
     def __post_init__(self) -> None:
         if len(self.edges) != len(self.counts) + 1:
@@ -139,15 +145,17 @@ class LengthHistogram:
 
 @dataclass(frozen=True, slots=True)
 class HeadTable:
-    """Statistics of the heads of one stack and kind; name -> [layers, heads], nan where a head was cut out.
-    Shares lie between 0 and 1; "entropy" is in nats, "offset" and "distance" in tokens."""
+    """Statistics of the heads of one stack and kind; name -> [layers, heads], nan where a head was pruned.
+
+    Shares lie between 0 and 1; "entropy" is in nats, "offset" and "distance" in tokens.
+    """
 
     statistics: Mapping[str, ArrayLike]
     stack: str = "encoder"
     kind: str = "self"
-    note: str = ""  # measured on what
-    names: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what heads do -> addresses
-    alike: Sequence[Sequence[str]] = ()  # addresses of heads that look at the same
+    note: str = ""  # the data it was measured on
+    names: Mapping[str, Sequence[str]] = field(default_factory=dict)  # role of heads -> addresses
+    alike: Sequence[Sequence[str]] = ()  # addresses of heads with similar attention
 
     def __post_init__(self) -> None:
         shapes = {np.shape(matrix) for matrix in self.statistics.values()}
@@ -155,13 +163,13 @@ class HeadTable:
             raise ValueError(f"matrices of shape {sorted(shapes)}: expected [layers, heads], the same for all")
 
     def address(self, layer: int, head: int) -> str:
-        """encoder.2.self.3"""
+        """Return the address of a head: encoder.2.self.3."""
         return f"{self.stack}.{layer}.{self.kind}.{head}"
 
 
 @dataclass(frozen=True, slots=True)
 class FileDigest:
-    """A file and its fingerprint; note: how large it is, what it is for."""
+    """A file and its SHA-256; note: its size or purpose."""
 
     name: str
     sha256: str
@@ -170,7 +178,7 @@ class FileDigest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportData:
-    """All of one report. scores: the most important first; the first four are shown large."""
+    """All data of one report. scores: the most important first; the first four are shown large."""
 
     title: str
     task: str
@@ -181,9 +189,9 @@ class ReportData:
     tables: tuple[MetricTable, ...] = ()
     confusion: ConfusionMatrix | None = None
     curves: tuple[TrainingCurve, ...] = ()
-    best_step: float | None = None  # whose weights were kept
+    best_step: float | None = None  # the step of the saved weights
     mistakes: Mistakes | None = None
-    samples: tuple[GeneratedSample, ...] = ()  # of tasks that write text: the first ones, good or bad
+    samples: tuple[GeneratedSample, ...] = ()  # of generated text: the first ones
     calibration: tuple[CalibrationBin, ...] = ()
     lengths: LengthHistogram | None = None
     heads: tuple[HeadTable, ...] = ()

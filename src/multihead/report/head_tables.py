@@ -1,4 +1,4 @@
-"""Heads in the terminal: what they do, what a task loses without them, the bill of pruning."""
+"""Terminal tables of heads: profile, importance, and cost of pruning."""
 
 from __future__ import annotations
 
@@ -26,50 +26,50 @@ def grid() -> Grid:
     return Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1), pad_edge=False, header_style="dim")
 
 
-def print_profile(found: HeadProfile, console: Console) -> None:
-    """A line per head; shares in percent."""
+def print_profile(profile: HeadProfile, console: Console) -> None:
+    """Print one line per head; shares in percent."""
     columns = list(SHOWN)[: max(2, min(len(SHOWN), (console.width - 46) // 7))]
     table = grid()
     table.add_column("head", no_wrap=True)
     table.add_column("what it does", no_wrap=True)
     for name in columns:
         table.add_column(SHOWN[name], justify="right", no_wrap=True)
-    for place, (address, name) in enumerate(zip(found.addresses, found.names, strict=True)):
-        cells = [cell(column, float(found.columns[column][place])) for column in columns]
+    for place, (address, name) in enumerate(zip(profile.addresses, profile.names, strict=True)):
+        cells = [cell(column, float(profile.columns[column][place])) for column in columns]
         table.add_row(address, Text(name, "" if name not in ("mixed", "broad") else "dim"), *cells)
     console.print(table)
-    counts = ", ".join(f"{count} {name}" for name, count in Counter(found.names).most_common())
-    console.print(Text(f"{len(found)} heads on {found.inputs:,} inputs, {found.tokens:,} tokens: {counts}"))
-    for cluster in found.clusters:
+    counts = ", ".join(f"{count} {name}" for name, count in Counter(profile.names).most_common())
+    console.print(Text(f"{len(profile)} heads on {profile.inputs:,} inputs, {profile.tokens:,} tokens: {counts}"))
+    for cluster in profile.clusters:
         console.print(Text.assemble(("look alike: ", "dim"), ", ".join(cluster)))
-    for stack, shares in found.rollout.items():
+    for stack, shares in profile.rollout.items():
         last = {name: values[-1] for name, values in shares.items()}
-        told = ", ".join(f"{100 * share:.0f} % on {where}" for where, share in zip(
+        summary = ", ".join(f"{100 * share:.0f} % on {where}" for where, share in zip(
             ("the token itself", "the first token", "separators"), last.values(), strict=True))  # fmt: skip
-        console.print(Text(f"rollout through the {stack} (Abnar & Zuidema 2020): of a token, {told}"))
+        console.print(Text(f"rollout through the {stack} (Abnar & Zuidema 2020): of a token, {summary}"))
     console.print(Text("entropy in nats, dist in tokens, all others in percent of the attention", "dim"))
 
 
-def print_uses(found: HeadUsage, console: Console) -> None:
-    """A line per head: how much of what each task uses it is, in percent; bold: this task's far more than others'."""
+def print_uses(usage: HeadUsage, console: Console) -> None:
+    """Print one line per head: its share of each task's usage in percent; bold: used mostly by this task."""
     table = grid()
     table.add_column("head", no_wrap=True)
-    for name in found.shares:
+    for name in usage.shares:
         table.add_column(name, justify="right", no_wrap=True)
-    for place, address in enumerate(found.addresses):
-        owner = found.owner(place)
+    for place, address in enumerate(usage.addresses):
+        owner = usage.owner(place)
         cells = [
-            Text(f"{100 * mine[place]:.1f}", "bold" if name == owner else "dim" if owner else "")
-            for name, mine in found.shares.items()
+            Text(f"{100 * shares[place]:.1f}", "bold" if name == owner else "dim" if owner else "")
+            for name, shares in usage.shares.items()
         ]
         table.add_row(address, *cells)
     console.print(table)
-    owners = Counter(found.owner(place) for place in range(len(found.addresses)))
-    for name in found.shares:
-        console.print(Text(f"{name}: {owners[name]} of {len(found.addresses)} heads are mostly its own"))
-    for (one, other), share in found.shared_usage().items():
-        console.print(Text(f"{one} and {other} have {100 * share:.0f} % of what they use in common"))
-    console.print(Text("percent of what a task's loss hangs on all heads, by gradient", "dim"))
+    owners = Counter(usage.owner(place) for place in range(len(usage.addresses)))
+    for name in usage.shares:
+        console.print(Text(f"{name}: {owners[name]} of {len(usage.addresses)} heads are mostly used by it"))
+    for (first, second), share in usage.shared_usage().items():
+        console.print(Text(f"{first} and {second} have {100 * share:.0f} % of what they use in common"))
+    console.print(Text("percent of the gradient-based importance of all heads for a task's loss", "dim"))
 
 
 def cell(name: str, value: float) -> Text:
@@ -80,48 +80,49 @@ def cell(name: str, value: float) -> Text:
     return Text(f"{100 * value:.0f}", "bold" if value >= 0.5 else "" if value >= 0.3 else "dim")
 
 
-def print_ranking(found: HeadRanking, console: Console) -> None:
-    """The most needed head first; losses in points, of a loss in nats."""
+def print_ranking(ranking: HeadRanking, console: Console) -> None:
+    """Print the most important head first; losses in points, of a loss in nats."""
     table = grid()
-    table.add_column("head", no_wrap=True, min_width=max(len(effect.address) for effect in found.effects))
-    if found.whole is not None:
+    table.add_column("head", no_wrap=True, min_width=max(len(effect.address) for effect in ranking.effects))
+    if ranking.whole is not None:
         table.add_column("lost", justify="right", no_wrap=True)
         table.add_column("interval", no_wrap=True)
         table.add_column("rows", justify="right", no_wrap=True)
-    if any(effect.gradient is not None for effect in found.effects):
+    if any(effect.gradient is not None for effect in ranking.effects):
         table.add_column("gradient", justify="right", no_wrap=True)
-    for effect in found.effects:
+    for effect in ranking.effects:
         cells: list[Text | str] = [effect.address]
-        if effect.loss is not None and found.whole is not None:
-            sure = effect.loss.interval.low > 0
-            cells += [Text(f"{to_points(effect.loss.value, found.whole):+.2f}", "bold" if sure else "")]
-            low, high = (to_points(end, found.whole) for end in (effect.loss.interval.low, effect.loss.interval.high))
+        if effect.loss is not None and ranking.whole is not None:
+            significant = effect.loss.interval.low > 0
+            cells += [Text(f"{to_points(effect.loss.value, ranking.whole):+.2f}", "bold" if significant else "")]
+            low, high = (to_points(end, ranking.whole) for end in (effect.loss.interval.low, effect.loss.interval.high))
             cells += [Text(f"{low:+.2f} to {high:+.2f}", "dim"), f"{effect.rows:,}"]
         if effect.gradient is not None:
             cells.append(f"{effect.gradient:.4f}")
         table.add_row(*cells)
     console.print(table)
-    if found.whole is not None:
-        level = next((effect.loss.interval.level for effect in found.effects if effect.loss is not None), 0.95)
+    if ranking.whole is not None:
+        level = next((effect.loss.interval.level for effect in ranking.effects if effect.loss is not None), 0.95)
         unit = (
-            "in points" if to_points(1.0, found.whole) == 100 or found.whole.unit == "percent" else "as it is counted"
+            "in points"
+            if to_points(1.0, ranking.whole) == 100 or ranking.whole.unit == "percent"
+            else "in its own unit"
         )
         console.print(
-            f"whole model: {display_name(found.metric)} {found.whole:.4f}; what is lost of it {unit}, with "
-            "the interval of "
-            f"{100 * level:g} %; bold: more than chance"
+            f"full model: {display_name(ranking.metric)} {ranking.whole:.4f}; loss {unit}, with a "
+            f"{100 * level:g} % confidence interval; bold: significant"
         )
-    if found.clear is not None and found.whole is not None:
-        clear = sum(effect.settled for effect in found.effects)
-        near = to_points(found.clear, found.whole)
+    if ranking.clear is not None and ranking.whole is not None:
+        clear = sum(effect.settled for effect in ranking.effects)
+        near = to_points(ranking.clear, ranking.whole)
         console.print(
-            f"clear: {clear} of {len(found.effects)} heads, whose intervals lie on one side of 0 or within "
+            f"clear: {clear} of {len(ranking.effects)} heads, whose intervals lie on one side of 0 or within "
             f"{near:.2g} of it; measuring stopped there"
         )
-    if found.agreement is not None:
-        console.print(f"agreement of ablation and gradient (Spearman): {found.agreement:.2f}")
-    cost = ", ".join(f"{name} {value:.1f}" for name, value in found.cost.items())
-    console.print(Text(f"cost, in evaluations of the whole model: {cost}", "dim"))
+    if ranking.agreement is not None:
+        console.print(f"agreement of ablation and gradient (Spearman): {ranking.agreement:.2f}")
+    cost = ", ".join(f"{name} {value:.1f}" for name, value in ranking.cost.items())
+    console.print(Text(f"cost, in evaluations of the full model: {cost}", "dim"))
 
 
 def spread(loss: Difference, score: Score) -> str:
@@ -129,15 +130,15 @@ def spread(loss: Difference, score: Score) -> str:
     return f"{low:+.2f} to {high:+.2f} ({100 * loss.interval.level:g} %)"
 
 
-def print_bill(done: PruningResult, console: Console) -> None:
-    """What went, and what it cost."""
-    bill, table = done.bill, grid()
+def print_bill(result: PruningResult, console: Console) -> None:
+    """Print what was pruned, and its cost."""
+    bill, table = result.bill, grid()
     for heading in ("", "before", "after", "saved"):
         table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
     pairs = [("heads", bill.before.heads, bill.after.heads)]
-    pairs += [("key columns", bill.before.keys, bill.after.keys)] if done.columns else []
-    pairs += [("value columns", bill.before.values, bill.after.values)] if done.columns else []
-    pairs += [("feed-forward units", bill.before.units, bill.after.units)] if done.units else []
+    pairs += [("key columns", bill.before.keys, bill.after.keys)] if result.columns else []
+    pairs += [("value columns", bill.before.values, bill.after.values)] if result.columns else []
+    pairs += [("feed-forward units", bill.before.units, bill.after.units)] if result.units else []
     pairs += [("parameters", bill.before.parameters, bill.after.parameters)]
     for name, before, after in pairs:
         table.add_row(name, f"{before:,}", f"{after:,}", f"{1 - after / before:.1%}")
@@ -149,13 +150,12 @@ def print_bill(done: PruningResult, console: Console) -> None:
     console.print(table)
     lost = to_points(bill.loss.value, bill.scores[0])
     console.print(
-        f"lost: {lost:.2f} points, {spread(bill.loss, bill.scores[0])}, paired, "
-        f"on {bill.rows:,} rows that chose nothing"
+        f"lost: {lost:.2f} points, {spread(bill.loss, bill.scores[0])}, paired, on {bill.rows:,} held-out examples"
     )
     words = {
-        "held": "[green]the budget is held[/green], by the whole of the interval",
-        "likely": "[yellow]the budget is held by the estimate[/yellow], though not by the whole of its interval",
+        "held": "[green]within the budget[/green], by the full confidence interval",
+        "likely": "[yellow]within the budget by the estimate[/yellow], but not by its full confidence interval",
     }
-    if done.held in words:
-        console.print(words[done.held])
-    console.print(Text("cut out: " + (", ".join(done.off) or "no head"), "dim"))
+    if result.held in words:
+        console.print(words[result.held])
+    console.print(Text("pruned: " + (", ".join(result.off) or "no head"), "dim"))

@@ -1,6 +1,9 @@
-"""One self-contained HTML page: style, modules and data inline, nothing fetched, so that it opens from a disk or
-a mail. All text of the user lies in a JSON block and reaches the screen as text, never as markup; a content
-security policy allows exactly this script and this style, by their hashes."""
+"""Render one self-contained HTML page: style, modules and data inline, nothing fetched, so that it opens from disk or
+mail.
+
+All user text is in a JSON block and is rendered as text, never as markup; a content security policy allows exactly this
+script and this style, by their hashes.
+"""
 
 import base64
 import hashlib
@@ -45,12 +48,12 @@ scripts for it{instead}.</p></noscript>
 
 
 def render_report(facts: ReportData) -> str:
-    """The whole file; write it as UTF-8."""
-    return render(MAIN, facts.title, serialize_report(facts), ", or read metrics.json beside it")
+    """Return the report page as text, to be written as UTF-8."""
+    return render(MAIN, facts.title, serialize_report(facts), ", or read metrics.json in the same directory")
 
 
 def render(main: str, title: str, data: Any, instead: str = "") -> str:
-    """A page that one of the views draws from data. instead: what to do where scripts are forbidden."""
+    """Return a page that a view draws from data. instead: advice where scripts are disabled."""
     style, script = (VIEWS / "style.css").read_text(encoding="utf-8"), bundle(main)
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
@@ -63,26 +66,28 @@ def render(main: str, title: str, data: Any, instead: str = "") -> str:
 
 
 def escape_json(data: Any) -> str:
-    """JSON that may stand inside a script element: no tag, no entity, no line separator, no lone surrogate."""
+    """Return JSON that is safe inside a script element: no tag, entity, line separator or lone surrogate."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return LOOSE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return LOOSE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def bundle(main: str, folder: Path = VIEWS) -> str:
-    """The modules as one script: an inline script cannot import its neighbours. Each becomes a function that
-    returns its exports, those it imports before it, so names stay apart as they do in modules."""
+    """Return the modules as one script, since an inline script cannot import files.
+
+    Each becomes a function that returns its exports, after those it imports, so names stay separate as in modules.
+    """
     parts: dict[str, str] = {}
 
     def add(name: str, above: tuple[str, ...]) -> None:
         if name in parts:
             return
         if name in above:
-            raise ValueError(f"views import in a circle: {' -> '.join((*above, name))}")
+            raise ValueError(f"circular import of views: {' -> '.join((*above, name))}")
         source = (folder / name).read_text(encoding="utf-8")
-        for found in IMPORT.finditer(source):
-            add(found[2], (*above, name))
+        for match in IMPORT.finditer(source):
+            add(match[2], (*above, name))
         exports = ", ".join(EXPORT.findall(source))
-        body = EXPORT.sub("", IMPORT.sub(lambda found: f"const {{ {found[1]} }} = {_variable(found[2])};\n", source))
+        body = EXPORT.sub("", IMPORT.sub(lambda match: f"const {{ {match[1]} }} = {_variable(match[2])};\n", source))
         if re.search(r"^(import|export)\b", body, re.MULTILINE) or "</script" in body or "<!--" in body:
             raise ValueError(
                 f"{name}: only one-line `import {{ a, b }} from` and `export function|const` can be joined"

@@ -1,5 +1,7 @@
-"""How training goes, as one line that stays: bar, step, loss, speed, padding, time left, memory. Where nobody
-watches (a file, a pipe) it is a plain line every ten seconds."""
+"""Training progress as one live line: bar, step, loss, throughput, padding, time left, memory.
+
+Without a terminal (a file, a pipe) it is a plain line every ten seconds.
+"""
 
 import logging
 import time
@@ -21,8 +23,10 @@ SMOOTH = 0.95  # of the loss shown: about the last 20 steps
 
 
 class Progress:
-    """`with Progress(total) as line: line.update(step, loss=…, tokens=…, places=…)`. After a resume, `start` is
-    the step to count from, so that the time left is not too hopeful."""
+    """A progress line: `with Progress(total) as line: line.update(step, loss=…, tokens=…, places=…)`.
+
+    After a resume, `start` is the step to count from, so that the time left is not underestimated.
+    """
 
     def __init__(
         self,
@@ -40,7 +44,7 @@ class Progress:
         self.warm: tuple[float, int] | None = None  # time and number of the first step: slower than all others
         self.tokens = self.places = 0
         self.memory: int | None = None
-        self.losses: dict[str, tuple[float, float]] = {}  # of each task, and what it is to be divided by
+        self.losses: dict[str, tuple[float, float]] = {}  # of each task, and its normalizer
         self.note = ""
         self.printed_step = -1  # the step of the last plain line
 
@@ -55,7 +59,7 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """The last state stays on the screen, also after Ctrl-C."""
+        """Leave the last state on the screen, also after Ctrl-C."""
         if self.live is not None:
             self.live.update(self.line(), refresh=True)
             self.live.stop()
@@ -73,8 +77,14 @@ class Progress:
         memory: int | None = None,
         note: str = "",
     ) -> None:
-        """After a step. of: of several tasks, the one of this step; tokens: real ones in its batches; places: padding
-        as well; memory: bytes held; note: what happens now ("evaluating")."""
+        """Record a step.
+
+        of: the task of this step, with several tasks.
+        tokens: real tokens in its batches.
+        places: including padding.
+        memory: bytes in use.
+        note: the current activity ("evaluating").
+        """
         self.step, self.note = step, note
         self.tokens += tokens
         self.places += places
@@ -90,7 +100,7 @@ class Progress:
         self._draw(now)
 
     def say(self, message: str) -> None:
-        """A line of its own above the progress."""
+        """Print a message above the progress line."""
         self.console.print(Text(message))
 
     def _draw(self, now: float) -> None:
@@ -108,30 +118,30 @@ class Progress:
         self.console.print(Text("  ".join(fields)), soft_wrap=True)
 
     def fields(self) -> list[tuple[int, str]]:
-        """(rank, text), in the order shown; narrow terminals drop the highest ranks first."""
+        """Return (rank, text) in display order; narrow terminals drop the highest ranks first."""
         (then, _, tokens), (now, last, sum_now) = self.past[0], self.past[-1]
         seconds = now - then
-        found = []
+        fields = []
         if self.losses:
             shown = (f"{of} {loss / weight:.4f}".strip() for of, (loss, weight) in self.losses.items())
-            found.append((0, f"loss {', '.join(shown)}"))
+            fields.append((0, f"loss {', '.join(shown)}"))
         if seconds > 0 and sum_now > tokens:
-            found.append((2, f"{(sum_now - tokens) / seconds:,.0f} tok/s"))
+            fields.append((2, f"{(sum_now - tokens) / seconds:,.0f} tok/s"))
         if self.places:
-            found.append((3, f"pad {1 - self.tokens / self.places:.1%}"))
+            fields.append((3, f"pad {1 - self.tokens / self.places:.1%}"))
         if self.step >= self.total:
-            found.append((1, f"took {clock_time(now - self.began)}"))
+            fields.append((1, f"took {clock_time(now - self.began)}"))
         elif self.warm is not None and last > self.warm[1]:  # over all steps: evaluating and saving count too
             each = (now - self.warm[0]) / (last - self.warm[1])
-            found.append((1, f"{clock_time((self.total - last) * each)} left"))
+            fields.append((1, f"{clock_time((self.total - last) * each)} left"))
         if self.memory is not None:
-            found.append((4, f"{self.memory / 2**30:.1f} GiB"))
+            fields.append((4, f"{self.memory / 2**30:.1f} GiB"))
         if self.note:
-            found.append((0, self.note))
-        return found
+            fields.append((0, self.note))
+        return fields
 
     def line(self) -> Text:
-        """What fits the terminal: less important fields go first, then the bar, then the time left."""
+        """Return what fits the terminal: less important fields are dropped first, then the bar, then the time left."""
         width = self.console.width
         place = f"{self.step:,}/{self.total:,}"
         fields = self.fields()
@@ -148,42 +158,43 @@ class Progress:
     def _bar(self, room: int) -> tuple[tuple[str, str], ...]:
         full = min(room, int(room * self.step / max(self.total, 1)))
         ascii_only = self.console.options.ascii_only
-        done, left = ("#", "-") if ascii_only else ("━", "─")  # told apart without colour too
-        return (done * full, "cyan"), (left * (room - full), "bright_black"), ("  ", "")
+        filled, empty = ("#", "-") if ascii_only else ("━", "─")  # distinguishable without color
+        return (filled * full, "cyan"), (empty * (room - full), "bright_black"), ("  ", "")
 
 
 def clock_time(seconds: float) -> str:
-    """0:07, 12:30, 3:05:00"""
-    whole = max(0, round(seconds))
-    hours, minutes = whole // 3600, whole // 60 % 60
-    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
+    """Format seconds: 0:07, 12:30, 3:05:00."""
+    total = max(0, round(seconds))
+    hours, minutes = total // 3600, total // 60 % 60
+    return f"{hours}:{minutes:02d}:{total % 60:02d}" if hours else f"{minutes}:{total % 60:02d}"
 
 
 @contextmanager
 def show_reading_status(console: Console, what: str = "reading the data", every: float = EVERY) -> Iterator[None]:
-    """A line that says how far the data was read, learnt from and put into the token cache; where nobody watches, a
-    plain line every ten seconds."""
-    said = time.monotonic()
+    """Show the progress of reading, tokenizer training and the token cache; without a terminal, a plain line every ten
+    seconds.
+    """
+    printed = time.monotonic()
     with console.status(what) as status:
 
         class StatusHandler(logging.Handler):
             def emit(self, record: logging.LogRecord) -> None:
-                nonlocal said
+                nonlocal printed
                 text = Text(record.getMessage())
-                if record.levelno >= logging.WARNING:  # of a fault that was mended: it stays on the screen
+                if record.levelno >= logging.WARNING:  # warnings stay on the screen
                     console.print(text, soft_wrap=True)
                 elif console.is_terminal:
                     status.update(text)
-                elif time.monotonic() - said >= every:
-                    said = time.monotonic()
+                elif time.monotonic() - printed >= every:
+                    printed = time.monotonic()
                     console.print(text)
 
-        log, told = logging.getLogger("multihead"), StatusHandler(logging.INFO)
+        log, handler = logging.getLogger("multihead"), StatusHandler(logging.INFO)
         before = log.level
-        log.addHandler(told)
+        log.addHandler(handler)
         log.setLevel(logging.INFO)
         try:
             yield
         finally:
-            log.removeHandler(told)
+            log.removeHandler(handler)
             log.setLevel(before)

@@ -1,5 +1,6 @@
-"""From facts to what a page embeds: long curves thinned, long texts clipped around what matters, few enough
-mistakes, a sparse confusion matrix. So a report stays small however large the run was."""
+"""Convert report data to compact JSON for a page: thinned curves, clipped texts, limited mistakes, a sparse confusion
+matrix.
+"""
 
 from typing import Any
 
@@ -25,14 +26,14 @@ STILL = 0.05  # share of the curve's height that neighbours may differ by withou
 MISTAKES = 200
 SAMPLES = 60
 LETTERS = 1200  # of one text
-MARGIN = 200  # letters kept before the first mark of a clipped text
+MARGIN = 200  # characters before the first mark of a clipped text
 CLASSES = 160  # of the confusion matrix
 PAIRS = 20  # of the most confused labels
 RUN_FILE = 100_000
 
 
 def serialize_report(facts: ReportData) -> dict[str, Any]:
-    """JSON values, in the form that views/ draw."""
+    """Return JSON values in the form that views/ draw."""
     confusion, mistakes, lengths = facts.confusion, facts.mistakes, facts.lengths
     return {
         "title": facts.title,
@@ -79,13 +80,15 @@ def _heads(heads: HeadTable) -> dict[str, Any]:
 
 
 def round_values(values: Any, digits: int = 5) -> list[float | None]:
-    """To significant digits: a fifth of the bytes of a float, and no eye sees the difference."""
+    """Round to significant digits: a fifth of the bytes of a float, without a visible difference."""
     return [None if value is None else float(f"{value:.{digits}g}") for value in to_json(list(values))]
 
 
 def thin_curve(curve: TrainingCurve) -> dict[str, Any]:
-    """The points themselves, or means of neighbours with the lowest and highest of each, so that no spike is
-    lost. `lost` counts values that are not finite."""
+    """Return the points, or means of neighbors with their minimum and maximum, so that no spike is lost.
+
+    `lost` counts values that are not finite.
+    """
     steps = np.asarray(curve.steps, dtype=np.float64)
     values = np.asarray(curve.values, dtype=np.float64)
     finite = np.isfinite(values)
@@ -95,10 +98,10 @@ def thin_curve(curve: TrainingCurve) -> dict[str, Any]:
     groups = np.array_split(np.arange(len(values)), POINTS)
     means, lows, highs = [], [], []
     for group in groups:
-        kept = values[group][finite[group]]
-        means.append(float(kept.mean()) if len(kept) else np.nan)
-        lows.append(float(kept.min()) if len(kept) else np.nan)
-        highs.append(float(kept.max()) if len(kept) else np.nan)
+        values_here = values[group][finite[group]]
+        means.append(float(values_here.mean()) if len(values_here) else np.nan)
+        lows.append(float(values_here.min()) if len(values_here) else np.nan)
+        highs.append(float(values_here.max()) if len(values_here) else np.nan)
     places = [float(steps[group].mean()) for group in groups]
     places[-1] = float(steps[-1])  # the axis ends where training ended
     out |= {"steps": round_values(places, 9), "values": round_values(means)}
@@ -109,8 +112,10 @@ def thin_curve(curve: TrainingCurve) -> dict[str, Any]:
 
 
 def serialize_confusion(confusion: ConfusionMatrix) -> dict[str, Any]:
-    """cells: [gold, predicted, count] of all that are not zero; pairs: the most confused, of all labels. Of very
-    many labels those with the most errors are kept."""
+    """Return cells [gold, predicted, count] that are not zero, and the most confused pairs of labels.
+
+    With very many labels, those with the most errors are retained.
+    """
     counts = np.asarray(confusion.counts, dtype=np.int64)
     wrong = counts * ~np.eye(len(counts), dtype=bool)
     order = np.argsort(-wrong, axis=None, kind="stable")[:PAIRS]
@@ -120,13 +125,13 @@ def serialize_confusion(confusion: ConfusionMatrix) -> dict[str, Any]:
         for g, p in zip(golds, guesses, strict=True)
         if wrong[g, p]
     ]
-    kept = _most_wrong(wrong)
-    shown = counts[np.ix_(kept, kept)]
+    selected = _most_wrong(wrong)
+    shown = counts[np.ix_(selected, selected)]
     cells = [[int(g), int(p), int(shown[g, p])] for g, p in np.argwhere(shown)]
     return {
-        "labels": [confusion.labels[place] for place in kept],
+        "labels": [confusion.labels[place] for place in selected],
         "cells": cells,
-        "support": [int(counts[place].sum()) for place in kept],
+        "support": [int(counts[place].sum()) for place in selected],
         "pairs": pairs,
         "of": len(confusion.labels),
     }
@@ -168,7 +173,7 @@ def _mistake(mistake: Mistake) -> dict[str, Any]:
 
 
 def clip_text(text: str, letters: int = LETTERS) -> str:
-    """The beginning of a long text, and how long it is."""
+    """Return the beginning of a long text, and its length."""
     return text if len(text) <= letters else f"{text[:letters]} … ({len(text):,} characters)"
 
 
@@ -176,8 +181,9 @@ Places = list[list[Any]]  # [start, end, label] of each span
 
 
 def clip_spans(text: str, gold: tuple[Span, ...], predicted: tuple[Span, ...]) -> tuple[str, Places, Places]:
-    """A long text clipped around the first span that only one side has; spans outside are left out, those that
-    cross the border are cut."""
+    """Clip a long text around the first span that only one side has; spans outside are omitted, spans across the border
+    cut.
+    """
     start, stop = 0, len(text)
     if len(text) > LETTERS:
         differ = set(gold) ^ set(predicted) or set(gold)

@@ -1,4 +1,4 @@
-"""A bar for work that takes more than two seconds, where somebody watches."""
+"""A progress bar for work of more than two seconds, in a terminal."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ def track(
     share: Callable[[], float] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[T]:
-    """The items as they are; from the third second on, a bar counts them. share: how much of all is done, 0 to 1;
-    without it the bar only moves. Nothing is shown where the console is no terminal."""
+    """Yield the items unchanged; after two seconds, show a bar that counts them.
+
+    share: the finished share, 0 to 1; without it the bar only moves. Nothing is shown without a terminal.
+    """
     if not console.is_terminal:
         yield from items
         return
@@ -37,7 +39,7 @@ def track(
         console=console,
         auto_refresh=False,
         transient=True,
-        redirect_stdout=False,  # else what is printed meanwhile would go to the console, and not into the user's file
+        redirect_stdout=False,  # else printed lines would go to the console instead of the user's file
         redirect_stderr=False,
     )
     number = bar.add_task(what, total=1.0 if share is not None else None, rows=0)
