@@ -221,7 +221,7 @@ def test_other_encodings_and_formats(model: Path, tmp_path: Path) -> None:
     _, want, _ = run(model, given="café fine".encode())
     for name, how in (("csv", "encoding=latin-1"), ("txt", "encoding=latin-1"), ("dat", "format=csv")):
         assert run(model, str(tmp_path / f"in.{name}"), how) == (0, want, "")
-    assert "there is no encoding 'foo'" in run(model, "encoding=foo", given=b"fine")[2]
+    assert "unknown encoding 'foo'" in run(model, "encoding=foo", given=b"fine")[2]
     assert "convert the file to UTF-8" in run(model, "encoding=utf-16", given=b"fine")[2]
     assert "set encoding=latin-1" in run(model, str(tmp_path / "in.txt"))[1][0]["error"]["message"]
 
@@ -425,7 +425,7 @@ def test_a_column_that_is_not_there_is_told(model: Path, tmp_path: Path) -> None
     (tmp_path / "in.jsonl").write_text('{"text": "fine", "review": "cold"}\n{"text": "fine"}\n')
     first, second = rows(model, tmp_path / "in.jsonl", text="review")
     assert first == "cold"
-    assert "line 2: there is no column 'review' for text; the file has: text" in second
+    assert "line 2: no column 'review' for text; the file has: text" in second
 
 
 def test_a_text_may_begin_with_a_brace(model: Path, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_evaluate_and_compare(place: Path, multihead: Any) -> None:
     (place / "others.csv").write_text(f"body,label\n{rest}")
     wrong = multihead("evaluate", "runs/a/model", "others.csv", cwd=place)
     assert wrong.returncode == 1
-    assert "there is no column 'text' for text; the file has: body, label" in wrong.stderr
+    assert "no column 'text' for text; the file has: body, label" in wrong.stderr
     odd = multihead("evaluate", "runs/a/model", "test.csv", "text=review", "labl=verdict", cwd=place)
     assert odd.returncode == 2
     assert "classify has no 'labl'; it has: text, label" in odd.stderr
@@ -190,7 +190,7 @@ def test_tables_are_predicted_by_their_columns(place: Path, multihead: Any) -> N
     (place / "lost.csv").write_text("body,label\nfine,good\n")
     lost = multihead("predict", "runs/a/model", "lost.csv", cwd=place)
     assert lost.returncode == 1
-    assert "there is no column 'text'" in lost.stderr
+    assert "no column 'text'" in lost.stderr
 
 
 def test_wrong_paths_are_told_with_the_right_ones(place: Path, multihead: Any) -> None:
@@ -228,7 +228,7 @@ def test_check_counts_what_a_teacher_labels(place: Path, multihead: Any) -> None
     (place / "more.txt").write_text(f"{tested}\nanother text\n", encoding="utf-8")
     done = multihead("check", "run.toml", "data.teacher=runs/a/model", "data.unlabelled=more.txt", cwd=place)
     assert "unlabelled: 2 rows: 2 used, 0 rejected" in done.stdout
-    assert "also stand in unlabelled: 1 exactly" in done.stdout.replace("\n", " ")
+    assert "also occur in unlabelled: 1 exactly" in done.stdout.replace("\n", " ")
 
 
 def test_check_stops_what_train_would_refuse_and_prints_what_stands_there(place: Path, multihead: Any) -> None:
@@ -240,7 +240,7 @@ def test_check_stops_what_train_would_refuse_and_prints_what_stands_there(place:
     names = [f"data.{side}={folder / side}.csv" for side in ("train", "test")]
     numbered = multihead("check", "run.toml", *names, cwd=place)  # more than 20 numbers were taken for a scale
     assert numbered.returncode == 1
-    assert "labels that never stand in train: '34'" in numbered.stdout
+    assert "labels that do not occur in train: '34'" in numbered.stdout
     (folder / "train.csv").write_text("\n".join(["review,verdict", "[/b] cut, off, short", *rows]) + "\n")
     told = multihead("check", "run.toml", names[0], cwd=place)
     assert "[old] data/train.csv:2" in told.stdout.replace("\n", "")

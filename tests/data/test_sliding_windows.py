@@ -80,7 +80,7 @@ def test_impossible_windows(size: int, overlap: int) -> None:
 
 
 def test_pieces_that_do_not_fit() -> None:
-    with pytest.raises(ValueError, match="1 pieces for 2 windows"):
+    with pytest.raises(ValueError, match="1 arrays for 2 windows"):
         merge_windows([(0, 6), (4, 10)], [np.zeros(6)])
     with pytest.raises(ValueError, match="a window of 6 tokens, but 5 values"):
         merge_windows([(0, 6), (4, 10)], [np.zeros(6), np.zeros(5)])

@@ -40,7 +40,7 @@ def test_overlap_exact_and_folded() -> None:
     rows = [(f"fresh {i}", "好") for i in range(8)]
     test = texts("test", *rows, ("句子 number 3", "好"), ("  句子 NUMBER\u3000５", "好"))
     finding = only(check(texts("train", *CLEAN), None, test, task="classify"), "overlap")
-    assert "2 of 10 inputs (20.0%) also stand in train: 1 exactly, 1 but for case" in finding.message
+    assert "2 of 10 inputs (20.0%) also occur in train: 1 exactly, 1 up to case" in finding.message
     assert (finding.level, finding.file, finding.line) == ("warn", "test.csv", 10)
     assert finding.examples[0] == "test.csv:10: 句子 number 3 -> 好"
     assert len(finding.examples) == 2
@@ -52,7 +52,7 @@ def test_valid_and_test_overlap() -> None:
     both = ("both sides", "好")
     fresh = [(f"fresh {i}", "好") for i in range(8)]
     findings = check(texts("train", *CLEAN), texts("v", both), texts("t", both, *fresh), task="classify")
-    assert "also stand in valid" in only(findings, "overlap").message
+    assert "also occur in valid" in only(findings, "overlap").message
 
 
 def test_inputs_for_a_teacher_that_are_scored_on() -> None:
@@ -61,7 +61,7 @@ def test_inputs_for_a_teacher_that_are_scored_on() -> None:
     more = side("more", *({"text": text} for text, _ in CLEAN[:4]), {"text": "another"})
     findings = check(texts("train", ("fresh", "好"), *CLEAN[5:]), None, test, task="classify", unlabelled=more)
     finding = only(findings, "overlap")
-    assert "4 of 5 inputs (80.0%) also stand in unlabelled" in finding.message
+    assert "4 of 5 inputs (80.0%) also occur in unlabelled" in finding.message
     assert (finding.level, finding.file, finding.line) == ("warn", "test.csv", 2)
 
 
@@ -190,7 +190,7 @@ def test_an_iterator_is_enough_but_shows_no_examples() -> None:
     rows = texts("train", *CLEAN, CLEAN[0])
     finding = only(check(iter(rows), task="classify"), "duplicates")
     assert finding.examples == ()
-    with pytest.raises(ValueError, match="there is no task"):
+    with pytest.raises(ValueError, match="unknown task"):
         check(rows, task="clasify")
 
 

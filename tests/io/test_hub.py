@@ -135,7 +135,7 @@ def test_only_harmless_files_are_asked_for(weights: str, tmp_path: Path, monkeyp
     ("error", "words"),
     [
         ("RepositoryNotFoundError", "no such public model"),
-        ("RevisionNotFoundError", "no revision 'x'"),
+        ("RevisionNotFoundError", "revision 'x' does not exist"),
         ("GatedRepoError", "agree to terms"),
     ],
 )

@@ -95,8 +95,8 @@ def test_a_hand_edit_is_told_what_to_do(model: Path) -> None:
         ({"options": {"size": "16"}}, r"options\.size is '16'"),
         ({"sha256": {}}, r"config\.json has no sha256"),
         ({"sha256": {"config.json": 1}}, r"the sha256 of 'config\.json' is not valid"),
-        ({"sha257": {}}, "'sha257' is no key"),
-        ({"unfinished": False}, "'unfinished' is no key"),
+        ({"sha257": {}}, "unknown key 'sha257'"),
+        ({"unfinished": False}, "unknown key 'unfinished'"),
     ],
 )
 def test_an_older_file_is_compared_with_the_schema(model: Path, change: dict, message: str) -> None:

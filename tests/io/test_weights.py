@@ -174,7 +174,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, tuple[str, ...]]] = {
         "two.safetensors", ("git lfs pull",),
     ),
     "bin: code": (
-        lambda d: saved({"w": torch.zeros(2), "x": Code(d / "ran")})(d), P, ("refuses", "convert it to safetensors"),
+        lambda d: saved({"w": torch.zeros(2), "x": Code(d / "ran")})(d), P, ("rejects", "convert it to safetensors"),
     ),
     "bin: bare pickle with code": (
         lambda d: (d / P).write_bytes(pickle.dumps(Code(d / "ran"))), P, ("convert it to safetensors",),

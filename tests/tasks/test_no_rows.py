@@ -20,5 +20,5 @@ def test_no_row_is_an_error(kind: type) -> None:
     readout = ClassifierReadout(8, 2, "mean") if kind is Classify else LMReadout(config)
     options = {"start": 1, "stop": [2]} if kind is Generate else {}
     task = kind(tokenizer, ["bad", "good"] if kind is Classify else [], 16, 4, **options)
-    with pytest.raises(ValueError, match="the data has no row to evaluate"):
+    with pytest.raises(ValueError, match="no example to score"):
         evaluate(TaskModel(body, readout), task, [])

@@ -1,1 +1,1 @@
-"""From files to examples, tokens and batches."""
+"""Datasets: files to examples, tokens and batches."""

@@ -1,6 +1,6 @@
-"""Batches are rectangles of similar lengths with a token budget: rows × longest ≤ budget, little of it padding.
+"""Token-budget batches of similar lengths: rows × longest ≤ budget, with little padding.
 
-The plan is a pure function of (lengths, budget, seed, epoch): resuming needs no state but the step's number.
+The plan is a pure function of (lengths, budget, seed, epoch): resuming needs no state but the step number.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ def plan_batches(
     longest_first: bool = False,
     multiple: int = 1,
 ) -> list[Indices]:
-    """Row numbers of every batch; every row once. `multiple`: the width is padded up to a multiple of it.
+    """Return the row numbers of every batch; every row once.
 
     lengths: [N]; or [N, 2] for pairs, whose batch is two rectangles: rows × (widest source + widest target) ≤ budget.
-    `longest_first` puts the widest batch first and the fullest second, so that running out of memory shows at once.
+    multiple: the width is padded up to a multiple of it.
+    longest_first: put the widest batch first and the fullest second, so that running out of memory shows at once.
     """
     sizes: Indices = np.asarray(lengths, dtype=np.int64)
     _check(sizes, budget, multiple)
@@ -37,7 +38,7 @@ def plan_batches(
     widths: Indices = -(-(sizes[:, None] if sizes.ndim == 1 else sizes) // multiple) * multiple  # [N, sides]
     # Rows fall into buckets of similar length; within one their order is random. From the longest down, so that
     # the batch that stays incomplete is a short one. Pairs of one bucket are sorted by their other side, up and down
-    # in turns, so that neighbours across buckets are alike too (multi30k at 4k tokens: 2.4 % padding; sorted by the
+    # in turns, so that neighbors across buckets are similar too (multi30k at 4k tokens: 2.4 % padding; sorted by the
     # sum of both sides it would be 17 %).
     buckets = np.ceil(np.log(widths) / np.log(BUCKET)).astype(np.int64).T
     inner = [np.where(buckets[0] % 2 == 0, side, -side) for side in buckets[1:]]
@@ -55,7 +56,9 @@ def plan_batches(
 
 def _check(lengths: Indices, budget: int, multiple: int) -> None:
     if lengths.ndim not in (1, 2) or multiple < 1:
-        raise ValueError(f"lengths are one or two numbers per row (here {lengths.ndim} axes), multiple is at least 1")
+        raise ValueError(
+            f"lengths have {lengths.ndim} axes and multiple is {multiple}; use [N] or [N, 2], and at least 1"
+        )
     if len(lengths) and lengths.min() < 1:
         row = int(lengths.reshape(len(lengths), -1).min(1).argmin())
         raise ValueError(f"row {row} has length {lengths.min()}; empty rows do not make a batch")
@@ -90,7 +93,7 @@ def _fill(order: Indices, widths: Indices, budget: int) -> list[Indices]:
 
 
 def padding_ratio(lengths: NDArray[np.integer], batches: Sequence[Indices]) -> float:
-    """The share of the rectangles that is padding."""
+    """Return the share of padding in the batches."""
     lengths = np.asarray(lengths, dtype=np.int64)
     lengths = lengths[:, None] if lengths.ndim == 1 else lengths
     filled = sum(int(lengths[batch].sum()) for batch in batches)
@@ -99,9 +102,10 @@ def padding_ratio(lengths: NDArray[np.integer], batches: Sequence[Indices]) -> f
 
 
 def shard(batches: Sequence[Indices], rank: int, world: int) -> list[Indices]:
-    """This rank's part of every batch: the parts of all ranks in order are the batch, whatever the world's size.
+    """Return this rank's part of every batch: the parts of all ranks in order form the batch, for any world size.
 
-    Every rank gets as many steps; a batch of fewer rows than ranks leaves some parts empty (loss (0, 0) there).
+    Every rank gets the same number of steps; a batch with fewer rows than ranks leaves some parts empty (loss (0, 0)
+    there).
     """
     if not 0 <= rank < world:
         raise ValueError(f"rank {rank} is not one of {world}")

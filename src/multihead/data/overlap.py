@@ -1,4 +1,4 @@
-"""Passages that two sides of the data share: texts may all differ, and still be pieces of the same ones."""
+"""Overlap of passages between splits: texts may all differ and still be parts of the same documents."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 WORDS = 5
-FLATTERS = 0.5  # of a side's runs of words, that stand in train too
-ENOUGH = 50  # runs of words, for a share of them to mean something
-GLANCE, ROWS = 1 << 19, 1 << 17  # runs of words and texts of a side that are looked at before training begins
-MOST = 1 << 18  # that are kept, in about 20 MB; of more, those with the lowest hashes
-UNIT = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]|\\w+")  # a word, or a sign of scripts without spaces
+FLATTERS = 0.5  # share of a split's n-grams that also occur in train
+ENOUGH = 50  # n-grams, for a share to be meaningful
+GLANCE, ROWS = 1 << 19, 1 << 17  # n-grams and texts of a split that are examined before training
+MOST = 1 << 18  # stored, in about 20 MB; beyond it, those with the lowest hashes
+UNIT = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]|\\w+")  # a word, or a character of scripts without spaces
 
 
 @dataclass(slots=True)
 class NgramSet:
-    """The different runs of five words of some texts, as hashes; of very many, a sample that has as many of any
-    other texts' runs as all of them would."""
+    """The distinct 5-grams of some texts, as hashes; of very many, an unbiased sample."""
 
     hashes: set[int] = field(default_factory=set)
     below: int = 1 << 32
@@ -37,27 +36,27 @@ class NgramSet:
             self.hashes = {place for place in self.hashes if place < self.below}
 
     def shared_ratio(self, *others: NgramSet) -> float:
-        """The share of these that stand in any of the others too."""
-        below = min(some.below for some in (self, *others))
-        mine = {place for place in self.hashes if place < below}
-        return len(mine & set().union(*(other.hashes for other in others))) / max(1, len(mine))
+        """Return the share of these n-grams that also occur in any of the others."""
+        below = min(ngrams.below for ngrams in (self, *others))
+        sampled = {place for place in self.hashes if place < below}
+        return len(sampled & set().union(*(ngrams.hashes for ngrams in others))) / max(1, len(sampled))
 
     def warning(self, name: str, *train: NgramSet) -> str:
-        """What is to be told of them, or nothing."""
+        """Return a warning about the overlap with train, or ""."""
         share = self.shared_ratio(*train)
         if share <= FLATTERS or len(self.hashes) < ENOUGH:
             return ""
         return (
-            f"{name}: {share:.0%} of its runs of five words also stand in train: pieces of the same texts lie on both "
-            "sides, and scores on them flatter; name files of other texts"
+            f"{name}: {share:.0%} of its 5-grams also occur in train: parts of the same documents are in both splits, "
+            "so its scores are too high; use files of other documents"
         )
 
 
 def sample_ngrams(texts: Iterable[str]) -> NgramSet:
-    """Those of the first texts: what they share with others is at most too low."""
-    found = NgramSet()
+    """Return the n-grams of the first texts, which at most underestimate the overlap."""
+    ngrams = NgramSet()
     for text in islice(texts, ROWS):
-        found.add(text)
-        if found.read > GLANCE:
+        ngrams.add(text)
+        if ngrams.read > GLANCE:
             break
-    return found
+    return ngrams

@@ -1,6 +1,6 @@
-"""How long the rows of token caches are, read from their offsets when asked: nothing is held that grows with the rows.
+"""Lengths of the rows of token caches, read from their offsets on demand, in constant memory.
 
-Behaves as an array [N], or of pairs [N, 2], as far as it is asked: len, max, sum, and numbers or slices of rows.
+Behaves like an array [N], or [N, 2] for pairs, as far as it is used: len, max, sum, and indexing by numbers or slices.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AT_ONCE = 1 << 16  # rows
 
 
 class RowLengths:
-    """stores: one after the other. fields: one or two; joined: the lengths of both are added up."""
+    """Lengths of the rows of several caches in sequence. fields: one or two; joined: the sum of both lengths."""
 
     def __init__(self, stores: Sequence[TokenCache], fields: Sequence[str], joined: bool = False) -> None:
         self.stores, self.fields = list(stores), list(fields)
@@ -33,7 +33,7 @@ class RowLengths:
         return 1 if self.joined else 2
 
     def __getitem__(self, rows: Any) -> Any:
-        """Of these rows, in their order; quick and small in memory where they rise."""
+        """Return the lengths of these rows, in their order; fast and small in memory where they ascend."""
         if isinstance(rows, slice):
             rows = np.arange(*rows.indices(len(self)))
         if np.ndim(rows) == 0:
@@ -55,10 +55,10 @@ class RowLengths:
         sides = np.empty((len(rows), len(self.fields)), dtype=np.int64)
         owner = np.searchsorted(self.starts, rows, side="right") - 1
         for number in np.unique(owner):
-            mine = owner == number
-            at = rows[mine] - self.starts[number]
+            selected = owner == number
+            at = rows[selected] - self.starts[number]
             for side, field in enumerate(self.fields):
                 offsets = self.stores[number].offsets[field]
-                sides[mine, side] = offsets[at + 1] - offsets[at]
+                sides[selected, side] = offsets[at + 1] - offsets[at]
                 release_pages(offsets)
         return sides.sum(1) if self.joined else sides

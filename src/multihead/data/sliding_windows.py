@@ -1,7 +1,7 @@
-"""Inputs longer than the model: overlapping windows, and which of them answers for which token.
+"""Overlapping windows over inputs longer than the model, and which window is responsible for which token.
 
-A token belongs to the window where the nearer of its two cut edges is farthest away (the text's own ends are no
-cuts); among equals to the earlier window. So every token has exactly one owner, and owners are ranges.
+A token belongs to the window where the nearer of its two cut edges is farthest away (the text's own ends are not cuts);
+among equals to the earlier window. So every token has exactly one owner, and owners are ranges.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ Span = tuple[int, int]
 
 
 def split_windows(length: int, size: int, overlap: int) -> list[Span]:
-    """(start, stop) of windows of `size` tokens, neighbours sharing `overlap`; the last moves back to be full."""
+    """Return (start, stop) of windows of `size` tokens, with neighbors sharing `overlap`; the last moves back to be
+    full.
+    """
     if size < 1 or not 0 <= overlap < size:
-        raise ValueError(f"a window of {size} cannot overlap by {overlap}; wanted: 0 ≤ overlap < size")
+        raise ValueError(f"a window of {size} cannot overlap by {overlap}; use 0 ≤ overlap < size")
     if length < 0:
         raise ValueError(f"length {length} is negative")
     if length <= size:
@@ -28,7 +30,7 @@ def split_windows(length: int, size: int, overlap: int) -> list[Span]:
 
 
 def core_spans(spans: Sequence[Span]) -> list[Span]:
-    """The range that each window answers for: neighbours meet in the middle of what they share."""
+    """Return the range that each window owns: neighbors meet in the middle of their overlap."""
     borders = [(start + stop + 1) // 2 for (_, stop), (start, _) in pairwise(spans)]
     if not spans:
         return []
@@ -36,22 +38,22 @@ def core_spans(spans: Sequence[Span]) -> list[Span]:
 
 
 def owner_windows(spans: Sequence[Span]) -> NDArray[np.int64]:
-    """[length] the number of the window that answers for each token."""
+    """Return [length], the number of the window that owns each token."""
     return np.repeat(np.arange(len(spans)), [stop - start for start, stop in core_spans(spans)])
 
 
-def merge_windows(spans: Sequence[Span], pieces: Sequence[NDArray[np.generic]]) -> NDArray[np.generic]:
-    """[size, …] per window -> [length, …]: each token from its owner."""
-    if len(spans) != len(pieces) or not pieces:
-        raise ValueError(f"{len(pieces)} pieces for {len(spans)} windows")
+def merge_windows(spans: Sequence[Span], parts: Sequence[NDArray[np.generic]]) -> NDArray[np.generic]:
+    """Merge [size, …] per window to [length, …]: each token from its owner."""
+    if len(spans) != len(parts) or not parts:
+        raise ValueError(f"{len(parts)} arrays for {len(spans)} windows")
     cut = []
-    for (start, stop), piece, (first, last) in zip(spans, pieces, core_spans(spans), strict=True):
-        if len(piece) != stop - start:
-            raise ValueError(f"a window of {stop - start} tokens, but {len(piece)} values for it")
-        cut.append(piece[first - start : last - start])
+    for (start, stop), part, (first, last) in zip(spans, parts, core_spans(spans), strict=True):
+        if len(part) != stop - start:
+            raise ValueError(f"a window of {stop - start} tokens, but {len(part)} values for it")
+        cut.append(part[first - start : last - start])
     return np.concatenate(cut)
 
 
 def windowed_share(lengths: NDArray[np.integer], size: int) -> float:
-    """The share of inputs that need more than one window."""
+    """Return the share of inputs that need more than one window."""
     return float((np.asarray(lengths) > size).mean()) if len(lengths) else 0.0

@@ -1,7 +1,7 @@
-"""One side of the data (train, valid or test) in bounded memory: hashes and counts, no texts.
+"""Statistics of one split (train, valid or test) in bounded memory: hashes and counts, no texts.
 
-28 bytes per row, and at most 40 MB for passages; at ten million rows two different texts meet in one hash with a chance
-of 3 in a million.
+28 bytes per row, and at most 40 MB for passages; at ten million rows two different texts share a hash with a
+probability of 3 in a million.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from multihead.data.splits import fold_text, is_valid
 from multihead.tasks.spec import SPECS
 
 TOGETHER = (("tokens",), ("source",), ("context",), ("text",), ("text_a", "text_b"), ("conversation",))
-MOST_LABELS = 10_000  # distinct ones that are counted
+MOST_LABELS = 10_000  # distinct labels that are counted
 # UTF-8 read as latin-1 or cp1252 ("Ã©", "â€™", "ä¸­"), and what GBK makes of U+FFFD
 MOJIBAKE = re.compile("[ÃÂ][\u0080-\u00bf]|â(?:€.|\u0080.)|ï¿½|[äåæçèé][\u0080-\u00bf]{2}|锟斤拷|烫烫烫|ï»¿")
 NUMBER = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 
 
 def input_text(values: Mapping[str, Any], roles: Iterable[str]) -> str:
-    """A row's input as one string."""
+    """Return an example's input as one string."""
     parts = (values[role] for role in (("conversation",) if "conversation" in values else roles))
     return "\x1f".join(part if isinstance(part, str) else " ".join(map(_part_text, part)) for part in parts)
 
@@ -41,12 +41,14 @@ def _part_text(part: Any) -> str:
 
 
 def split_key(values: Mapping[str, Any]) -> str:
-    """What decides on which side of a split a row lies: equal inputs, or questions on one text, stay together."""
+    """Return the text that decides on the split of an example: equal inputs, or questions on one text, stay
+    together.
+    """
     return input_text(values, next((roles for roles in TOGETHER if roles[0] in values), ()))
 
 
 def row_labels(value: Any, task: str) -> list[str]:
-    """The label names of one row: entity types for tags, the members of a multi-label list, else the label."""
+    """Return the labels of one example: entity types for tags, the members of a multi-label list, else the label."""
     if SPECS[task].tags_words:
         return sorted({split_tag(tag)[1] or tag for tag in value if tag != "O"})
     return [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
@@ -58,29 +60,29 @@ def _hash(text: str) -> int:
 
 @dataclass(slots=True)
 class SplitStatistics:
-    """What `collect_statistics` saw. Positions in the arrays are the rows' order."""
+    """The result of `collect_statistics`. Positions in the arrays are the order of the rows."""
 
     name: str
     task: str
-    scores: bool | None = None  # are labels numbers on a scale? None: nobody says, so they are looked at
+    scores: bool | None = None  # whether labels are numbers on a scale; None: decided from the labels
     rows: int = 0
     exact: array[int] = field(default_factory=lambda: array("Q"))
     loose: array[int] = field(default_factory=lambda: array("Q"))  # of the folded text
     answer: array[int] = field(default_factory=lambda: array("Q"))  # of the label or the written text
     labels: Counter[str] = field(default_factory=Counter)
-    first: dict[str, tuple[str, int]] = field(default_factory=dict)  # label -> where it first stands
+    first: dict[str, tuple[str, int]] = field(default_factory=dict)  # label -> file and line of its first occurrence
     many: bool = False  # more labels than are counted
     faulty: int = 0
     faults: list[tuple[str, int, str]] = field(default_factory=list)  # file, line, what
     passages: NgramSet = field(default_factory=NgramSet)
-    held: NgramSet = field(default_factory=NgramSet)  # of the rows of train that are held out where valid is not named
+    held: NgramSet = field(default_factory=NgramSet)  # of the examples held out of train where there is no valid file
 
     def column(self, name: str) -> NDArray[np.uint64]:
         return np.frombuffer(getattr(self, name), dtype=np.uint64) if self.rows else np.empty(0, np.uint64)
 
     @property
     def is_continuous(self) -> bool:
-        """Are the labels numbers on a scale rather than classes? Only of some tasks can they be."""
+        """Whether the labels are numbers on a scale rather than classes, which only some tasks support."""
         if self.scores is not None:
             return self.scores
         numbers = SPECS[self.task].numeric_labels and all(NUMBER.fullmatch(label) for label in self.labels)
@@ -88,7 +90,7 @@ class SplitStatistics:
 
 
 def collect_statistics(name: str, rows: Iterable[Record], task: str, scores: bool | None = None) -> SplitStatistics:
-    """Read one side once."""
+    """Read one split once and return its statistics."""
     inputs, label_role = SPECS[task].text_columns, SPECS[task].label
     side = SplitStatistics(name, task, scores)
     for record in rows:
@@ -105,7 +107,7 @@ def collect_statistics(name: str, rows: Iterable[Record], task: str, scores: boo
             side.faulty += 1
             if len(side.faults) < 5:
                 side.faults.append((record.file, record.line, _around(text)))
-        if "of" not in values:  # of one long document the end is held out
+        if "of" not in values:  # the end of a single long document is held out
             out = name == "train" and is_valid(split_key(values))
             (side.held if out else side.passages).add(text)
     return side
@@ -121,6 +123,6 @@ def _count(side: SplitStatistics, labels: list[str], record: Record) -> None:
 
 
 def _around(text: str) -> str:
-    found = re.search("\ufffd", text) or MOJIBAKE.search(text)
-    at = found.start() if found else 0
+    match = re.search("\ufffd", text) or MOJIBAKE.search(text)
+    at = match.start() if match else 0
     return text[max(0, at - 20) : at + 20]

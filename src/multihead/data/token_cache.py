@@ -1,8 +1,8 @@
-"""The token cache: ragged arrays in files, memory-mapped, keyed by the content of everything they were made from.
+"""The token cache: ragged arrays in memory-mapped files, keyed by the content of everything they were made from.
 
 `<cache>/<key>/` holds `<field>.values`, `<field>.offsets` (int64, rows + 1) and `manifest.json` with the size and
-SHA-256 of each. It is written aside, synced and renamed, so it is there whole or not at all, and never changed
-afterwards. Two builders may work at once; the first rename wins and both read it.
+SHA-256 of each. It is written to a temporary directory, synced and renamed, so it is either complete or absent, and
+never changed afterwards. Two builders may work at once; the first rename wins and both read it.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ VERSION = 4
 MANIFEST = "manifest.json"
 BLOCK = 1 << 20
 GIVE_BACK = 128  # rows read; each touches up to 64 KiB of every file
-LARGE = 1 << 26  # bytes of a cache whose pages are given back
-TELL = 2.0  # seconds between words about a cache that is being filled
+LARGE = 1 << 26  # bytes of a cache whose pages are released
+TELL = 2.0  # seconds between progress messages
 
 RowOf = Mapping[str, ArrayLike]
 log = logging.getLogger(__name__)
 
 
 class CacheCorrupted(Exception):
-    """A cache that must not be used; it says why."""
+    """A cache that must not be used, with the reason."""
 
 
 def cache_key(files: Iterable[str | Path], tokenizer: bytes, options: Mapping[str, Any]) -> str:
-    """SHA-256 over the data's bytes (file by file, in order), the tokenizer's bytes and the options."""
+    """Return the SHA-256 of the data's bytes (file by file, in order), the tokenizer's bytes and the options."""
     digest = hashlib.sha256(f"multihead cache {VERSION}".encode())
     for file in files:
         digest.update(b"file" + bytes.fromhex(sha256(to_regular_file(Path(file)))))
@@ -56,7 +56,7 @@ def cache_key(files: Iterable[str | Path], tokenizer: bytes, options: Mapping[st
 
 
 class TokenCache:
-    """An open cache: `store[i]` are the arrays of row i; nothing is in memory but what is touched."""
+    """An open cache: `store[i]` are the arrays of row i, memory-mapped."""
 
     def __init__(self, directory: Path, manifest: Mapping[str, Any]) -> None:
         self.directory = directory
@@ -88,12 +88,12 @@ class TokenCache:
         return (self[row] for row in range(self.rows))
 
     def lengths(self, field: str) -> NDArray[np.int64]:
-        """[rows] how many values each row has in a field."""
+        """Return [rows], the number of values of each row in a field."""
         return np.diff(self.offsets[field])
 
 
 def release_pages(*arrays: NDArray[Any]) -> None:
-    """Pages of mapped files that were read stay in the system's cache, but not in this process."""
+    """Release the pages of mapped files from this process; they stay in the system's cache."""
     for array in arrays:
         mapped = getattr(array, "_mmap", None)
         if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
@@ -107,8 +107,9 @@ def _map_file(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def open(cache: str | Path, key: str) -> TokenCache:
-    """The cache of this key, after its files were compared with the manifest byte for byte; or CacheCorrupted, and
-    why."""
+    """Return the cache of this key after checking its files against the manifest; raise CacheCorrupted with the
+    reason.
+    """
     directory = Path(cache) / key
     try:
         manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
@@ -135,8 +136,10 @@ def open_or_build(
     build: Callable[[], Iterable[RowOf]],
     quiet: bool = False,
 ) -> TokenCache:
-    """The cache of this key: opened if it is whole, otherwise built from the rows that `build()` yields. quiet: these
-    tell by themselves how far they are."""
+    """Return the cache of this key: opened if complete, otherwise built from the rows that `build()` yields.
+
+    quiet: the rows report their own progress.
+    """
     cache = Path(cache)
     try:
         return open(cache, key)
@@ -151,14 +154,14 @@ def open_or_build(
 
 
 def _make_directory(cache: Path, prefix: str) -> Path:
-    """A new directory with the rights that the umask leaves (mkdtemp's 0700 would keep a shared cache to one user)."""
+    """Make a new directory with the rights of the umask (mkdtemp's 0700 would restrict a shared cache to one user)."""
     directory = cache / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}"
     directory.mkdir()
     return directory
 
 
 def _locked_directory(cache: Path) -> tuple[Path, int]:
-    """A new directory and the handle that locks it; another one, if `sweep` took the first for litter before that."""
+    """Return a new directory and the handle that locks it; retry if `sweep` removed it before the lock."""
     while True:
         aside = _make_directory(cache, ".building-")
         with suppress(FileNotFoundError):
@@ -171,13 +174,13 @@ def _locked_directory(cache: Path) -> tuple[Path, int]:
 
 @contextmanager
 def _room(cache: Path) -> Iterator[Path]:
-    """A directory beside the caches, locked while its builder lives, gone afterwards."""
+    """Yield a temporary directory in the cache, locked while its builder lives, and removed afterwards."""
     aside, handle = _locked_directory(cache)
     try:
         yield aside
     except OSError as error:
         written = sum(path.stat().st_size for path in aside.glob("*"))
-        shutil.rmtree(aside, ignore_errors=True)  # before asking what is free: it takes room itself
+        shutil.rmtree(aside, ignore_errors=True)  # before asking for free space: it takes space itself
         if error.errno in NO_ROOM:
             raise OSError(
                 error.errno,
@@ -197,7 +200,7 @@ def _room(cache: Path) -> Iterator[Path]:
 
 
 def _publish(aside: Path, cache: Path, key: str) -> TokenCache:
-    """Rename into place. Where another builder was first, its cache is taken if whole and moved away if not."""
+    """Rename into place. Where another builder was first, use its cache if valid, else move it away."""
     for _ in range(10):
         try:
             aside.rename(cache / key)
@@ -208,22 +211,22 @@ def _publish(aside: Path, cache: Path, key: str) -> TokenCache:
                 raise
         try:
             return open(cache, key)
-        except CacheCorrupted:  # what lies there is damaged: readers keep what they have mapped, the name becomes free
+        except CacheCorrupted:  # damaged: readers retain their mappings, the name becomes free
             discard(cache, key)
     raise OSError(f"{cache / key}: cannot be put in place; is something writing into it?")
 
 
 def discard(cache: Path, key: str) -> None:
-    """Remove the cache of this key, if there is one: it is moved away first, so that nobody opens half of it."""
+    """Remove the cache of this key, if any: it is moved away first, so that nobody opens a part of it."""
     while os.path.lexists(cache / key):
         bad = _make_directory(cache, ".damaged-")
-        with suppress(FileNotFoundError):  # another was faster, or `sweep` has taken the new directory for litter
+        with suppress(FileNotFoundError):  # another process was faster, or `sweep` removed the new directory
             (cache / key).rename(bad / "was")
         shutil.rmtree(bad, ignore_errors=True)
 
 
 def sweep(cache: Path) -> None:
-    """Remove what killed builders left: it is locked by nobody."""
+    """Remove the unlocked directories that killed builders left."""
     for left in [*cache.glob(".building-*"), *cache.glob(".damaged-*")]:
         with suppress(OSError):
             handle = os.open(left, os.O_RDONLY | os.O_NOFOLLOW)
@@ -237,9 +240,9 @@ def sweep(cache: Path) -> None:
 def write(
     directory: Path, key: str, fields: Mapping[str, DTypeLike], rows: Iterable[RowOf], quiet: bool = False
 ) -> None:
-    """Write a whole cache into an empty directory, holding a few blocks at a time, and sync it."""
+    """Write a complete cache into an empty directory, a few blocks at a time, and sync it."""
     dtypes = {name: np.dtype(dtype) for name, dtype in fields.items()}
-    count, said = 0, time.monotonic()
+    count, reported = 0, time.monotonic()
     with ExitStack() as stack:
         columns = {name: stack.enter_context(_RaggedColumn(directory, name, dtype)) for name, dtype in dtypes.items()}
         for count, row in enumerate(rows, 1):
@@ -247,8 +250,8 @@ def write(
                 raise ValueError(f"row {count - 1} has the fields {sorted(row)}, the cache {sorted(columns)}")
             for name, values in row.items():
                 columns[name].add(values, count - 1)
-            if not quiet and time.monotonic() - said > TELL:
-                said = time.monotonic()
+            if not quiet and time.monotonic() - reported > TELL:
+                reported = time.monotonic()
                 size = sum(column.count * dtypes[name].itemsize for name, column in columns.items()) / 1e6
                 log.info("filling the token cache: %s windows, %s MB", f"{count:,}", f"{size:,.1f}")
     files = {path: entry for column in columns.values() for path, entry in column.entries().items()}
@@ -269,7 +272,7 @@ def write(
 
 
 class _HashedFile:
-    """A file written in blocks, hashed on the way."""
+    """A file written in blocks, hashed while writing."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.size, self.digest, self.held = path, 0, hashlib.sha256(), bytearray()
@@ -289,7 +292,7 @@ class _HashedFile:
 
 
 class _RaggedColumn:
-    """One field: its values one after the other, and where each row starts."""
+    """One field: its values in sequence, and the start of each row."""
 
     def __init__(self, directory: Path, name: str, dtype: np.dtype[Any]) -> None:
         if not name.isidentifier():
@@ -316,14 +319,14 @@ class _RaggedColumn:
                     file.file.close()
 
     def add(self, values: ArrayLike, row: int) -> None:
-        given = np.asarray(values)
-        kept = given.astype(self.dtype) if given.size else np.empty(0, self.dtype)
-        if given.ndim != 1 or not np.array_equal(kept, given, equal_nan=self.dtype.kind == "f"):
+        array = np.asarray(values)
+        cast = array.astype(self.dtype) if array.size else np.empty(0, self.dtype)
+        if array.ndim != 1 or not np.array_equal(cast, array, equal_nan=self.dtype.kind == "f"):
             raise ValueError(
-                f"row {row}, field {self.name!r}: not one axis of values that fit {self.dtype}: {given!r:.100}"
+                f"row {row}, field {self.name!r}: not one axis of values that fit {self.dtype}: {array!r:.100}"
             )
-        self.count += len(kept)
-        self.values.add(kept.tobytes())
+        self.count += len(cast)
+        self.values.add(cast.tobytes())
         self.offsets.add(np.int64(self.count).tobytes())
 
     def entries(self) -> dict[str, tuple[int, str]]:

@@ -1,7 +1,7 @@
-"""A learnt tokenizer kept beside the token cache, so that a run that goes on need not learn it again.
+"""A trained tokenizer stored in the token cache, so that a resumed run need not train it again.
 
-One JSON file with a checksum of itself, named by the content of everything that it was learnt from; written aside and
-renamed. One that is damaged is learnt again.
+One JSON file with a checksum of itself, named by the content of everything that it was trained on, written atomically.
+A damaged one is trained again.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ def load_or_train(
     vocab: int,
     lowercase: bool,
 ) -> Tokenizer:
-    """From the cache if it has it. files, settings: all that decides which texts these are."""
-    made = {"kind": kind, "vocab": vocab, "lowercase": lowercase, "tokenizers": tokenizers.__version__}
-    path = cache / f"tokenizer-{token_cache.cache_key(files, b'', {**settings, **made})}.json"
+    """Return the tokenizer from the cache, or train it. files, settings: everything that determines the texts."""
+    parameters = {"kind": kind, "vocab": vocab, "lowercase": lowercase, "tokenizers": tokenizers.__version__}
+    path = cache / f"tokenizer-{token_cache.cache_key(files, b'', {**settings, **parameters})}.json"
     try:
         if path.exists():
             return _load(path)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        log.warning("%s; the tokenizer is learnt again", error if str(path) in str(error) else f"{path}: {error}")
-    found = Tokenizer.train(texts(), kind, vocab, lowercase=lowercase)
+        log.warning("%s; the tokenizer is trained again", error if str(path) in str(error) else f"{path}: {error}")
+    tokenizer = Tokenizer.train(texts(), kind, vocab, lowercase=lowercase)
     make_directory(cache)
-    write_json(path, seal({"named": found.named, "tokenizer": found.inner.to_str()}))
+    write_json(path, seal({"named": tokenizer.named, "tokenizer": tokenizer.inner.to_str()}))
     return _load(path)  # as every later run will see it, to the last digit
 
 
 def _load(path: Path) -> Tokenizer:
-    kept = unseal(read_own_json(path), str(path), ("named", "tokenizer"))
+    content = unseal(read_own_json(path), str(path), ("named", "tokenizer"))
     with wrap_tokenizer_errors(str(path)):
-        inner = tokenizers.Tokenizer.from_str(kept["tokenizer"])
-    return Tokenizer(inner, {str(name): str(token) for name, token in kept["named"].items()})
+        inner = tokenizers.Tokenizer.from_str(content["tokenizer"])
+    return Tokenizer(inner, {str(name): str(token) for name, token in content["named"].items()})

@@ -1,19 +1,19 @@
-"""The data check: what would spoil a training run or its scores, before it starts.
+"""Data validation before training: issues that would spoil a run or its scores.
 
 | code | level |
 |---|---|
 | nothing usable | stop |
 | rejected rows, broken tags | stop above 10 % of the rows, else warn |
 | unseen labels: in valid or test, never in train | stop |
-| overlap: valid or test inputs that stand in train, exactly or but for case and space | stop above 20 %, else warn |
+| overlap: valid or test inputs that occur in train, exactly or up to case and space | stop above 20 %, else warn |
 | overlap with inputs that a teacher labels | warn |
-| shared passages: valid or test, or what is held out, has more than half of its runs of five words in train | warn |
+| shared passages: valid or test, or held-out examples, have more than half of their 5-grams in train | warn |
 | label conflicts: equal inputs, different labels | warn (a note where labels are numbers on a scale) |
 | encoding: U+FFFD, UTF-8 read as latin-1, 锟斤拷 | warn |
 | duplicates: equal input and label, more than 10 % | warn, else note |
-| labels alike: but for case and space | warn |
-| labels missing: classes that are called NaN, N/A, null and the like | warn |
-| imbalance: a class of fewer than 10 rows, or 50 times rarer than the commonest | warn |
+| labels alike: up to case and space | warn |
+| labels missing: classes named NaN, N/A, null and similar | warn |
+| imbalance: a class of fewer than 10 rows, or 50 times rarer than the most common | warn |
 | empty rows; tolerated slips (I- after O) | note |
 """
 
@@ -38,14 +38,14 @@ REJECTED, OVERLAP, DUPLICATES = 0.1, 0.2, 0.1
 FEW, RARE = 10, 50
 SHOWN = 3
 LEVELS = ("stop", "warn", "note")
-# What tables and programs write for no value; "none" in small letters is more often a class.
+# Spellings of a missing value; lower-case "none" is more often a class.
 MISSING = re.compile("nan|n/a|#n/a|<na>|null|(?-i:None|NA)", re.IGNORECASE)
 TAG_CODES = ("broken tag sequence", "unknown tag prefix", "I- opens an entity", "empty tag", "empty token")
 
 
 @dataclass(frozen=True, slots=True)
 class DataIssue:
-    """`examples` are places with the beginning of the text: file:line: text."""
+    """One issue; `examples` are places with the beginning of the text: file:line: text."""
 
     level: str
     code: str
@@ -66,35 +66,38 @@ def check(
     scores: bool | None = None,
     unlabelled: Iterable[Record] | None = None,
 ) -> list[DataIssue]:
-    """Findings, the gravest first. Each side is read once, and once more where examples are to be shown.
+    """Return the issues, most severe first. Each split is read once, and once more where examples are shown.
 
-    scores: labels are numbers on a scale, or classes; None: as they look. unlabelled: inputs that a teacher labels.
+    scores: labels are numbers on a scale, or classes; None: decided from the labels.
+    unlabelled: inputs that a teacher labels.
     """
     if task not in SPECS:
-        raise ValueError(f"there is no task {task!r} to check; there are: {', '.join(SPECS)}")
-    every = {"train": train, "valid": valid, "test": test, "unlabelled": unlabelled}
-    given = {name: rows for name, rows in every.items() if rows is not None}
+        raise ValueError(f"unknown task {task!r}; use one of: {', '.join(SPECS)}")
+    named = {"train": train, "valid": valid, "test": test, "unlabelled": unlabelled}
+    splits = {name: rows for name, rows in named.items() if rows is not None}
     sides, findings = {}, []
-    for name, rows in given.items():
+    for name, rows in splits.items():
         sides[name] = collect_statistics(name, rows, task, scores)
         findings += _reader_issues(sides[name], rows) + _check_split(sides[name])
     for name in ("valid", "test"):
         if name in sides:
             findings += _find_unseen_labels(sides["train"], sides[name]) + _overlap(sides["train"], sides[name])
             findings += _passages(sides[name].passages, name, sides["train"].passages, sides["train"].held)
-            if "unlabelled" in sides:  # a teacher has but its opinion of them; learning that is no fair exam either
-                seen = _overlap(sides["unlabelled"], sides[name])
-                findings += [replace(finding, level="warn") for finding in seen]
+            if "unlabelled" in sides:  # soft labels of a teacher on evaluation inputs are leakage too
+                overlaps = _overlap(sides["unlabelled"], sides[name])
+                findings += [replace(finding, level="warn") for finding in overlaps]
     if "valid" not in sides and hold_out:
         findings += _passages(sides["train"].held, "the tenth of train that is held out", sides["train"].passages)
     if "valid" in sides and "test" in sides:
         findings += _overlap(sides["valid"], sides["test"])
-    findings = _with_examples(findings, given, task)
+    findings = _with_examples(findings, splits, task)
     return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
 
 def find_rejected(name: str, rows: DataReader) -> list[DataIssue]:
-    """What the reader rejected, once all rows were read; training stops at the same as `check`."""
+    """Return the rows that the reader rejected, after all rows were read; training stops at the same level as
+    `check`.
+    """
     findings = []
     for code, count in rows.rejected.reasons.items():
         level = "note" if code == "empty line" else "stop" if count > REJECTED * rows.rows else "warn"
@@ -109,11 +112,11 @@ def raise_rejected(name: str, rows: DataReader) -> None:
     stop = next((finding for finding in find_rejected(name, rows) if finding.level == "stop"), None)
     if stop is not None:
         first = f"; the first: {stop.examples[0]}" if stop.examples else ""
-        raise ValueError(f"{stop.message}{first}; mend the rows or take them out (multihead check lists them)")
+        raise ValueError(f"{stop.message}{first}; fix or remove the rows (multihead check lists them)")
 
 
 def _reader_issues(side: SplitStatistics, rows: Iterable[Record]) -> list[DataIssue]:
-    """What the reader rejected or tolerated."""
+    """Return what the reader rejected or tolerated."""
     findings = []
     if isinstance(rows, DataReader):
         findings += find_rejected(side.name, rows)
@@ -128,7 +131,7 @@ def _reader_issues(side: SplitStatistics, rows: Iterable[Record]) -> list[DataIs
 
 
 def _add_places(finding: DataIssue, ledger: RowIssues, code: str) -> DataIssue:
-    """The finding with the places of this code that the ledger still lists."""
+    """Return the finding with the places of this code that the ledger still lists."""
     faults = [fault for fault in ledger if fault.code == code][:SHOWN]
     if not faults:
         return finding
@@ -136,7 +139,7 @@ def _add_places(finding: DataIssue, ledger: RowIssues, code: str) -> DataIssue:
 
 
 def _check_split(side: SplitStatistics) -> list[DataIssue]:
-    """What one side shows by itself."""
+    """Return the issues of one split by itself."""
     findings = []
     if side.faulty:
         file, line, _ = side.faults[0]
@@ -150,7 +153,7 @@ def _check_split(side: SplitStatistics) -> list[DataIssue]:
 
 
 def _find_repeats(side: SplitStatistics) -> list[DataIssue]:
-    """Equal inputs: with equal labels they are duplicates, with different ones conflicts."""
+    """Find equal inputs: duplicates with equal labels, conflicts with different ones."""
     if not side.rows:
         return []
     findings = []
@@ -167,7 +170,7 @@ def _find_repeats(side: SplitStatistics) -> list[DataIssue]:
     clashes = np.flatnonzero(same_text & ~same_label)
     if len(clashes) and side.labels:
         texts = len(np.unique(loose[order][clashes]))
-        message = f"{side.name}: {texts:,} inputs stand with different labels"
+        message = f"{side.name}: {texts:,} inputs have different labels"
         rows = tuple((side.name, int(order[i + step])) for i in clashes[:SHOWN] for step in (0, 1))
         level = "note" if side.is_continuous else "warn"
         findings.append(DataIssue(level, "label conflicts", message, rows=rows))
@@ -175,7 +178,7 @@ def _find_repeats(side: SplitStatistics) -> list[DataIssue]:
 
 
 def _find_similar_labels(side: SplitStatistics) -> list[DataIssue]:
-    """Labels that are one to a reader: Good and good."""
+    """Find labels that differ only in spelling: Good and good."""
     named: dict[str, list[str]] = {}
     for label in side.labels:
         named.setdefault(fold_text(label), []).append(label)
@@ -184,18 +187,18 @@ def _find_similar_labels(side: SplitStatistics) -> list[DataIssue]:
         return []
     shown = "; ".join(", ".join(map(repr, labels)) for labels in alike[:SHOWN])
     file, line = max(side.first[label] for label in alike[0])
-    message = f"{side.name}: {len(alike):,} labels are written in several ways, which are classes of their own: {shown}"
+    message = f"{side.name}: {len(alike):,} labels have several spellings, which are separate classes: {shown}"
     return [DataIssue("warn", "labels alike", message, file, line)]
 
 
 def _find_missing_labels(side: SplitStatistics) -> list[DataIssue]:
-    """Labels that may stand for none; a class can truly be called so, and the rows are used."""
+    """Find labels that may mean a missing value; a class can have such a name, and the rows are used."""
     named = {label: n for label, n in side.labels.items() if MISSING.fullmatch(label)}
     if not named or SPECS[side.task].tags_words:
         return []
     file, line = side.first[next(iter(named))]
     shown = ", ".join(f"{label!r} ({count:,} rows)" for label, count in named.items())
-    message = f"{side.name}: {shown} may mean that a row has no label, and is learnt as a class; take such rows out"
+    message = f"{side.name}: {shown} may mean a missing label, but is used as a class; remove such rows"
     return [DataIssue("warn", "labels missing", message, file, line)]
 
 
@@ -222,14 +225,12 @@ def _find_unseen_labels(train: SplitStatistics, side: SplitStatistics) -> list[D
         return []
     shown = ", ".join(f"{label!r} ({count:,})" for label, count in unseen.most_common(20))
     file, line = side.first[next(iter(unseen))]
-    message = (
-        f"{side.name}: labels that never stand in train: {shown}; train knows {', '.join(list(train.labels)[:20])}"
-    )
+    message = f"{side.name}: labels that do not occur in train: {shown}; train has {', '.join(list(train.labels)[:20])}"
     return [DataIssue("stop", "unseen labels", message, file, line)]
 
 
 def _overlap(known: SplitStatistics, side: SplitStatistics) -> list[DataIssue]:
-    """Inputs of `side` that stand in `known`."""
+    """Find inputs of `side` that occur in `known`."""
     if not side.rows or not known.rows:
         return []
     exact: NDArray[np.bool_] = np.isin(side.column("exact"), known.column("exact"))
@@ -238,8 +239,8 @@ def _overlap(known: SplitStatistics, side: SplitStatistics) -> list[DataIssue]:
         return []
     share = loose.mean()
     message = (
-        f"{side.name}: {int(loose.sum()):,} of {side.rows:,} inputs ({share:.1%}) also stand in {known.name}: "
-        f"{int(exact.sum()):,} exactly, {int((loose & ~exact).sum()):,} but for case and white space"
+        f"{side.name}: {int(loose.sum()):,} of {side.rows:,} inputs ({share:.1%}) also occur in {known.name}: "
+        f"{int(exact.sum()):,} exactly, {int((loose & ~exact).sum()):,} up to case and white space"
     )
     rows = tuple((side.name, int(row)) for row in np.flatnonzero(loose)[:SHOWN])
     return [DataIssue("stop" if share > OVERLAP else "warn", "overlap", message, rows=rows)]
@@ -250,25 +251,27 @@ def _passages(side: NgramSet, name: str, *known: NgramSet) -> list[DataIssue]:
     return [DataIssue("warn", "shared passages", message)] if message else []
 
 
-def _with_examples(findings: list[DataIssue], given: dict[str, Iterable[Record]], task: str) -> list[DataIssue]:
-    """Read once more, only the sides and only as far as the rows to show."""
-    wanted = {row for finding in findings for row in finding.rows}
-    seen: dict[tuple[str, int], Record] = {}
-    for name, rows in given.items():
-        last = max((row for side, row in wanted if side == name), default=-1)
+def _with_examples(findings: list[DataIssue], splits: dict[str, Iterable[Record]], task: str) -> list[DataIssue]:
+    """Read the splits again, only as far as needed for the examples to show."""
+    selected = {row for finding in findings for row in finding.rows}
+    records: dict[tuple[str, int], Record] = {}
+    for name, rows in splits.items():
+        last = max((row for side, row in selected if side == name), default=-1)
         counts = (rows.used, rows.rejected, rows.repaired) if isinstance(rows, DataReader) else None
         for row, record in enumerate(rows if last >= 0 else ()):
-            if (name, row) in wanted:
-                seen[name, row] = record
+            if (name, row) in selected:
+                records[name, row] = record
             if row == last:
                 break
-        if isinstance(rows, DataReader) and counts is not None:  # those of the whole loop, not of this look
+        if isinstance(rows, DataReader) and counts is not None:  # the counts of the full pass, not of this one
             rows.used, rows.rejected, rows.repaired = counts
-    return [_add_examples(finding, [seen[row] for row in finding.rows if row in seen], task) for finding in findings]
+    return [
+        _add_examples(finding, [records[row] for row in finding.rows if row in records], task) for finding in findings
+    ]
 
 
 def _add_examples(finding: DataIssue, records: list[Record], task: str) -> DataIssue:
-    if not records:  # none wanted, or a bare iterator that cannot be read again
+    if not records:  # none needed, or an iterator that cannot be read again
         return replace(finding, rows=())
     inputs, label = SPECS[task].text_columns, SPECS[task].label
     examples = []

@@ -118,7 +118,7 @@ def scored_predictions(
         answered = True
         yield scored
     if not answered:  # a loss of 0 over no rows would look perfect
-        raise ValueError("the data has no row to evaluate")
+        raise ValueError("no example to score")
 
 
 def evaluate(

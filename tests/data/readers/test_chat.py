@@ -41,7 +41,7 @@ def test_texts_stay_texts(tmp_path: Path) -> None:
     (record,) = read_records(path, columns={"text": "text"}, task="generate", format="chat")
     assert record.values == {"conversation": GOOD}
     path = written(tmp_path / "b.jsonl", {"prompt": "x", "answer": "y"})
-    with pytest.raises(ValueError, match="there is no column 'text' for text; the file has: prompt, answer"):
+    with pytest.raises(ValueError, match="no column 'text' for text; the file has: prompt, answer"):
         list(read_records(path, columns={"text": "text"}, task="generate"))
     with pytest.raises(ValueError, match=r"b\.jsonl:1: .*prompt and response or completion.*the file has: prompt, ans"):
         list(read_records(path, format="chat"))

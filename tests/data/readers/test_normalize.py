@@ -139,5 +139,5 @@ def test_tags_in_another_column_are_named(tmp_path: Path, row: dict[str, Any], f
 def test_schemes_of_lists_are_named(tmp_path: Path) -> None:
     row = {"tokens": WORDS, "tags": ["S-PER", "O", "S-LOC"]}
     assert read(tmp_path / "rows.jsonl", [row], task="ner", scheme="bioes")[0][0]["tags"] == ["B-PER", "O", "B-LOC"]
-    with pytest.raises(ValueError, match="there is no scheme 'other'; use IOB1, BIO, BILOU, BMES, plain"):
+    with pytest.raises(ValueError, match="unknown scheme 'other'; use IOB1, BIO, BILOU, BMES, plain"):
         read(tmp_path / "rows.jsonl", [row], task="ner", scheme="other")

@@ -50,7 +50,7 @@ def test_tags_without_types_and_others_stay_what_they_are() -> None:
     assert TagNotation("BMES").write(["O", "I-X", "NOUN"]) == ["O", "S-X", "NOUN"]
     assert are_bio(["O", "B-X", "B", "I"])
     assert not are_bio(["O", "NOUN"])
-    with pytest.raises(ValueError, match=r"there is no notation 'BXYZ'"):
+    with pytest.raises(ValueError, match=r"unknown notation 'BXYZ'"):
         TagNotation("BXYZ")
 
 

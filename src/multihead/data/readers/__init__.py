@@ -1,1 +1,1 @@
-"""Files to records: one module per format."""
+"""Readers of dataset files: one module per format."""

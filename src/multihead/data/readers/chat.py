@@ -1,5 +1,6 @@
-"""Conversations from JSON Lines or an array, an object each: {messages: [{role, content}, …]}, or {prompt, response}
-or {prompt, completion}, which are two messages."""
+"""Conversations from JSON Lines or an array: {messages: [{role, content}, …]} each, or {prompt, response} or {prompt,
+completion}, which are two messages.
+"""
 
 from __future__ import annotations
 
@@ -17,40 +18,40 @@ ROLES = ("system", "user", "assistant")
 ANSWERS = ("response", "completion")
 
 
-def read_conversations(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
-    """Records with the messages as `conversation`."""
+def read_conversations(path: Path, options: ReadOptions, facts: FileFacts) -> Iterator[Row]:
+    """Yield records with the messages as `conversation`."""
     names = _keys(path, options)
-    wanted = _pick_keys(names)
-    if not wanted:
+    roles = _pick_keys(names)
+    if not roles:
         shown = ", ".join(names[:20]) or "nothing"
         raise ValueError(
-            f"{path}:1: this is no conversation: messages, or prompt and {' or '.join(ANSWERS)}, are wanted; "
+            f"{path}:1: not a conversation; use the key messages, or prompt and {' or '.join(ANSWERS)}; "
             f"the file has: {shown}"
         )
-    for row in _rows(path, replace(options, columns=wanted), found):
+    for row in _rows(path, replace(options, columns=roles), facts):
         yield _conversation(row) if isinstance(row, Record) else row
 
 
 def has_conversations(path: Path, options: ReadOptions) -> bool:
-    """Does a JSON file hold conversations? Not if it has the column of texts that is asked for."""
+    """Return whether a JSON file holds conversations; not if it has the requested text column."""
     names = _keys(path, options)
     return (options.columns or {}).get("text", "text") not in names and bool(_pick_keys(names))
 
 
-def _rows(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
+def _rows(path: Path, options: ReadOptions, facts: FileFacts) -> Iterator[Row]:
     read = read_json_array if detect(path, options) == "json" else read_jsonl
-    return read(path, options, found)
+    return read(path, options, facts)
 
 
 def _keys(path: Path, options: ReadOptions) -> list[str]:
-    """Of the first rows, all together."""
-    found: FileFacts = {}
-    next(_rows(path, replace(options, columns=None), found), None)
-    return list(found.get("names", []))
+    """Return the keys of the first rows together."""
+    facts: FileFacts = {}
+    next(_rows(path, replace(options, columns=None), facts), None)
+    return list(facts.get("names", []))
 
 
 def _pick_keys(names: Sequence[str]) -> dict[str, str]:
-    """Role -> key; a file with both forms means its messages."""
+    """Return role -> key; in a file with both forms, the messages."""
     if "messages" in names:
         return {"messages": "messages"}
     answer = next((name for name in ANSWERS if name in names), None)
@@ -69,7 +70,7 @@ def _conversation(row: Record) -> Row:
 
 
 def find_chat_fault(messages: Any) -> Fault | None:
-    """What is wrong with a conversation to learn from."""
+    """Return the fault of a training conversation, or None."""
     if not isinstance(messages, list) or not messages:
         what = "empty" if messages == [] else f"a JSON {type(messages).__name__}"
         return "no list of messages", f"messages is {what}; a list of {{role: …, content: …}} is wanted"

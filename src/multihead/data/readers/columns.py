@@ -1,4 +1,4 @@
-"""Roles (text, label, source …) to the columns of a file, and what a role's value must be."""
+"""Map roles (text, label, source …) to columns of a file, and check the values of a role."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Fault = tuple[str, str]  # code, reason
 
 
 def pick_columns(columns: Mapping[str, str] | None, names: Sequence[str], where: str) -> dict[str, str]:
-    """Role -> column for a file with these column names; without `columns` every column is its own role."""
+    """Return role -> column for a file with these column names; without `columns` every column is its own role."""
     if columns is None:
         return {name: name for name in names}
     picked = {}
@@ -30,7 +30,7 @@ def pick_columns(columns: Mapping[str, str] | None, names: Sequence[str], where:
 
 
 def missing_column_error(role: str, column: str, names: Sequence[str], where: str, numbered: bool = True) -> str:
-    """The message for a column that is not there. numbered: the columns have an order, so a number names one too."""
+    """Return the message for a missing column. numbered: the columns have an order, so a number names one too."""
     folded = {name.casefold().strip(): name for name in names}
     near = get_close_matches(column.casefold(), folded, n=1, cutoff=0.5)
     shown = ", ".join(names[:20]) + (" …" if len(names) > 20 else "")
@@ -39,11 +39,11 @@ def missing_column_error(role: str, column: str, names: Sequence[str], where: st
         if near
         else f'name one of them: {role} = "…"' + (", or its number from 1" if numbered else "")
     )
-    return f"{where}: there is no column {column!r} for {role}; the file has: {shown}; {hint}"
+    return f"{where}: no column {column!r} for {role}; the file has: {shown}; {hint}"
 
 
 def find_fault(values: Mapping[str, Any]) -> Fault | None:
-    """What is wrong with a row's values, by their roles."""
+    """Return the fault of a row's values, by their roles, or None."""
     for role, value in values.items():
         if isinstance(value, str):  # nearly all of them
             if "\0" in value:
@@ -56,8 +56,10 @@ def find_fault(values: Mapping[str, Any]) -> Fault | None:
 
 
 def _fault_of_other(role: str, value: Any) -> Fault | None:
-    """As `find_fault`, for a value that is no string."""
-    if value is None or (role not in ("label", "labels") and _is_blank(value)):  # of labels, none may be the truth
+    """Return the fault of a value that is not a string, or None."""
+    if value is None or (
+        role not in ("label", "labels") and _is_blank(value)
+    ):  # an empty list of labels may be correct
         return f"empty {role}", f"empty {role}"
     if isinstance(value, float) and math.isnan(value):
         return f"empty {role}", f"{role} is NaN: no value"
@@ -69,19 +71,21 @@ def _fault_of_other(role: str, value: Any) -> Fault | None:
 
 
 def _is_blank(value: Any) -> bool:
-    """A list without a word: of nothing, or of white space alone."""
+    """Return whether a list holds no word: nothing, or only white space."""
     return is_string_list(value) and not any(item.strip() for item in value)
 
 
 def _fault_of_label(value: Any) -> Fault | None:
-    """A class is a string or a number; several are a list of them."""
+    """Return the fault of a label, or None: a class is a string or a number; several are a list of them."""
     several = isinstance(value, list | tuple)
-    for one in value if several else (value,):
+    for label in value if several else (value,):
         empty = (
-            one is None or (isinstance(one, float) and math.isnan(one)) or (isinstance(one, str) and not one.strip())
+            label is None
+            or (isinstance(label, float) and math.isnan(label))
+            or (isinstance(label, str) and not label.strip())
         )
-        if empty or isinstance(one, Mapping | bytes | list | tuple):
-            what = "a list with " + ("an empty label" if empty else type_name(one)) if several else type_name(one)
+        if empty or isinstance(label, Mapping | bytes | list | tuple):
+            what = "a list with " + ("an empty label" if empty else type_name(label)) if several else type_name(label)
             return "label is no class", f"label is {what}; a string or a number is wanted, or a list of them"
     return None
 

@@ -1,6 +1,7 @@
-"""CoNLL files: a token per line, an empty line after each sentence, tags in a column; read twice before the first row.
+"""CoNLL files: one token per line, an empty line after each sentence, tags in a column.
 
-The first pass finds delimiter, token and tag column, the second the scheme, both over the whole file.
+The file is read twice before the first row: the first pass detects delimiter, token and tag column, the second the tag
+scheme.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ class ConllLayout:
     tag: int
     numbered: bool  # the first column counts the tokens (CoNLL-U, iob2)
     spans: bool  # the tag column holds O, B-LOC and the like
-    spaces: bool = False  # tokens that no space follows say so
+    spaces: bool = False  # tokens without a following space are marked
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
     cells: list[tuple[int, list[str]]]  # (line, columns) of every token
     document: int
-    text: str = ""  # as it was written, where the file has it
+    text: str = ""  # the original text, where the file has it
 
 
-def read_conll(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
-    """Sentences as {tokens, tags (BIO), document}; without gold, tags may be anything, and are left out."""
+def read_conll(path: Path, options: ReadOptions, facts: FileFacts) -> Iterator[Row]:
+    """Yield sentences as {tokens, tags (BIO), document}; without gold, tags may be anything, and are omitted."""
     shape = detect_layout(path, options)
     survey = TagCounts()
     for sentence in sentences(path, options.encoding, shape):
@@ -53,7 +54,7 @@ def read_conll(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[R
         if not shape.spaces and any(UNSPACED in cell for _, cells in sentence.cells for cell in cells):
             shape = replace(shape, spaces=True)
     scheme = (options.scheme or detect_scheme(survey, str(path))) if options.gold else None
-    found.update(
+    facts.update(
         delimiter=shape.delimiter, token_column=shape.token + 1, tag_column=shape.tag + 1,
         letters=dict(survey.letters), notation=choose_notation(survey, ""), **({"scheme": scheme} if scheme else {}),
     )  # fmt: skip
@@ -65,22 +66,22 @@ def _rows(sentence: Sentence, shape: ConllLayout, scheme: str | None, file: str)
     first = sentence.cells[0][0]
     for line, cells in sentence.cells:
         if len(cells) not in shape.widths:
-            wanted = " or ".join(str(n) for n in sorted(shape.widths))
-            reason = f"{len(cells)} columns instead of {wanted} (delimiter {shape.delimiter!r})"
+            expected = " or ".join(str(n) for n in sorted(shape.widths))
+            reason = f"{len(cells)} columns instead of {expected} (delimiter {shape.delimiter!r})"
             yield RejectedRow(
-                file, line, f"{reason}; the sentence from line {first} is refused", "wrong number of fields"
+                file, line, f"{reason}; the sentence from line {first} is rejected", "wrong number of fields"
             )
             return
         token, tag = cells[shape.token], cells[shape.tag]
         if not token.strip() or not tag.strip():
             what = "token" if not token.strip() else "tag"
             yield RejectedRow(
-                file, line, f"an empty {what}; the sentence from line {first} is refused", f"empty {what}"
+                file, line, f"an empty {what}; the sentence from line {first} is rejected", f"empty {what}"
             )
             return
         if "\0" in token or "\0" in tag:
             yield RejectedRow(
-                file, line, f"a NUL character; the sentence from line {first} is refused", "NUL character"
+                file, line, f"a NUL character; the sentence from line {first} is rejected", "NUL character"
             )
             return
     tokens = [cells[shape.token] for _, cells in sentence.cells]
@@ -90,7 +91,7 @@ def _rows(sentence: Sentence, shape: ConllLayout, scheme: str | None, file: str)
         if fault is not None:
             at, code, reason = fault
             line = sentence.cells[at][0]
-            yield RejectedRow(file, line, f"{reason}; the sentence from line {first} is refused", code)
+            yield RejectedRow(file, line, f"{reason}; the sentence from line {first} is rejected", code)
             return
         for at, code, reason in slips:
             yield RepairedRow(file, sentence.cells[at][0], reason, code)
@@ -106,7 +107,9 @@ def _rows(sentence: Sentence, shape: ConllLayout, scheme: str | None, file: str)
 
 
 def spaces_in(tokens: Sequence[str], text: str) -> list[bool] | None:
-    """Whether white space follows each token in the text that they were cut from; None: it is not made of them."""
+    """Return whether white space follows each token in the original text; None if the tokens do not make up the
+    text.
+    """
     spaces, at = [], 0
     for token in tokens:
         if not text.startswith(token, at):
@@ -118,9 +121,9 @@ def spaces_in(tokens: Sequence[str], text: str) -> list[bool] | None:
 
 
 def sentences(path: Path, encoding: str, shape: ConllLayout) -> Iterator[Sentence]:
-    """Token lines between empty lines; -DOCSTART- and `# newdoc` open a new document."""
+    """Yield token lines between empty lines; -DOCSTART- and `# newdoc` begin a new document."""
     cells: list[tuple[int, list[str]]] = []
-    document, begun = 0, False  # begun: the present document was opened, by a mark or a sentence
+    document, begun = 0, False  # begun: the current document has a marker or a sentence
     raw_text = ""
     for line, text in iterate_lines(path, encoding):
         border = text.startswith("-DOCSTART-")
@@ -141,14 +144,14 @@ def sentences(path: Path, encoding: str, shape: ConllLayout) -> Iterator[Sentenc
 
 
 def columns_of(text: str, delimiter: str) -> list[str]:
-    """Cut at tabs or at runs of spaces; never at other white space, which can be a token."""
+    """Split at tabs or at runs of spaces; never at other white space, which can be a token."""
     if delimiter == "\t":
         return text.split("\t")
     return re.split(" +", text.rstrip(" ")) if "  " in text or text.endswith(" ") else text.split(" ")
 
 
 def is_comment(text: str, shape: ConllLayout) -> bool:
-    """A line before a sentence that starts with # and is not a token `#` with its columns and its tag."""
+    """Return whether a line before a sentence starts with # and is not a token `#` with its columns and its tag."""
     if not text.startswith("#"):
         return False
     columns = columns_of(text, shape.delimiter)
@@ -158,7 +161,7 @@ def is_comment(text: str, shape: ConllLayout) -> bool:
 
 
 def _tokens(path: Path, encoding: str) -> Iterator[str]:
-    """The lines that are tokens for sure: before a sentence, one that starts with # may be a comment."""
+    """Yield the lines that are certainly tokens: before a sentence, a line that starts with # may be a comment."""
     within = False
     for _, text in iterate_lines(path, encoding):
         if not text.strip(" \t\r") or text.startswith("-DOCSTART-"):
@@ -169,14 +172,14 @@ def _tokens(path: Path, encoding: str) -> Iterator[str]:
 
 
 def _delimiter(path: Path, encoding: str) -> str:
-    """Tab or space, whichever more lines are cut by."""
+    """Return tab or space, whichever splits more lines."""
     rows = list(islice(_tokens(path, encoding), SURVEYED))
     tabs, spaces = sum("\t" in row for row in rows), sum("\t" not in row and " " in row for row in rows)
     return "\t" if tabs > spaces else " "
 
 
 def detect_layout(path: Path, options: ReadOptions) -> ConllLayout:
-    """Delimiter, numbers of columns, and which columns hold token and tag, from the whole file."""
+    """Detect delimiter, numbers of columns, and the token and tag columns, from the full file."""
     delimiter, counts = _delimiter(path, options.encoding), Counter[int]()
     spans: Counter[int] = Counter()  # column -> lines where it looks like a tag
     numbers = 0
@@ -210,5 +213,5 @@ def _column(options: ReadOptions, role: str, width: int, file: str) -> int | Non
     if column is None or column == role:
         return None
     if not column.isdecimal() or not 1 <= int(column) <= width:
-        raise ValueError(f"{file}:1: there is no column {column!r} for {role}; the file has columns 1 to {width}")
+        raise ValueError(f"{file}:1: no column {column!r} for {role}; the file has columns 1 to {width}")
     return int(column) - 1

@@ -1,4 +1,4 @@
-"""CSV and TSV: delimiter, quoting and header are seen in the file (or given) and told; no row swallows another.
+"""CSV and TSV files: delimiter, quoting and header are detected or given, and reported; a broken row affects no other.
 
 pyarrow's CSV reader neither names the line of a bad row nor survives an unclosed quote, so the csv module parses here.
 """
@@ -23,7 +23,7 @@ HEADER = "first row taken as the header"
 DELIMITERS = ("\t", ",", ";", "|")
 NAMES = {"comma": ",", "tab": "\t", "semicolon": ";", "bar": "|"}
 SAID = re.compile(r"sep=(\W)", re.IGNORECASE)  # Excel's first line, which names the delimiter
-FEWER = 10  # times fewer uneven rows make quotes marks
+FEWER = 10  # times fewer uneven rows: quotes are delimiters
 COMMON = 0.01  # share of rows that makes a number of fields a shape of the file, not a slip
 WELL_QUOTED = re.compile(r'"(?:[^"]|"")*"')
 
@@ -37,15 +37,15 @@ class CsvDialect:
     header: bool
     names: list[str]
     widths: frozenset[int]
-    guessed: bool = False  # nothing in the file says that it has a header
+    guessed: bool = False  # nothing in the file proves a header
 
 
-def read_csv(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
-    """Rows of a CSV or TSV file, one Record each."""
+def read_csv(path: Path, options: ReadOptions, facts: FileFacts) -> Iterator[Row]:
+    """Yield the rows of a CSV or TSV file, one Record each."""
     shape = detect_dialect(path, options)
     roles = pick_columns(options.columns, shape.names, f"{path}:1")
     numbers = {role: shape.names.index(name) for role, name in roles.items()}
-    found.update(
+    facts.update(
         delimiter=shape.delimiter,
         quoting=shape.quoting,
         header=shape.header,
@@ -67,8 +67,8 @@ def read_csv(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row
                 yield RepairedRow(str(path), line, reason, HEADER)
             continue
         if len(cells) not in shape.widths or len(cells) < least:
-            wanted = " or ".join(str(n) for n in sorted(shape.widths))
-            reason = f"{len(cells)} fields instead of {wanted} (delimiter {shape.delimiter!r})"
+            expected = " or ".join(str(n) for n in sorted(shape.widths))
+            reason = f"{len(cells)} fields instead of {expected} (delimiter {shape.delimiter!r})"
             yield RejectedRow(str(path), line, reason, "wrong number of fields")
             continue
         if options.columns is None:  # columns beyond the named ones are called by their number
@@ -84,7 +84,7 @@ def read_csv(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row
 def iterate_cells(
     path: Path, shape: CsvDialect, encoding: str
 ) -> Iterator[tuple[int, list[str]] | RejectedRow | RepairedRow]:
-    """(line, cells) of every row, or why a line is none."""
+    """Yield (line, cells) of every row, or why a line is not one."""
     if not shape.quoting:
         for line, text in _lines(path, encoding):
             if not text.strip():
@@ -109,17 +109,17 @@ def iterate_cells(
 
 
 def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
-    """The file's lines, but not Excel's `sep=;`."""
+    """Yield the file's lines without Excel's `sep=;`."""
     return ((line, text) for line, text in iterate_lines(path, encoding) if line > 1 or not SAID.fullmatch(text))
 
 
 def detect_dialect(path: Path, options: ReadOptions) -> CsvDialect:
-    """See how the file is laid out; what the options say is taken as said."""
+    """Detect the layout of the file; options take precedence."""
     head = [text for _, text in islice(_lines(path, options.encoding), 200) if text.strip()]
     if not head:
         raise ValueError(f"{path}:1: nothing but empty lines; write it again")
-    said = SAID.fullmatch(next(iterate_lines(path, options.encoding))[1])
-    delimiter = said[1] if said and options.delimiter is None else _delimiter(options, head)
+    sep_line = SAID.fullmatch(next(iterate_lines(path, options.encoding))[1])
+    delimiter = sep_line[1] if sep_line and options.delimiter is None else _delimiter(options, head)
     counts: Counter[int] = Counter()
     quoting = options.quoting
     if delimiter == "\t":
@@ -127,8 +127,8 @@ def detect_dialect(path: Path, options: ReadOptions) -> CsvDialect:
         quoting = quoted if quoting is None else quoting
     quoting = True if quoting is None else quoting
     if quoting:
-        whole = quoted_rows(enumerate(head, 1), delimiter, None)
-        first = next((row.cells for row in whole if not isinstance(row, CsvError)), None)
+        parsed = quoted_rows(enumerate(head, 1), delimiter, None)
+        first = next((row.cells for row in parsed if not isinstance(row, CsvError)), None)
         if first is None:
             raise ValueError(
                 f"{path}:1: no whole row in the first lines: an unclosed quote? close it, or write the rows as JSONL"
@@ -156,7 +156,7 @@ def detect_dialect(path: Path, options: ReadOptions) -> CsvDialect:
 
 
 def _named_by_role(names: list[str], options: ReadOptions) -> list[str]:
-    """Without a header, as many columns as roles: the roles name them in their order."""
+    """Return the roles as column names where a file without header has as many columns as roles."""
     columns = options.columns or {}
     if len(columns) == len(names) and not any(column.isdecimal() for column in columns.values()):
         return list(columns.values())
@@ -169,7 +169,7 @@ def _delimiter(options: ReadOptions, head: list[str]) -> str:
         if len(delimiter) != 1:
             raise ValueError(f"delimiter is one character, not {options.delimiter!r}; or tab, comma, semicolon, bar")
         return delimiter
-    # The one that cuts every row, also the least cut one, into the most fields; a tab needs no quotes to count.
+    # The delimiter that splits every row into the most fields; tabs are counted without quoting.
     least = {"\t": min(text.count("\t") for text in head)}
     for delimiter in DELIMITERS[1:]:
         rows = [row for row in quoted_rows(enumerate(head, 1), delimiter, None) if not isinstance(row, CsvError)]
@@ -177,7 +177,7 @@ def _delimiter(options: ReadOptions, head: list[str]) -> str:
     best = max(DELIMITERS, key=lambda delimiter: least[delimiter])
     if least[best]:
         return best
-    # No delimiter is in every row: then it is what the first line is cut by, and the other rows are refused.
+    # No delimiter is in every row: use the first line's, and reject the other rows.
     return max(DELIMITERS, key=lambda delimiter: (head[0].count(delimiter), delimiter == ","))
 
 
@@ -204,7 +204,7 @@ def _survey(path: Path, encoding: str) -> tuple[Counter[int], bool]:
 
 
 def _is_better_quoted(path: Path, encoding: str, uneven: int) -> bool:
-    """Whether far fewer rows are uneven once quotes are marks; a cell with line ends and tabs is rows swallowed."""
+    """Return whether far fewer rows are uneven with quoting; a cell with line ends and tabs means merged rows."""
     width, count = 0, 0
     for row in quoted_rows(_lines(path, encoding), "\t", None):
         if isinstance(row, CsvError):

@@ -1,4 +1,4 @@
-"""Rows with quoted fields (RFC 4180), such that one unclosed quote costs its own line and no later row."""
+"""Rows with quoted fields (RFC 4180), where an unclosed quote costs its own line and no later row."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-MOST_LINES, MOST_CHARACTERS = 1_000, 1 << 20  # one row may span so much; more is an unclosed quote
-csv.field_size_limit(1 << 27)  # the module's own limit of 128 KiB refuses long documents
+MOST_LINES, MOST_CHARACTERS = 1_000, 1 << 20  # limits of one row; beyond them a quote is unclosed
+csv.field_size_limit(1 << 27)  # the module's own limit of 128 KiB rejects long documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class CsvError:
 
 
 class _LineBuffer:
-    """Lines for csv.reader, kept until their row is whole, so that all but the first can be given back."""
+    """Lines for csv.reader, buffered until their row is complete, so that all but the first can be pushed back."""
 
     def __init__(self, source: Iterable[tuple[int, str]]) -> None:
         self.source = iter(source)
@@ -46,12 +46,12 @@ class _LineBuffer:
         return item[1] + "\n"
 
     def take_row(self) -> list[tuple[int, str]]:
-        """The lines of the row just read; the next row starts afresh."""
+        """Return the lines of the row just read, and start a new row."""
         taken, self.taken, self.characters = self.taken, [], 0
         return taken
 
     def push_back(self) -> int:
-        """Keep only the first line of the row; returns its number."""
+        """Push back all but the first line of the row; return its number."""
         (line, _), *rest = self.take_row()
         self.back.extendleft(reversed(rest))
         return line
@@ -60,7 +60,7 @@ class _LineBuffer:
 def quoted_rows(
     source: Iterable[tuple[int, str]], delimiter: str, widths: frozenset[int] | None
 ) -> Iterator[CsvRow | CsvError]:
-    """Cells of every row; `widths` are the allowed numbers of fields of a row over several lines (None: any)."""
+    """Yield the cells of every row; `widths`: allowed numbers of fields of a row over several lines (None: any)."""
     feed = _LineBuffer(source)
     reader = csv.reader(feed, delimiter=delimiter, strict=True)
     while True:

@@ -1,4 +1,4 @@
-"""Which format a file has, by its ending and its first 64 KiB; the reading tells what was found."""
+"""Detect the format of a file from its suffix and its first 64 KiB."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ENDINGS = {
     "bioes": "conll", "bmes": "conll",
 }  # fmt: skip
 
-FEWEST = 20  # lines before a form without a mark is believed
+FEWEST = 20  # lines required to detect a format without a marker
 
 
 def detect(path: Path, options: ReadOptions) -> str:
-    """The name of the format in `read.FORMATS`."""
+    """Return the name of the format in `read.FORMATS`."""
     head = read_head(path, options.encoding)
     if head.startswith(b"PAR1"):
         return "parquet"
@@ -54,10 +54,10 @@ def _first(text: str) -> str:
 
 
 def _names_columns(first: str, columns: Mapping[str, str] | None) -> bool:
-    """Does the first line name all wanted columns, two or more? A pipe has no ending that would say CSV."""
-    wanted = {column for column in (columns or {}).values() if not column.isdecimal()}
+    """Return whether the first line names all requested columns, two or more; a pipe has no suffix."""
+    names = {column for column in (columns or {}).values() if not column.isdecimal()}
     cells = ({cell.strip(' "\r') for cell in first.split(delimiter)} for delimiter in ",;|")
-    return len(wanted) > 1 and any(wanted <= names for names in cells)
+    return len(names) > 1 and any(names <= cells_here for cells_here in cells)
 
 
 def _json(path: Path, text: str) -> str:
@@ -77,19 +77,24 @@ def _json(path: Path, text: str) -> str:
     )
 
 
-def _label_first(text: str, wanted: bool) -> bool:
-    """Every line begins with fastText's mark; or, where a label is wanted and so plain text would not do, with a label
-    of TREC's form (COARSE:fine), and the labels come again and again as those of a conversation (BOB:hello) do not."""
+def _label_first(text: str, label_expected: bool) -> bool:
+    """Return whether every line begins with a label.
+
+    Either with fastText's prefix; or, where a label is expected and so plain text would not do, with a label of TREC's
+    form (COARSE:fine) that repeats often, as speakers of a dialogue (BOB:hello) do not.
+    """
     rows = [row for row in (text.split("\n")[:-1] or [text]) if row.strip()]
     if all(re.match(r"__label__\S+\s+\S", row) for row in rows):
         return bool(rows)
-    found = [re.match(r"[A-Z]{2,}:[a-z]+ \S", row) for row in rows] if wanted and len(rows) >= FEWEST else []
-    labels = {match[0][:-2] for match in found if match}
-    return bool(found) and all(found) and len(labels) <= len(rows) / 5
+    matches = [re.match(r"[A-Z]{2,}:[a-z]+ \S", row) for row in rows] if label_expected and len(rows) >= FEWEST else []
+    labels = {match[0][:-2] for match in matches if match}
+    return bool(matches) and all(matches) and len(labels) <= len(rows) / 5
 
 
 def _conll(text: str) -> bool:
-    """Lines of columns, one of them nearly all tags, with empty lines between sentences (or -DOCSTART-, or numbers)."""
+    """Return whether lines have columns, one nearly all tags, with empty lines between sentences (or -DOCSTART-, or
+    numbers).
+    """
     rows = text.split("\n")[:-1] if text.count("\n") > 1 else text.split("\n")
     if any(row.startswith("-DOCSTART-") for row in rows[:10]):
         return True

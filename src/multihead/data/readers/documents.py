@@ -1,4 +1,4 @@
-"""A file of plain text as one document: line ends are kept; it comes in pieces, so that its size does not matter."""
+"""A plain-text file as one document, with its line ends, read in chunks of bounded size."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from multihead.data.readers.columns import pick_columns
 from multihead.data.readers.lines import iterate_lines
 from multihead.data.readers.record import FileFacts, ReadOptions, Record, RejectedRow, Row
 
-PIECE = 1 << 16  # characters; cut at a line's end where there is one, else before a space
+PIECE = 1 << 16  # characters per chunk; cut at a line end where there is one, else before a space
 
 
-def read_document(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
-    """Pieces with where they stand: `at` characters stand before one, the document has `of`."""
+def read_document(path: Path, options: ReadOptions, facts: FileFacts) -> Iterator[Row]:
+    """Yield chunks with their position: `at` characters precede one, the document has `of`."""
     roles = pick_columns(options.columns, ["text"], f"{path}:1")
     total = sum(len(text) for _, text in iterate_lines(path, options.encoding, bare=False) if "\0" not in text)
-    found.update(columns=roles, characters=total)
-    held, line, at = "", 1, 0
+    facts.update(columns=roles, characters=total)
+    buffer, line, at = "", 1, 0
 
     def record(text: str) -> Record:
         return Record({**dict.fromkeys(roles, text), "at": at, "of": total}, str(path), line)
@@ -26,10 +26,10 @@ def read_document(path: Path, options: ReadOptions, found: FileFacts) -> Iterato
         if "\0" in text:
             yield RejectedRow(str(path), number, "a NUL character in text", "NUL character")
             continue
-        held += text
-        while len(held) >= PIECE:
-            cut = len(held) if len(held) < 2 * PIECE else max(held.rfind(" ", 0, PIECE), 0) or PIECE
-            yield record(held[:cut])
-            held, at, line = held[cut:], at + cut, number + 1
-    if held:
-        yield record(held)
+        buffer += text
+        while len(buffer) >= PIECE:
+            cut = len(buffer) if len(buffer) < 2 * PIECE else max(buffer.rfind(" ", 0, PIECE), 0) or PIECE
+            yield record(buffer[:cut])
+            buffer, at, line = buffer[cut:], at + cut, number + 1
+    if buffer:
+        yield record(buffer)

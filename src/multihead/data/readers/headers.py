@@ -1,6 +1,6 @@
-"""Whether the first row of a table names its columns or is data: seen in the rows, asked where they do not tell.
+"""Decide whether the first row of a table is a header or data.
 
-A header that is learnt as a row spoils a model without a word, so data has to prove that it is data.
+A header used as a training example spoils a model silently, so data has to prove that it is data.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from itertools import islice
 
 COMPARED = 10_000  # rows that are compared with the first one
-LONGEST_NAME = 60  # characters; a longer cell is no name of a column
+LONGEST_NAME = 60  # characters; a longer cell is not a column name
 HEADER_WORDS = frozenset(
     """
     text label labels sentence sentence1 sentence2 sentence_a sentence_b text_a text_b source target question context
@@ -19,7 +19,7 @@ HEADER_WORDS = frozenset(
     topic string premise hypothesis review rating sentiment summary document article 文本 标签 类别 问题 答案
     """.split()  # noqa: SIM905, a table of words reads better as words
 )
-# A question is no proof: forms write theirs above their columns.
+# A question proves nothing: forms use questions as column names.
 SENTENCE = re.compile(r".*\w.*[.!。！…][\"'”’)]*", re.DOTALL)
 
 
@@ -28,15 +28,17 @@ def find_header(
 ) -> tuple[bool, bool]:
     """Return whether `first` is a header, and whether that is only a guess, which has to be reported.
 
-    first: the cells of the first row; later: those of all rows, the first one included or not.
-    Raises ValueError where columns are wanted by name and nothing tells a header from data.
+    first: the cells of the first row.
+    later: those of all rows, with or without the first.
+
+    Raises ValueError where columns are requested by name and nothing distinguishes a header from data.
     """
     folded = [cell.casefold() for cell in first]
     names = [column for column in (columns or {}).values() if not column.isdecimal()]
     if any(get_close_matches(name.casefold(), folded, n=1, cutoff=0.75) for name in names):
-        return True, False  # or nearly: that is a slip to report, not data
+        return True, False  # or nearly: a typo to report, not data
     if names and (len(names) != len(first) or HEADER_WORDS.intersection(folded)):
-        return True, False  # whoever picks the columns reports which one is missing
+        return True, False  # the caller reports which column is missing
     stripped = ([cell.strip() for cell in cells] for cells in islice(later, COMPARED))
     # An equal row is the header again, of files put together.
     rows = (cells for cells in stripped if len(cells) == len(first) and cells != first)
@@ -53,8 +55,11 @@ def find_header(
 
 
 def _is_data(first: list[str], rows: Iterable[list[str]], columns: Mapping[str, str]) -> bool:
-    """Whether something proves that the first row is none of names: its label is that of a later row too, or a number
-    among numbers; without labels, a cell that is a number, a sentence or too long for a name."""
+    """Return whether the first row is proven to be data.
+
+    Its label occurs in a later row too, or is a number among numbers; without labels, a cell is a number, a sentence or
+    too long for a name.
+    """
     place = _place_of_label(columns)
     if place is not None and place < len(first):
         label = first[place]
@@ -64,13 +69,13 @@ def _is_data(first: list[str], rows: Iterable[list[str]], columns: Mapping[str, 
         return bool(label) and any(cells[place] == label for cells in rows)
     if any(_is_number(cell) or len(cell) > LONGEST_NAME or SENTENCE.fullmatch(cell) for cell in first):
         return True
-    # Where nobody says what the columns hold, one that comes again may be a label.
+    # Without column names, a repeated value may be a label.
     asked = columns and not any(column.isdecimal() for column in columns.values())
     return not asked and any(first[i] and cells[i] == first[i] for cells in rows for i in range(len(first)))
 
 
 def _place_of_label(columns: Mapping[str, str]) -> int | None:
-    """The column of labels, by its number, or by its place among the wanted ones, which name columns in their order."""
+    """Return the index of the label column, by its number or by its place among the requested columns."""
     if "label" not in columns:
         return None
     number = columns["label"]

@@ -1,6 +1,6 @@
-"""JSON Lines, and JSON arrays decoded piece by piece. NaN, duplicate keys and lone surrogates are refused.
+"""JSON Lines, and JSON arrays decoded incrementally. NaN, duplicate keys and lone surrogates are rejected.
 
-Python's own parser is used, not pyarrow's: that one accepts duplicate keys and cannot name the line of a fault.
+Python's own parser is used, not pyarrow's, which accepts duplicate keys and cannot name the line of a fault.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from multihead.data.readers.normalize import normalize_rows
 from multihead.data.readers.record import FileFacts, ReadOptions, RejectedRow, Row
 
 LONGEST_VALUE = 1 << 28  # characters of one element of an array
-SEEN = 100  # rows that are asked for a column before it is called missing
+SEEN = 100  # rows that are searched for a column before it is reported missing
 
 
 class InvalidJson(ValueError):
-    """JSON that Python would take and others would not; `code` groups it."""
+    """JSON that Python accepts and others do not; `code` groups it."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -30,12 +30,12 @@ class InvalidJson(ValueError):
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    record = dict(pairs)
+    if len(record) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for i, key in enumerate(keys) if key in keys[:i])
-        raise InvalidJson("duplicate key", f"the key {twice[:80]!r} stands twice in one object; keep one")
-    return found
+        raise InvalidJson("duplicate key", f"the key {twice[:80]!r} appears twice in one object; remove one")
+    return record
 
 
 def _no_constant(name: str) -> Any:
@@ -47,7 +47,7 @@ LENIENT = json.JSONDecoder()
 
 
 def parse(text: str) -> Any:
-    """One JSON value, or InvalidJson with what is wrong."""
+    """Return one JSON value, or raise InvalidJson with the fault."""
     try:
         value = STRICT.decode(text)
     except json.JSONDecodeError as error:
@@ -63,7 +63,7 @@ def parse(text: str) -> Any:
 
 
 def check_surrogates(value: Any, text: str) -> None:
-    """Half a \\ud83d\\ude00 pair can be written in JSON but in no encoding: it would break every later step."""
+    """Raise InvalidJson for a lone surrogate, which JSON can express but no encoding can store."""
     if "\\u" in text:
         try:
             json.dumps(value, ensure_ascii=False).encode()
@@ -72,9 +72,9 @@ def check_surrogates(value: Any, text: str) -> None:
             raise InvalidJson("lone surrogate", f"\\u{half:04x} is half a character; write both halves") from None
 
 
-def read_jsonl(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
-    """Every line is an object."""
-    yield from to_records(_lines(path, options.encoding), path, options, found)
+def read_jsonl(path: Path, options: ReadOptions, facts: FileFacts) -> Iterator[Row]:
+    """Yield records of a file with one object per line."""
+    yield from to_records(_lines(path, options.encoding), path, options, facts)
 
 
 def _lines(path: Path, encoding: str) -> Iterator[tuple[int, Any] | RejectedRow]:
@@ -88,12 +88,12 @@ def _lines(path: Path, encoding: str) -> Iterator[tuple[int, Any] | RejectedRow]
             yield RejectedRow(str(path), line, str(error), error.code)
 
 
-def read_json_array(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
-    """Every element of the array is an object."""
+def read_json_array(path: Path, options: ReadOptions, facts: FileFacts) -> Iterator[Row]:
+    """Yield records of an array of objects."""
     with JsonStream(path, options.encoding) as stream:
         if stream.peek() != "[":
             raise stream.error('an array "[" is wanted here; for an object per line pass format="jsonl"')
-        yield from to_records(_elements(stream, path), path, options, found)
+        yield from to_records(_elements(stream, path), path, options, facts)
         stream.end()
 
 
@@ -107,9 +107,9 @@ def _elements(stream: JsonStream, path: Path) -> Iterator[tuple[int, Any] | Reje
 
 
 def to_records(
-    rows: Iterator[tuple[int, Any] | RejectedRow], path: Path, options: ReadOptions, found: FileFacts
+    rows: Iterator[tuple[int, Any] | RejectedRow], path: Path, options: ReadOptions, facts: FileFacts
 ) -> Iterator[Row]:
-    """Objects to records: the wanted keys by their roles, or all of them."""
+    """Convert objects to records: the requested keys by their roles, or all of them."""
     columns = dict(options.columns) if options.columns is not None else None
     head = list(islice(rows, SEEN))
     known = [row for row in head if not isinstance(row, RejectedRow) and isinstance(row[1], dict)]
@@ -118,7 +118,7 @@ def to_records(
         for role, column in columns.items():
             if column not in names:
                 raise ValueError(missing_column_error(role, column, names, f"{path}:{known[0][0]}", numbered=False))
-    found.update(names=names, columns=columns if columns is not None else {name: name for name in names})
+    facts.update(names=names, columns=columns if columns is not None else {name: name for name in names})
     for row in chain(head, rows):
         if isinstance(row, RejectedRow):
             yield row
@@ -140,7 +140,7 @@ def _rows(value: Any, columns: dict[str, str] | None, options: ReadOptions, plac
 
 
 class JsonStream:
-    """A JSON text that is read as far as it is decoded: memory holds one element, whatever the file's size."""
+    """A JSON text read incrementally: memory holds one element, whatever the file's size."""
 
     def __init__(self, path: Path, encoding: str = "utf-8") -> None:
         self.path, self.text, self.at, self.line, self.began = path, "", 0, 1, 1
@@ -159,7 +159,7 @@ class JsonStream:
         return ValueError(f"{self.path}:{self.line}: {message}")
 
     def more(self) -> bool:
-        """Read on, twice as much as is held, so that a long element costs linear time. False: nothing is left."""
+        """Read twice as much as is buffered, so that a long element costs linear time; return False at the end."""
         if self.ended:
             return False
         if len(self.text) - self.at > LONGEST_VALUE:
@@ -181,21 +181,21 @@ class JsonStream:
         return True
 
     def decode_error(self, error: UnicodeDecodeError) -> ValueError:
-        """The error of a block as that of its line, as far as that is held."""
-        held = self.text[self.at :].encode(error.encoding, "replace")
-        whole, at = held + error.object, len(held) + error.start
-        number = self.line + whole[:at].decode(error.encoding, "replace").count("\n")
-        start = whole.rfind(b"\n", 0, at) + 1
-        raw = whole[start:].split(b"\n", 1)[0]
+        """Convert the decoding error of a block to that of its line, as far as it is buffered."""
+        buffered = self.text[self.at :].encode(error.encoding, "replace")
+        content, at = buffered + error.object, len(buffered) + error.start
+        number = self.line + content[:at].decode(error.encoding, "replace").count("\n")
+        start = content.rfind(b"\n", 0, at) + 1
+        raw = content[start:].split(b"\n", 1)[0]
         line = UnicodeDecodeError(error.encoding, raw, at - start, at - start + 1, error.reason)
-        return decode_error(self.path, number, self.read - len(whole) + start, line)
+        return decode_error(self.path, number, self.read - len(content) + start, line)
 
     def skip(self, to: int) -> None:
         self.line += self.text.count("\n", self.at, to)
         self.at = to
 
     def peek(self) -> str:
-        """The next character that is not white space; '' at the end."""
+        """Return the next character that is not white space; '' at the end."""
         while True:
             at = self.at
             while at < len(self.text) and self.text[at] in " \t\r\n":
@@ -206,14 +206,14 @@ class JsonStream:
             if not self.more():
                 return ""
 
-    def take(self, wanted: str) -> None:
-        if (seen := self.peek()) != wanted:
-            what = f"{seen!r}" if seen else "the end of the file: cut off? Fetch it again"
-            raise self.error(f"not JSON: {wanted!r} is wanted, here is {what}")
+    def take(self, expected: str) -> None:
+        if (next_char := self.peek()) != expected:
+            what = f"{next_char!r}" if next_char else "the end of the file: cut off? Fetch it again"
+            raise self.error(f"not JSON: {expected!r} is wanted, here is {what}")
         self.skip(self.at + 1)
 
     def items(self) -> Iterator[None]:
-        """Stands before each element of an array in turn; the caller takes the value."""
+        """Yield at the position of each element of an array; the caller reads the value."""
         self.take("[")
         if self.peek() == "]":
             self.take("]")
@@ -226,14 +226,14 @@ class JsonStream:
             self.take(",")
 
     def value(self) -> tuple[int, Any, str]:
-        """(line, value, its text) of the value here. InvalidJson leaves the stream behind the value."""
+        """Return (line, value, its text) of the value here. InvalidJson leaves the stream after the value."""
         self.peek()
-        self.began, refusal = self.line, None
+        self.began, invalid = self.line, None
         while True:
             try:
-                value, end = (LENIENT if refusal else STRICT).raw_decode(self.text, self.at)
+                value, end = (LENIENT if invalid else STRICT).raw_decode(self.text, self.at)
             except InvalidJson as error:
-                refusal = error
+                invalid = error
                 continue
             except RecursionError:
                 raise self.error("not JSON: nested too deep") from None
@@ -248,11 +248,11 @@ class JsonStream:
                 continue  # 12 could go on as 123
             text = self.text[self.at : end]
             self.skip(end)
-            if refusal is not None:
-                raise refusal
+            if invalid is not None:
+                raise invalid
             check_surrogates(value, text)
             return self.began, value, text
 
     def end(self) -> None:
-        if seen := self.peek():
-            raise self.error(f"{seen!r} after the end of the JSON; one array is wanted")
+        if next_char := self.peek():
+            raise self.error(f"{next_char!r} after the end of the JSON; one array is wanted")

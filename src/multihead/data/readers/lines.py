@@ -1,6 +1,6 @@
-"""A file as numbered lines: split at \\n only, UTF-8 unless told otherwise, gzip seen by content.
+r"""Numbered lines of a file: split at \\n only, UTF-8 by default, gzip detected by content.
 
-`str.splitlines` would also cut at U+2028, U+0085 and form feed; here they stay inside their line.
+`str.splitlines` would also split at U+2028, U+0085 and form feed; here they stay inside their line.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """The file's bytes, unpacked if they are gzip; those of a pipe as often as they are asked for."""
+    """Yield the file's bytes, decompressed if they are gzip; a pipe can be opened repeatedly."""
     with to_regular_file(path).open("rb") as raw:
         if raw.peek(2)[:2] == b"\x1f\x8b":
             with gzip.GzipFile(fileobj=raw) as packed:
@@ -53,16 +53,18 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_head(path: Path, encoding: str = "utf-8") -> bytes:
-    """The first 64 KiB, after every check that needs no more: there, a file, not empty, a pointer or binary."""
+    """Return the first 64 KiB, after checking that the path is a non-empty file, no LFS pointer and not binary."""
     if not path.exists() and not is_stdin(path):
         near = (
             get_close_matches(path.name, [p.name for p in path.parent.glob("*")], n=1) if path.parent.is_dir() else []
         )
         hint = f"; did you mean {near[0]!r}?" if near else "; check the path"
         if "*" in path.name or "?" in path.name:
-            found = sorted(one.name for one in path.parent.glob(path.name)) if path.parent.is_dir() else []
-            shown = ", ".join(f'"{name}"' for name in found[:3]) + (", …" if len(found) > 3 else "")
-            hint = f"; patterns are not expanded, list the files: [{shown}]" if found else "; nor does one match it"
+            matching = (
+                sorted(candidate.name for candidate in path.parent.glob(path.name)) if path.parent.is_dir() else []
+            )
+            shown = ", ".join(f'"{name}"' for name in matching[:3]) + (", …" if len(matching) > 3 else "")
+            hint = f"; patterns are not expanded, list the files: [{shown}]" if matching else "; nor does one match it"
         raise ValueError(f"{path}: no such file{hint}")
     if path.is_dir():
         inside = sorted(p.name for p in path.iterdir())[:5]
@@ -83,7 +85,7 @@ def read_head(path: Path, encoding: str = "utf-8") -> bytes:
 
 
 def check_head(path: Path, head: bytes, encoding: str = "utf-8") -> None:
-    """Raise ValueError if the first bytes are no text: a Git LFS pointer, another encoding, binary data."""
+    """Raise ValueError if the first bytes are not text: a Git LFS pointer, another encoding, binary data."""
     if head.startswith(LFS):
         raise ValueError(f"{path}:1: a Git LFS pointer, not the data; run git lfs pull")
     _check_not_binary(path, head, encoding)
@@ -108,11 +110,11 @@ def is_wide_encoding(encoding: str) -> bool:
     try:
         return codecs.lookup(encoding).name.startswith(("utf-16", "utf-32"))
     except LookupError:
-        raise ValueError(f'there is no encoding {encoding!r}; try "utf-8", "latin-1" or "gb18030"') from None
+        raise ValueError(f'unknown encoding {encoding!r}; try "utf-8", "latin-1" or "gb18030"') from None
 
 
 def iterate_lines(path: Path, encoding: str = "utf-8", bare: bool = True) -> Iterator[tuple[int, str]]:
-    """(number from 1, text) of every line, without a byte order mark and, if bare, without its \\n or \\r\\n."""
+    r"""Yield (number from 1, text) of every line, without a byte order mark and, if bare, without its \\n or \\r\\n."""
     if is_wide_encoding(encoding):
         yield from _wide_lines(path, encoding, bare)
         return
@@ -162,7 +164,9 @@ def _broken_gzip(path: Path, number: int, error: Exception) -> ValueError:
 
 
 def decode_error(path: Path, number: int, offset: int, error: UnicodeDecodeError) -> ValueError:
-    """What to say of line `number`, which `error.object` holds and which starts after `offset` bytes of the file."""
+    """Return the error for line `number`, which `error.object` holds and which starts after `offset` bytes of
+    the file.
+    """
     if is_wide_encoding(error.encoding):
         return ValueError(f"{path}:{number}: not {error.encoding}: {error.reason}; check the encoding")
     cure = f'; convert the file to UTF-8, or pass encoding="{guess_encoding(_from(path, offset) or error.object)}"'
@@ -173,7 +177,9 @@ def decode_error(path: Path, number: int, offset: int, error: UnicodeDecodeError
 
 
 def _from(path: Path, offset: int) -> bytes:
-    """The line with what follows in the file, where that is no UTF-8 either: one of CoNLL is too short to tell."""
+    """Return the line with the following bytes, where those are not UTF-8 either: a single CoNLL line is too short to
+    tell.
+    """
     with suppress(OSError, *BROKEN_GZIP), open_bytes(path) as stream:
         stream.seek(offset)
         sample = stream.read(HEAD)
@@ -182,14 +188,16 @@ def _from(path: Path, offset: int) -> bytes:
 
 
 def _mostly_utf8(raw: bytes) -> bool:
-    """More than twice as many signs beyond ASCII are whole as damaged; of GBK lines one in a thousand seems so."""
+    """Return whether more than twice as many non-ASCII characters are intact as damaged; true for one GBK line in a
+    thousand.
+    """
     text = raw.decode("utf-8", "replace")
     damaged = text.count("\ufffd")
-    return sum(sign > "\x7f" for sign in text) - damaged > 2 * damaged
+    return sum(char > "\x7f" for char in text) - damaged > 2 * damaged
 
 
 def guess_encoding(raw: bytes) -> str:
-    """The encoding to propose for bytes that are not UTF-8: a proposal in a message, never taken silently."""
+    """Return the encoding to suggest for bytes that are not UTF-8; only for messages, never applied silently."""
     try:  # a long line may come cut off, so not to its very end
         high = [c for c in codecs.getincrementaldecoder("gb18030")().decode(raw) if ord(c) > 127]
     except UnicodeDecodeError:
@@ -204,7 +212,7 @@ def guess_encoding(raw: bytes) -> str:
 
 
 def count_lines(path: Path, encoding: str = "utf-8") -> int:
-    """How many lines a file has, by its bytes unless these are halves of characters; a last line without \\n counts."""
+    r"""Return the number of lines of a file, by its bytes if the encoding allows; a last line without \\n counts."""
     if is_wide_encoding(encoding):
         return sum(1 for _ in iterate_lines(path, encoding))
     count, last = 0, b"\n"

@@ -1,5 +1,4 @@
-"""Rows as their tasks read them: labels in one spelling, words that hang together with their tags, a context with its
-answers."""
+"""Normalize rows for their tasks: labels, tokens with tags, contexts with answers."""
 
 from __future__ import annotations
 
@@ -10,40 +9,40 @@ from multihead.data.readers.columns import Fault, find_fault, is_string_list, ty
 from multihead.data.readers.record import ReadOptions, Record, RejectedRow, RepairedRow, Row
 from multihead.data.readers.tag_schemes import to_bio
 
-# What is put beside a row's columns on its way to a model; a user's columns with these names are not taken for it.
+# Names that are added to a row on its way to a model; a user's columns with these names are dropped.
 RESERVED = frozenset(("file", "line", "at", "of", "shown", "belief", "notation", "raw_text"))
 LISTS = "cells of tables hold no lists: give JSONL or Parquet, or the task's own format (CoNLL, SQuAD)"
 
 
 def normalize_row(values: Mapping[str, Any], options: ReadOptions) -> dict[str, Any] | Fault:
-    """A row as its task reads it, or what is wrong with it."""
+    """Return a row as its task needs it, or its fault."""
     values = {name: value for name, value in values.items() if name not in RESERVED}
     if fault := find_fault(values):
         return fault
-    found: dict[str, Any] | Fault = dict(values)
+    row: dict[str, Any] | Fault = dict(values)
     if "tokens" in values and "tags" in values:
-        found = _normalize_tags(values, options.scheme)
+        row = _normalize_tags(values, options.scheme)
     if "answers" in values and isinstance(values.get("context"), str):
-        found = _normalize_answers(values)
-    if isinstance(found, dict) and "label" in found:
-        label = found["label"]
-        found["label"] = [_class(one) for one in label] if isinstance(label, list | tuple) else _class(label)
-    return found
+        row = _normalize_answers(values)
+    if isinstance(row, dict) and "label" in row:
+        label = row["label"]
+        row["label"] = [_class(item) for item in label] if isinstance(label, list | tuple) else _class(label)
+    return row
 
 
 def normalize_rows(values: Mapping[str, Any], options: ReadOptions, file: str, line: int) -> Iterator[Row]:
-    """A row as `normalize_row` gives it, with what was tolerated; or why it is not used."""
-    found = normalize_row(values, options)
-    if not isinstance(found, dict):
-        yield RejectedRow(file, line, found[1], found[0])
+    """Yield a row as `normalize_row` returns it, with what was tolerated; or why it is not used."""
+    row = normalize_row(values, options)
+    if not isinstance(row, dict):
+        yield RejectedRow(file, line, row[1], row[0])
         return
-    if "label" in found and found["label"] != values["label"]:
+    if "label" in row and row["label"] != values["label"]:
         yield RepairedRow(file, line, f"white space around the label {values['label']!r}", "white space around a label")
-    yield Record(found, file, line)
+    yield Record(row, file, line)
 
 
 def _class(label: Any) -> Any:
-    """Without white space around it; 1.0 is 1, as JSON has but one kind of number."""
+    """Return a label without surrounding white space; 1.0 becomes 1, as JSON has one kind of number."""
     if isinstance(label, str):
         return label.strip()
     return int(label) if isinstance(label, float) and label.is_integer() else label
@@ -66,29 +65,29 @@ def _normalize_tags(values: Mapping[str, Any], scheme: str | None) -> dict[str, 
 
 
 def _normalize_answers(values: Mapping[str, Any]) -> dict[str, Any] | Fault:
-    """Answers as [{text, start}], as SQuAD's [{text, answer_start}], or as {text: […], answer_start: […]}."""
-    given = values["answers"]
-    if isinstance(given, Mapping):
-        columns = [given.get("text"), given.get("answer_start", given.get("start"))]
+    """Convert answers from [{text, start}], SQuAD's [{text, answer_start}], or {text: […], answer_start: […]}."""
+    answers = values["answers"]
+    if isinstance(answers, Mapping):
+        columns = [answers.get("text"), answers.get("answer_start", answers.get("start"))]
         if not all(isinstance(column, list) for column in columns) or len(columns[0]) != len(columns[1]):
             return "not answers", "answers has no lists text and answer_start of one length"
-        given = [{"text": text, "start": start} for text, start in zip(*columns, strict=True)]
-    if not isinstance(given, list):
-        hint = f"; {LISTS}" if isinstance(given, str) else ""
-        return "not answers", f"answers is {type_name(given)}, a list of {{text, start}} is wanted{hint}"
-    answers = []
-    for one in given:
-        if not isinstance(one, Mapping):
-            return "not answers", f"an answer is {type_name(one)}, {{text, start}} is wanted"
-        answer = {"text": one.get("text"), "start": one.get("answer_start", one.get("start"))}
+        answers = [{"text": text, "start": start} for text, start in zip(*columns, strict=True)]
+    if not isinstance(answers, list):
+        hint = f"; {LISTS}" if isinstance(answers, str) else ""
+        return "not answers", f"answers is {type_name(answers)}, a list of {{text, start}} is wanted{hint}"
+    normalized = []
+    for item in answers:
+        if not isinstance(item, Mapping):
+            return "not answers", f"an answer is {type_name(item)}, {{text, start}} is wanted"
+        answer = {"text": item.get("text"), "start": item.get("answer_start", item.get("start"))}
         if reason := find_answer_fault(answer, values["context"]):
             return "answer not in its place", reason
-        answers.append(answer)
-    return {**values, "answers": answers}
+        normalized.append(answer)
+    return {**values, "answers": normalized}
 
 
 def find_answer_fault(answer: Mapping[str, Any], context: str) -> str | None:
-    """Why an answer {text, start} does not stand where it says."""
+    """Return why an answer {text, start} is not at its position, or None."""
     text, start = answer["text"], answer["start"]
     if not isinstance(text, str):
         return "an answer without text"

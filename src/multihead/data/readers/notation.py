@@ -29,10 +29,10 @@ class TagNotation:
 
     def __post_init__(self) -> None:
         if self.letters not in NOTATIONS:
-            raise ValueError(f"there is no notation {str(self.letters)[:40]!r}; there are: {', '.join(NOTATIONS)}")
+            raise ValueError(f"unknown notation {str(self.letters)[:40]!r}; there are: {', '.join(NOTATIONS)}")
 
     def write(self, bio: Sequence[str]) -> list[str]:
-        """BIO tags in these letters; an I- that continues nothing begins an entity, as conlleval reads it."""
+        """Return BIO tags in these letters; an I- that continues nothing begins an entity, as conlleval reads it."""
         parts = [("O", ""), *(split_tag(tag) for tag in bio), ("O", "")]
         written = []
         for tag, before, (letter, kind), after in zip(bio, parts, parts[1:], parts[2:], strict=False):
@@ -49,7 +49,7 @@ class TagNotation:
 
 
 def choose_notation(survey: TagCounts, default: str = BIO) -> str:
-    """The letters that most of the surveyed tags are written with; `default` where they do not tell."""
+    """Return the letters of most surveyed tags; `default` where they are not conclusive."""
     if not survey.letters:
         return default
     if survey.evidence["closed"] > survey.evidence["left open"]:
@@ -60,5 +60,5 @@ def choose_notation(survey: TagCounts, default: str = BIO) -> str:
 
 
 def are_bio(tags: Sequence[str]) -> bool:
-    """Are these tags of spans in BIO, with types or without, and not parts of speech or the like?"""
+    """Return whether these are BIO span tags, with types or without, and not parts of speech or similar."""
     return all(is_span_tag(tag) and split_tag(tag)[0] in ("O", "B", "I") for tag in tags)

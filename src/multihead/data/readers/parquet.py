@@ -1,4 +1,4 @@
-"""Parquet, batch by batch; only the wanted columns are decoded. The line of a record is its row, from 1."""
+"""Parquet files, batch by batch; only the requested columns are decoded. The line of a record is its row, from 1."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from multihead.io.pipes import to_regular_file
 ROWS = 1024
 
 
-def read_parquet(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
-    """Rows as they are stored: strings, numbers, lists, structs."""
+def read_parquet(path: Path, options: ReadOptions, facts: FileFacts) -> Iterator[Row]:
+    """Yield rows as they are stored: strings, numbers, lists, structs."""
     try:
         file = pq.ParquetFile(to_regular_file(path))
         names = list(file.schema_arrow.names)
@@ -26,10 +26,10 @@ def read_parquet(path: Path, options: ReadOptions, found: FileFacts) -> Iterator
         raise ValueError(f"{path}:1: not a whole Parquet file ({_shorten(error)}); fetch it again") from None
     with file:
         roles = pick_columns(options.columns, names, f"{path}:1")
-        found.update(names=names, columns=roles, rows=file.metadata.num_rows)
-        wanted = sorted(set(roles.values()), key=names.index)
+        facts.update(names=names, columns=roles, rows=file.metadata.num_rows)
+        selected = sorted(set(roles.values()), key=names.index)
         row = 0
-        batches = file.iter_batches(batch_size=ROWS, columns=wanted)
+        batches = file.iter_batches(batch_size=ROWS, columns=selected)
         while True:
             try:
                 batch = next(batches, None)

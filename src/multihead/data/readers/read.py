@@ -14,11 +14,11 @@
 | a conversation without an answer, a message that is empty or of an unknown role | conversation rejected |
 | SQuAD: no answer and not impossible, impossible with answers, no answer in its place | question rejected |
 | an object, bytes or a list in a list as a label, or an empty one in a list | row rejected |
-| I- after O in a BIO file (read as B-, as conlleval does); white space around a label | used, told in `repaired` |
-| a quoted row over several lines; one of several SQuAD answers out of place (dropped) | used, told in `repaired` |
+| I- after O in a BIO file (read as B-, as conlleval does); white space around a label | used, listed in `repaired` |
+| a quoted row over several lines; one of several SQuAD answers out of place (dropped) | used, listed in `repaired` |
 | byte order mark, CRLF, U+2028, U+0085, form feed, no \\n at the end | used |
 
-A row is a line, a piece of a document, a quoted CSV row, a JSON element, a Parquet row, a CoNLL sentence, a SQuAD
+A row is a line, a chunk of a document, a quoted CSV row, a JSON element, a Parquet row, a CoNLL sentence, a SQuAD
 question or a conversation.
 """
 
@@ -68,7 +68,7 @@ Paths = str | Path | Sequence[str | Path]
 
 
 class DataReader:
-    """Records of one or more files, read afresh by every loop; the counts are those of the latest loop."""
+    """Records of one or more files, read again by every loop; the counts are those of the latest loop."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class DataReader:
         options: ReadOptions | None = None,
     ) -> None:
         self.sources, self.options = sources, options or ReadOptions()
-        self.wanted: tuple[str, ...] = ()  # what a row must hold, where the files themselves say what they hold
+        self.wanted: tuple[str, ...] = ()  # roles that a row must have, in self-describing formats
         self.used = 0
         self.rejected = RowIssues()
         self.repaired = RowIssues()
@@ -88,22 +88,22 @@ class DataReader:
 
     @property
     def how(self) -> dict[str, Any]:
-        """What decides, beside their bytes, which records the files give."""
+        """Everything except their bytes that determines the records of the files."""
         return {"formats": [format for _, format, _ in self.sources], **asdict(self.options)}
 
     @property
     def scheme(self) -> str | None:
-        """The tag scheme that the files are written in (their records hold BIO), known once the loop has begun."""
+        """The tag scheme of the files (their records hold BIO), known once the loop has begun."""
         return " and ".join(sorted({f["scheme"] for f in self.found.values() if "scheme" in f})) or None
 
     @property
     def notation(self) -> str:
-        """The letters that the tags of all files are written with (`data.notation`); "": none, or several."""
-        seen = {found["notation"] for found in self.found.values() if found.get("notation")}
-        return seen.pop() if len(seen) == 1 else ""
+        """The letters of the tags of all files (`data.notation`); "": none, or several."""
+        notations = {facts["notation"] for facts in self.found.values() if facts.get("notation")}
+        return notations.pop() if len(notations) == 1 else ""
 
     def __iter__(self) -> Iterator[Record]:
-        """A loop left early leaves the counts of the rows it saw."""
+        """Yield the records; a loop left early leaves the counts of the rows it read."""
         self.used, self.rejected, self.repaired = 0, RowIssues(), RowIssues()
         for file, _, rows in self.sources:
             begun = False
@@ -132,19 +132,19 @@ class DataReader:
         return "\n".join(parts)
 
 
-def check_format(row: Record, wanted: Sequence[str]) -> None:
-    """A file of a format that says itself what its rows hold, and it is something else."""
-    if any(role not in row.values for role in wanted):
+def check_format(row: Record, roles: Sequence[str]) -> None:
+    """Raise ValueError where a self-describing file lacks the requested roles."""
+    if any(role not in row.values for role in roles):
         has = ", ".join(name for name in row.values if name != "document")
         place, fix = f"{row.file}:{row.line}", "name another file, or another task"
-        if "tags" in wanted:
+        if "tags" in roles:
             likely = " and ".join(f'data.{role} = "{name}"' for role, name in _find_tag_columns(row.values).items())
             fix = f"say {likely}" if likely else f'{fix}; of a word and its tag a line, data.format = "conll"'
-        raise ValueError(f"{place}: {' and '.join(wanted)} are wanted, and this has {has}; {fix}")
+        raise ValueError(f"{place}: {' and '.join(roles)} are wanted, and this has {has}; {fix}")
 
 
 def _find_tag_columns(values: Mapping[str, Any]) -> dict[str, str]:
-    """The columns that seem to hold tags, and words where these are called otherwise too: lists of one length."""
+    """Return the columns that seem to hold tags, and tokens if those have another name: lists of one length."""
     lists = {name: value for name, value in values.items() if isinstance(value, list) and value}
     spans = [name for name, value in lists.items() if all(isinstance(tag, str) and is_span_tag(tag) for tag in value)]
     named = [name for name in lists if "tag" in name.casefold() or "label" in name.casefold()]
@@ -165,17 +165,18 @@ def read_records(
     task: str = "",
     **options: Any,
 ) -> DataReader:
-    """The records of a file or of several. `columns`: role -> the file's column by name, or by number from 1.
+    """Return a reader of one or several files. `columns`: role -> the file's column by name, or by number from 1.
 
-    task: what plain text is for, where no format is given: one document for a task of documents (and JSON without such
-    a column may hold conversations); for tasks with a source and a target, several plain files are parallel; else a row
-    a line.
-    Options: `encoding`, `delimiter`, `header`, `quoting`, `scheme`; what is not given is seen in the file and told
-    in `reading.found`. Faults of the whole file are raised here or when the first row is asked for.
+    task: how plain text is read without a format: one document for a task of documents (where JSON without such a
+    column may hold conversations); for tasks with a source and a target, several plain files are parallel; else one row
+    per line.
+
+    Options: `encoding`, `delimiter`, `header`, `quoting`, `scheme`; missing ones are detected and reported in
+    `reading.found`. Faults of a whole file are raised here or with the first row.
     """
     if unknown := next((name for name in options if name not in ReadOptions.__slots__), None):
         near = get_close_matches(unknown, ReadOptions.__slots__, n=1)
-        raise ValueError(f"there is no option {unknown!r}{f'; did you mean {near[0]!r}?' if near else ''}")
+        raise ValueError(f"unknown option {unknown!r}{f'; did you mean {near[0]!r}?' if near else ''}")
     settings = ReadOptions(columns, **options)
     if settings.scheme is not None:
         settings = replace(settings, scheme=named_scheme(settings.scheme))
@@ -189,20 +190,20 @@ def read_records(
     if format is not None and format not in FORMATS:
         near = get_close_matches(format, [*FORMATS, "parallel"], n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"there is no format {format!r}{hint}; there are: {', '.join(FORMATS)}, parallel")
+        raise ValueError(f"unknown format {format!r}{hint}; there are: {', '.join(FORMATS)}, parallel")
     spec = SPECS.get(task)
     sources = []
     for file in files:
-        found = format or detect(file, settings)
+        detected = format or detect(file, settings)
         if spec is not None and spec.documents and format is None:
-            talk = found in ("jsonl", "json") and has_conversations(file, settings)
-            found = "chat" if talk else "document" if found == "text" else found
-        if (read_head(file, settings.encoding)[:4] == b"PAR1") != (found == "parquet"):
-            what = "Parquet data" if found != "parquet" else "no Parquet data"
-            raise ValueError(f"{file}:1: this is {what}, but format is {found!r}; leave the format out")
-        tagged = spec is not None and spec.tags_words and found in LISTS
-        reader = partial(with_tag_scheme, FORMATS[found]) if tagged else FORMATS[found]
-        sources.append((str(file), found, partial(reader, file, settings)))
+            talk = detected in ("jsonl", "json") and has_conversations(file, settings)
+            detected = "chat" if talk else "document" if detected == "text" else detected
+        if (read_head(file, settings.encoding)[:4] == b"PAR1") != (detected == "parquet"):
+            what = "Parquet data" if detected != "parquet" else "no Parquet data"
+            raise ValueError(f"{file}:1: this is {what}, but format is {detected!r}; leave the format out")
+        tagged = spec is not None and spec.tags_words and detected in LISTS
+        reader = partial(with_tag_scheme, FORMATS[detected]) if tagged else FORMATS[detected]
+        sources.append((str(file), detected, partial(reader, file, settings)))
     reading = DataReader(sources, settings)
     if all(format != "chat" for _, format, _ in sources):  # conversations have no columns
         named = spec.columns if spec is not None and spec.self_describing else ()
@@ -211,13 +212,13 @@ def read_records(
 
 
 def has_column(path: Paths, name: str, **options: Any) -> bool:
-    """Does the first row of a file hold such a column?"""
+    """Return whether the first row of a file has a column."""
     first = next(iter(read_records(path, **options)), None)
     return first is not None and name in first.values
 
 
-def with_tag_scheme(reader: FormatReader, path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
-    """Rows with words and tags, which are read once before to see the scheme of the tags."""
+def with_tag_scheme(reader: FormatReader, path: Path, options: ReadOptions, facts: FileFacts) -> Iterator[Row]:
+    """Yield rows with tokens and tags, after a first pass that detects the tag scheme."""
     if options.scheme is None:
         survey = TagCounts()
         for row in reader(path, options, {}):
@@ -225,8 +226,8 @@ def with_tag_scheme(reader: FormatReader, path: Path, options: ReadOptions, foun
                 survey.add((row.line, tag) for tag in row.values["tags"])
         scheme = detect_scheme(survey, str(path))
         options = replace(options, scheme=scheme)
-        found.update(scheme=scheme, letters=dict(survey.letters), notation=choose_notation(survey, ""))
-    yield from reader(path, options, found)
+        facts.update(scheme=scheme, letters=dict(survey.letters), notation=choose_notation(survey, ""))
+    yield from reader(path, options, facts)
 
 
 def _parallel(files: list[Path], settings: ReadOptions) -> DataReader:

@@ -1,4 +1,4 @@
-"""What every reader yields: a row that is used, a row that is refused with its place, or a repair that is told."""
+"""The output of every reader: a record, a rejected row with its place, or a reported repair."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
-LISTED = 100  # rejects kept in full; all of them are counted
+LISTED = 100  # rejected rows stored in full; all of them are counted
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One row: its values by role or column name, and where it stands."""
+    """One row: its values by role or column name, and its place."""
 
     values: dict[str, Any]
     file: str
@@ -20,13 +20,13 @@ class Record:
 
     @property
     def placed(self) -> dict[str, Any]:
-        """The values, with where they stand."""
+        """The values with their file and line."""
         return {**self.values, "file": self.file, "line": self.line}
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedRow:
-    """A row that is not used. `code` groups equal faults; `reason` says what is wrong here."""
+    """A row that is not used. `code` groups equal faults; `reason` describes this one."""
 
     file: str
     line: int
@@ -39,7 +39,7 @@ class RejectedRow:
 
 @dataclass(frozen=True, slots=True)
 class RepairedRow:
-    """Something tolerated in a row that is used: told, never hidden. It is not a row of its own."""
+    """Something tolerated in a row that is used, and reported. It is not a row of its own."""
 
     file: str
     line: int
@@ -55,7 +55,7 @@ Row = Record | RejectedRow | RepairedRow
 
 @dataclass(slots=True)
 class RowIssues(Sequence[RejectedRow | RepairedRow]):
-    """The first hundred faults in full (they are what indexing and iterating show), and counts of all of them."""
+    """The first hundred faults in full (for indexing and iteration), and counts of all of them."""
 
     listed: list[RejectedRow | RepairedRow] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
@@ -85,7 +85,7 @@ class RowIssues(Sequence[RejectedRow | RepairedRow]):
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What the caller knows about a file. None: look at the file."""
+    """Known properties of a file. None: detect it."""
 
     columns: Mapping[str, str] | None = None  # role -> the file's column name, or its number from 1
     encoding: str = "utf-8"
@@ -93,7 +93,7 @@ class ReadOptions:
     header: bool | None = None
     quoting: bool | None = None
     scheme: str | None = None  # IOB1, BIO, BILOU, BMES, plain
-    gold: bool = True  # False: questions are to be answered, and need no answers
+    gold: bool = True  # False: for prediction, questions need no answers
 
 
-FileFacts = dict[str, Any]  # what a reader saw in a file: format, delimiter, header, columns, scheme …
+FileFacts = dict[str, Any]  # detected properties of a file: format, delimiter, header, columns, scheme …

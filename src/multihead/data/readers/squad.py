@@ -13,26 +13,28 @@ from multihead.data.readers.normalize import find_answer_fault
 from multihead.data.readers.record import FileFacts, ReadOptions, Record, RejectedRow, RepairedRow, Row
 
 
-def read_squad(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
-    """Questions as {id, title, question, context, answers: [{text, start}], impossible}; offsets in code points."""
+def read_squad(path: Path, options: ReadOptions, facts: FileFacts) -> Iterator[Row]:
+    """Yield questions as {id, title, question, context, answers: [{text, start}], impossible}; offsets in code
+    points.
+    """
     with JsonStream(path, options.encoding) as stream:
-        seen = False
+        has_data = False
         for key in _members(stream):
             if key == "data" and stream.peek() == "[":
-                seen = True
+                has_data = True
                 for _ in stream.items():
                     yield from _article(stream, str(path), options.gold)
             else:
                 _, value, _ = stream.value()
                 if key == "version":
-                    found["version"] = value
-        if not seen:
+                    facts["version"] = value
+        if not has_data:
             raise ValueError(f'{path}:1: no "data" list at the top, so this is not SQuAD\'s JSON; pass format="json"')
         stream.end()
 
 
 def _members(stream: JsonStream) -> Iterator[str]:
-    """Stands before each value of the top object in turn."""
+    """Yield at the position of each value of the top object."""
     stream.take("{")
     while stream.peek() != "}":
         _, key, _ = stream.value()
@@ -41,7 +43,7 @@ def _members(stream: JsonStream) -> Iterator[str]:
         if stream.peek() == ",":
             stream.take(",")
         elif stream.peek() != "}":
-            stream.take("}")  # says what is there instead
+            stream.take("}")  # raises with what is there instead
     stream.take("}")
 
 
@@ -49,7 +51,7 @@ def _article(stream: JsonStream, file: str, gold: bool) -> Iterator[Row]:
     try:
         line, article, text = stream.value()
     except InvalidJson as error:
-        yield RejectedRow(file, stream.began, f"{error}; the whole article is refused", error.code)
+        yield RejectedRow(file, stream.began, f"{error}; the whole article is rejected", error.code)
         return
     paragraphs = article.get("paragraphs") if isinstance(article, dict) else None
     if not isinstance(paragraphs, list):
@@ -61,8 +63,8 @@ def _article(stream: JsonStream, file: str, gold: bool) -> Iterator[Row]:
             yield RejectedRow(file, line, 'a paragraph without a list "qas"', "not SQuAD")
             continue
         for question in paragraph["qas"]:
-            # The question's own line: its id stands in the article's text, after that of the question before. An id
-            # that is not found is written otherwise (a\/b), as all are: each search would go to the article's end.
+            # The question's own line: its id is in the article's text, after that of the previous question. An id
+            # that is not found is escaped differently (a\/b), as all are: each search would scan the full article.
             if marked and isinstance(question, dict) and question.get("id") is not None:
                 to = text.find(json.dumps(question["id"], ensure_ascii=False), at)
                 marked = to >= 0
@@ -74,7 +76,7 @@ def _article(stream: JsonStream, file: str, gold: bool) -> Iterator[Row]:
 def _question(question: Any, about: dict[str, Any], place: tuple[str, int], gold: bool) -> Iterator[Row]:
     file, line = place
     if not isinstance(question, dict):
-        yield RejectedRow(file, line, "a question that is no object", "not SQuAD")
+        yield RejectedRow(file, line, "a question that is not an object", "not SQuAD")
         return
     name = f"question {question.get('id')!r}"
     values = {"question": question.get("question"), "context": about["context"]}
@@ -86,24 +88,24 @@ def _question(question: Any, about: dict[str, Any], place: tuple[str, int], gold
         yield Record(values, file, line)
         return
     impossible = question.get("is_impossible", False)
-    given = question.get("answers")
-    if not isinstance(given, list):
+    raw_answers = question.get("answers")
+    if not isinstance(raw_answers, list):
         yield RejectedRow(file, line, f'{name} has no list "answers"', "no answers")
         return
-    if bool(given) == bool(impossible):
-        what = "is impossible but has answers" if given else "has no answer and is not marked is_impossible"
-        yield RejectedRow(file, line, f"{name} {what}", "no answers" if not given else "contradiction")
+    if bool(raw_answers) == bool(impossible):
+        what = "is impossible but has answers" if raw_answers else "has no answer and is not marked is_impossible"
+        yield RejectedRow(file, line, f"{name} {what}", "no answers" if not raw_answers else "contradiction")
         return
     answers, reasons = [], []
-    for answer in given:
-        one = answer if isinstance(answer, dict) else {}
-        found = {"text": one.get("text"), "start": one.get("answer_start")}
-        reason = find_answer_fault(found, values["context"])
+    for raw_answer in raw_answers:
+        fields = raw_answer if isinstance(raw_answer, dict) else {}
+        answer = {"text": fields.get("text"), "start": fields.get("answer_start")}
+        reason = find_answer_fault(answer, values["context"])
         if reason is None:
-            answers.append(found)
+            answers.append(answer)
             continue
         reasons.append(reason)
-        if len(given) > 1:
+        if len(raw_answers) > 1:
             yield RepairedRow(file, line, f"{name}: an answer is dropped: {reason}", "answer not in its place")
     if reasons and not answers:
         yield RejectedRow(file, line, f"{name}: {reasons[0]}", "answer not in its place")

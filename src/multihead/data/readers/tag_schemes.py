@@ -1,12 +1,12 @@
-"""Tag schemes: which one a file uses, and every one of them turned into BIO.
+"""Tag schemes: detect the scheme of a file, and convert it to BIO.
 
-| scheme | an entity of one token | of three | two of one type side by side |
+| scheme | an entity of one token | of three | two adjacent of one type |
 |---|---|---|---|
 | IOB1 | I | I I I | B opens the second |
 | BIO (IOB2) | B | B I I | B |
 | BILOU, BIOES | U, S | B I L, B I E | |
 | BMES | S (or W) | B M E | |
-| plain | no prefixes: parts of speech and the like | | |
+| plain | no prefixes: parts of speech and similar | | |
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ COVERED = 0.99  # of the tags, by the letters of one scheme
 
 
 def named_scheme(name: str) -> str:
-    """A scheme by one of its names, in small or capital letters."""
-    names = {one.casefold(): one for one in SCHEMES} | {"iob2": "BIO", "bioes": "BILOU", "iobes": "BILOU"}
+    """Return a scheme by one of its names, in any case."""
+    names = {scheme.casefold(): scheme for scheme in SCHEMES} | {"iob2": "BIO", "bioes": "BILOU", "iobes": "BILOU"}
     if name.casefold() not in names:
-        raise ValueError(f"there is no scheme {name!r}; use {', '.join(SCHEMES)}")
+        raise ValueError(f"unknown scheme {name!r}; use {', '.join(SCHEMES)}")
     return names[name.casefold()]
 
 
 @lru_cache(1 << 16)
 def split_tag(tag: str) -> tuple[str, str]:
-    """B-LOC -> (B, LOC); O -> (O, ''); B, I, M … alone (word segmentation) -> (B, '')."""
+    """Split B-LOC -> (B, LOC); O -> (O, ''); B, I, M … alone (word segmentation) -> (B, '')."""
     if match := TAG.fullmatch(tag):
         return match[1], match[2]
     return tag, ""
@@ -50,7 +50,7 @@ def is_span_tag(tag: str) -> bool:
 
 @dataclass(slots=True)
 class TagCounts:
-    """Counts over all tags of a file; `first`: the line where a kind of evidence first stands."""
+    """Counts over all tags of a file; `first`: the line of the first evidence of each kind."""
 
     letters: Counter[str] = field(default_factory=Counter)
     evidence: Counter[str] = field(default_factory=Counter)  # 'I opens', 'B opens': see `add`
@@ -59,7 +59,7 @@ class TagCounts:
     spans: int = 0
 
     def add(self, tags: Iterable[tuple[int, str]]) -> None:
-        """One sentence of (line, tag)."""
+        """Add one sentence of (line, tag)."""
         before = ("O", "")
         for line, tag in tags:
             letter, kind = split_tag(tag)
@@ -77,7 +77,7 @@ class TagCounts:
         self._close(before[0], "O", 0)
 
     def _close(self, before: str, letter: str, line: int) -> None:
-        """Count entities that end as BIO has them, without a mark, and marks of BILOU's or BMES's end."""
+        """Count entities that end without a marker, as in BIO, and end markers of BILOU or BMES."""
         if before in ("B", "I", "M") and letter not in ("I", "M", "L", "E"):
             self.evidence["left open"] += 1
         if letter in CLOSERS:
@@ -86,18 +86,18 @@ class TagCounts:
 
 
 def detect_scheme(survey: TagCounts, file: str) -> str:
-    """The one scheme that explains the file; a file that two explain equally badly is an error with both places."""
+    """Return the scheme that explains the file; a file that mixes two raises with both places."""
     if survey.spans < survey.tags / 2:
         return "plain"
-    seen = survey.letters.total()
-    if not seen:
+    total = survey.letters.total()
+    if not total:
         return "BIO"
     open_ends, closed = survey.evidence["left open"], survey.evidence["closed"]
     if closed <= RARE * (open_ends + closed):  # a few sentences of another scheme are rejected, each with its line
         return _iob1_or_bio(survey, file)
     if open_ends > closed:  # where fewer do not close, their sentences are rejected: `check` and training count them
         raise _mixed_schemes_error(survey, file, survey.first["closed"])
-    covered = {name: sum(survey.letters[c] for c in alphabet) / seen for name, alphabet in ALPHABETS.items()}
+    covered = {name: sum(survey.letters[c] for c in alphabet) / total for name, alphabet in ALPHABETS.items()}
     name = max(covered, key=lambda name: covered[name])  # the first, so the smallest, among equals
     if covered[name] < COVERED:
         raise _mixed_schemes_error(
@@ -112,7 +112,7 @@ def _mixed_schemes_error(survey: TagCounts, file: str, line: int) -> ValueError:
     places = ", ".join(f"{c}- ({n}, first at {file}:{survey.first[c]})" for c, n in survey.letters.most_common())
     return ValueError(
         f"{file}:{line}: the tags mix schemes: {places}; mend the file, or say which: "
-        'ner.scheme = "BIO", "BILOU" or "BMES" (sentences with other tags are then refused)'
+        'ner.scheme = "BIO", "BILOU" or "BMES" (sentences with other tags are then rejected)'
     )
 
 
@@ -133,7 +133,7 @@ TagError = tuple[int, str, str]  # position in the sentence, code, reason
 
 
 def to_bio(tags: Sequence[str], scheme: str) -> tuple[list[str], list[TagError], TagError | None]:
-    """BIO tags, the slips that were tolerated, and the fault that makes the sentence unusable, if any.
+    """Return BIO tags, the tolerated slips, and the fault that makes the sentence unusable, if any.
 
     conlleval's tolerance: I- that continues nothing opens an entity. In IOB1 that is the rule, in BIO a slip.
     """
@@ -143,8 +143,12 @@ def to_bio(tags: Sequence[str], scheme: str) -> tuple[list[str], list[TagError],
     for i, tag in enumerate(tags):
         letter, kind = split_tag(tag)
         if tag != "O" and letter not in alphabet:
-            wanted = ", ".join(alphabet if len(letter) == 1 else [f"{c}-TYPE" for c in alphabet])
-            return [], [], (i, "unknown tag prefix", f"unknown tag {tag!r} in a {scheme} file; a tag is O or {wanted}")
+            expected = ", ".join(alphabet if len(letter) == 1 else [f"{c}-TYPE" for c in alphabet])
+            return (
+                [],
+                [],
+                (i, "unknown tag prefix", f"unknown tag {tag!r} in a {scheme} file; a tag is O or {expected}"),
+            )
         if letter in alphabet and len(tag) > 1 and not kind.strip():
             return [], [], (i, "unknown tag prefix", f"the tag {tag!r} has no type")
     if scheme in ("IOB1", "BIO"):
@@ -169,7 +173,7 @@ def _from_iob(tags: Sequence[str], scheme: str) -> tuple[list[str], list[TagErro
 
 
 def _from_closed(tags: Sequence[str]) -> tuple[list[str], list[TagError], TagError | None]:
-    """BILOU and its like: an entity that is not opened or not closed is refused, since its extent is unknown."""
+    """Convert BILOU and similar; an entity that is not opened or not closed is a fault, since its extent is unknown."""
     bio: list[str] = []
     open_kind: str | None = None
     for i, tag in enumerate([*tags, "O"]):

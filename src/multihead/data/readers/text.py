@@ -13,10 +13,10 @@ from multihead.data.readers.lines import count_lines, iterate_lines
 from multihead.data.readers.record import FileFacts, ReadOptions, Record, RejectedRow, Row
 
 
-def read_plain_text(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
-    """Every line is a text."""
+def read_plain_text(path: Path, options: ReadOptions, facts: FileFacts) -> Iterator[Row]:
+    """Yield every line as a text."""
     roles = pick_columns(options.columns, ["text"], f"{path}:1")
-    found.update(columns=roles)
+    facts.update(columns=roles)
     for line, text in iterate_lines(path, options.encoding):
         if not text.strip():
             yield RejectedRow(str(path), line, "an empty line", "empty line")
@@ -24,14 +24,14 @@ def read_plain_text(path: Path, options: ReadOptions, found: FileFacts) -> Itera
             yield _make_record(dict.fromkeys(roles, text), path, line)
 
 
-def read_labeled(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
-    """`text TAB label` or `sentence@label`: cut at the last delimiter; a text may hold @ but no tab."""
+def read_labeled(path: Path, options: ReadOptions, facts: FileFacts) -> Iterator[Row]:
+    """Read `text TAB label` or `sentence@label`: split at the last delimiter; a text may hold @ but no tab."""
     first = next((text for _, text in iterate_lines(path, options.encoding) if text.strip()), "")
     delimiter = options.delimiter or ("\t" if "\t" in first else "@")
     delimiter = {"tab": "\t", "comma": ","}.get(delimiter, delimiter)
     roles = pick_columns(options.columns, ["text", "label"], f"{path}:1")
     _check_no_header(first.split(delimiter), path)
-    found.update(delimiter=delimiter, columns=roles)
+    facts.update(delimiter=delimiter, columns=roles)
     for line, row in iterate_lines(path, options.encoding):
         text, mark, label = row.rpartition(delimiter)
         if not row.strip():
@@ -44,13 +44,13 @@ def read_labeled(path: Path, options: ReadOptions, found: FileFacts) -> Iterator
             yield _make_record({role: values[name] for role, name in roles.items()}, path, line)
 
 
-def read_label_first(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
-    """`label text`, as in TREC and fastText (`__label__x text`); `coarse` is the label before its first colon."""
+def read_label_first(path: Path, options: ReadOptions, facts: FileFacts) -> Iterator[Row]:
+    """Read `label text`, as in TREC and fastText (`__label__x text`); `coarse` is the label before its first colon."""
     first = next((text for _, text in iterate_lines(path, options.encoding) if text.strip()), "")
     delimiter = options.delimiter or ("\t" if "\t" in first else " ")
     delimiter = {"tab": "\t", "space": " "}.get(delimiter, delimiter)
     roles = pick_columns(options.columns, ["label", "text", "coarse"], f"{path}:1")
-    found.update(delimiter=delimiter, columns=roles)
+    facts.update(delimiter=delimiter, columns=roles)
     for line, row in iterate_lines(path, options.encoding):
         label, mark, text = row.partition(delimiter)
         label = label.strip().removeprefix("__label__")
@@ -65,14 +65,14 @@ def read_label_first(path: Path, options: ReadOptions, found: FileFacts) -> Iter
             yield _make_record({role: values[name] for role, name in roles.items()}, path, line)
 
 
-def read_pairs(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[Row]:
-    """`source TAB target`; further columns are kept under their number ("3": the attribution of Tatoeba)."""
+def read_pairs(path: Path, options: ReadOptions, facts: FileFacts) -> Iterator[Row]:
+    """Read `source TAB target`; further columns are named by their number ("3": the attribution of Tatoeba)."""
     first = next((text for _, text in iterate_lines(path, options.encoding) if text.strip()), "")
     width = first.count("\t") + 1
     names = ["source", "target", *(str(i + 3) for i in range(width - 2))]
     roles = pick_columns(options.columns, names, f"{path}:1")
     _check_no_header(first.split("\t"), path)
-    found.update(delimiter="\t", columns=roles)
+    facts.update(delimiter="\t", columns=roles)
     for line, row in iterate_lines(path, options.encoding):
         cells = row.split("\t")
         if not row.strip():
@@ -85,8 +85,10 @@ def read_pairs(path: Path, options: ReadOptions, found: FileFacts) -> Iterator[R
             yield _make_record({role: values[name] for role, name in roles.items()}, path, line)
 
 
-def read_parallel(paths: tuple[Path, Path], options: ReadOptions, found: FileFacts) -> Iterator[Row]:
-    """Line n of the first file is the source of line n of the second. Different lengths stop before the first row."""
+def read_parallel(paths: tuple[Path, Path], options: ReadOptions, facts: FileFacts) -> Iterator[Row]:
+    """Read two files: line n of the first is the source of line n of the second. Different lengths raise before the
+    first row.
+    """
     counts = [count_lines(path, options.encoding) for path in paths]
     if counts[0] != counts[1]:
         short, long = sorted(range(2), key=lambda i: counts[i])
@@ -95,7 +97,7 @@ def read_parallel(paths: tuple[Path, Path], options: ReadOptions, found: FileFac
             f"{counts[short]:,} lines, {paths[long]} has {counts[long]:,}; align the files line by line"
         )
     roles = pick_columns(options.columns, ["source", "target"], f"{paths[0]}:1")
-    found.update(columns=roles, partner=str(paths[1]))
+    facts.update(columns=roles, partner=str(paths[1]))
     file_of = dict(zip(("source", "target"), paths, strict=True))
     streams = (iterate_lines(path, options.encoding) for path in paths)
     for (line, source), (_, target) in zip(*streams, strict=True):
@@ -111,9 +113,9 @@ def read_parallel(paths: tuple[Path, Path], options: ReadOptions, found: FileFac
 
 
 def _check_no_header(cells: list[str], path: Path) -> None:
-    """These formats have no header; one that is there would be learnt as a row."""
+    """Raise ValueError for a header, which these formats do not have and which would become an example."""
     if len(cells) > 1 and all(cell.strip().casefold() in HEADER_WORDS for cell in cells):
-        raise ValueError(f"{path}:1: these are names of columns, which this format has not; leave the format out")
+        raise ValueError(f"{path}:1: the first line is a header, which this format does not have; leave the format out")
 
 
 def _make_record(values: dict[str, str], path: Path, line: int) -> Row:
@@ -123,7 +125,7 @@ def _make_record(values: dict[str, str], path: Path, line: int) -> Row:
 
 
 def looks_labeled(path: Path, encoding: str) -> bool:
-    """Does every line end in `@label`, with few labels of one word?"""
+    """Return whether every line ends in `@label`, with few labels of one word."""
     head = [text for _, text in islice(iterate_lines(path, encoding), 200) if text.strip()]
     labels = {text.rpartition("@")[2].strip() for text in head}
     return all("@" in text for text in head) and len(labels) <= 20 and all(label.isidentifier() for label in labels)
