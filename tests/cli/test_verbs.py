@@ -129,7 +129,7 @@ def test_mixed_tags_are_scored_in_the_scheme_that_is_said(tmp_path: Path, multih
     done = multihead("train", "--task", "ner", "--data", "mixed.conll", *keys, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     task = mh.load(tmp_path / "o/model").make_task()
-    with pytest.raises(ValueError, match=r"or say ner\.scheme = "):
+    with pytest.raises(ValueError, match=r"or set ner\.scheme = "):
         list(open_reader(task, tmp_path / "mixed.conll", []))
     for file in ("mixed.conll", "mixed.jsonl"):
         for said in ("scheme=IOB1", "ner.scheme=IOB1"):
@@ -210,7 +210,9 @@ def test_a_file_of_another_kind_is_named(place: Path, multihead: Any) -> None:
     for verb in ("check", "train"):
         done = multihead(verb, "run.toml", "data.train=words.conll", "out=runs/other", cwd=place)
         assert done.returncode == 1
-        assert "words.conll:1: text and label are wanted, and this has tokens, tags" in done.stderr.replace("\n", "")
+        assert "words.conll:1: the task needs text and label, the file has tokens, tags" in done.stderr.replace(
+            "\n", ""
+        )
 
 
 def test_check_is_a_gate(place: Path, multihead: Any, reviews: Any) -> None:

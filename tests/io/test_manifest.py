@@ -72,7 +72,7 @@ def test_removing_one_key_makes_no_older_file(model: Path) -> None:
     for name in ("format", "seal"):
         with (
             changed(model / "multihead.json", json.dumps({k: v for k, v in told.items() if k != name}).encode()),
-            pytest.raises(ValueError, match="its own checksum does not fit"),
+            pytest.raises(ValueError, match="its own checksum does not match"),
         ):
             load(model)
 

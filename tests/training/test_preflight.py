@@ -310,7 +310,7 @@ def test_what_cannot_be_learnt_is_told_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"c\.csv: classify\.multi_label needs lists"):
         read_all(read(made(tmp_path, 'task = "classify"', f'train = "{cells}"'), ["classify.multi_label=true"]))
     asked = jsonl(tmp_path / "q.jsonl", [{"question": f"q{i}", "context": "Paris"} for i in range(40)])
-    with pytest.raises(ValueError, match=r"q\.jsonl:1: question and context and answers are wanted"):
+    with pytest.raises(ValueError, match=r"q\.jsonl:1: the task needs question and context and answers"):
         read_all(read(made(tmp_path, 'task = "answer"', f'train = "{asked}"')))
 
 

@@ -82,7 +82,7 @@ def run_steps(training: TrainingRun, console: object) -> int:
                         memory=resident_bytes(),
                     )
                     if event.skipped:
-                        line.say(f"step {event.step}: the gradient was not finite; nothing was learnt from it")
+                        line.say(f"step {event.step}: the gradient was not finite; the update was skipped")
                 elif isinstance(event, Resumed):
                     for note in event.notes:
                         line.say(f"not used: {note}")

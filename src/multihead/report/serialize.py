@@ -22,7 +22,7 @@ from multihead.report.data import (
 )
 
 POINTS = 240  # of one curve; more become means with the range around them
-STILL = 0.05  # share of the curve's height that neighbours may differ by without a range drawn
+STILL = 0.05  # share of the curve's height that neighbors may differ by without a range drawn
 MISTAKES = 200
 SAMPLES = 60
 LETTERS = 1200  # of one text

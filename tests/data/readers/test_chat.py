@@ -48,7 +48,7 @@ def test_texts_stay_texts(tmp_path: Path) -> None:
 
 
 BROKEN = {
-    "no list of messages": ("hello", "messages is a JSON str; a list of {role: …, content: …} is wanted"),
+    "no list of messages": ("hello", "messages is a JSON str; use a list of {role: …, content: …}"),
     "not a message": ([ASKED, "hello"], "message 2 is a JSON str"),
     "unknown role": ([ASKED, {"role": "bot", "content": "x"}], "message 2 has the role 'bot'; known: system, user"),
     "empty content": ([ASKED, {"role": "assistant", "content": " "}], "message 2 (assistant) is empty"),

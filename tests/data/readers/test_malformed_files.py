@@ -88,10 +88,10 @@ STOPS = [
     Case("twice.csv", b"text,text\na,b\n", 1, "two columns are named 'text'"),
     Case("blank.csv", b"\n\n\n", 1, "nothing but empty lines"),
     Case("cut.json", b'[{"text": "a"},\n{"text": "b"', 2, "cut off"),
-    Case("comma.json", b'[{"text": "a"}\n{"text": "b"}]', 2, "',' is wanted"),
+    Case("comma.json", b'[{"text": "a"}\n{"text": "b"}]', 2, "expected ','"),
     Case("tail.json", b'[{"text": "a"}]\nxx', 2, "after the end"),
     Case("object.json", b'{\n"a": 1,\n"b": 2\n}', 1, "an object per line"),
-    Case("colon.json", b'{"data": [], "paragraphs" 1}', 1, "':' is wanted", options={"format": "squad"}),
+    Case("colon.json", b'{"data": [], "paragraphs" 1}', 1, "expected ':'", options={"format": "squad"}),
     Case("nodata.json", b'{"version": "1.1", "paragraphs": []}', 1, 'format="json"', options={"format": "squad"}),
     Case("cut.squad.json", b'{"data": [{"paragraphs": [{"context"', 1, "cut off", options={"format": "squad"}),
     Case("short.parquet", b"PAR1" + b"\x00" * 60, 1, "fetch it again"),
@@ -195,7 +195,7 @@ def question(**change: Any) -> dict[str, Any]:
 
 
 SQUAD = [
-    (question(answers=[{"text": "Ada", "answer_start": 3}]), "mend answer_start"),
+    (question(answers=[{"text": "Ada", "answer_start": 3}]), "fix answer_start"),
     (question(answers=[{"text": "Ada", "answer_start": -1}]), "no position"),
     (question(answers=[{"text": "Ada", "answer_start": "0"}]), "no position"),
     (question(answers=[{"text": " ", "answer_start": 3}]), "empty answer"),

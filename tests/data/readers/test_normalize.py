@@ -29,11 +29,11 @@ def read(path: Path, rows: list[dict[str, Any]], **options: Any) -> Any:
         ({"tokens": WORDS, "tags": ["O", "O"]}, "3 tokens and 2 tags; every token has one"),
         ({"tokens": WORDS, "tags": ["O"] * 4}, "3 tokens and 4 tags"),
         ({"tokens": WORDS, "tags": [1, 0, 3]}, "write the tags' names, not their numbers"),
-        ({"tokens": "Ada saw Rome", "tags": ["O", "O", "O"]}, "a list of strings is wanted"),
-        ({"question": "Who?", "context": TEXT, "answers": [{"text": "Rome", "start": 3}]}, "mend answer_start"),
-        ({"question": "Who?", "context": TEXT, "answers": [{"text": "Rome"}]}, "answer_start None is no position"),
+        ({"tokens": "Ada saw Rome", "tags": ["O", "O", "O"]}, "use a list of strings"),
+        ({"question": "Who?", "context": TEXT, "answers": [{"text": "Rome", "start": 3}]}, "fix answer_start"),
+        ({"question": "Who?", "context": TEXT, "answers": [{"text": "Rome"}]}, "answer_start None is not a position"),
         ({"question": "Who?", "context": TEXT, "answers": {"text": ["Rome"]}}, "no lists text and answer_start"),
-        ({"question": "Who?", "context": TEXT, "answers": "Rome"}, r"a list of \{text, start\} is wanted"),
+        ({"question": "Who?", "context": TEXT, "answers": "Rome"}, r"use a list of \{text, start\}"),
         ({"question": "Who?", "context": TEXT, "answers": ["Rome"]}, "an answer is a str"),
     ],
 )
@@ -86,7 +86,7 @@ def test_cells_of_tables_hold_no_lists(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("label", "reason"),
     [
-        ({"a": 1}, "label is an object; a string or a number is wanted, or a list of them"),
+        ({"a": 1}, "label is an object; use a string, a number, or a list of them"),
         (["a", ["b"]], "label is a list with a list"),
         (["a", None], "label is a list with an empty label"),
         ([" "], "label is a list with an empty label"),
@@ -122,17 +122,20 @@ def test_one_class_has_one_spelling(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "fix"),
     [
-        ({"id": 1, "tokens": WORDS, "ner_tags": ["B-PER", "O", "B-LOC"]}, 'say data.tags = "ner_tags"'),
-        ({"id": 1, "tokens": WORDS, "ner_tags": [1, 0, 5]}, 'say data.tags = "ner_tags"'),
+        ({"id": 1, "tokens": WORDS, "ner_tags": ["B-PER", "O", "B-LOC"]}, 'set data.tags = "ner_tags"'),
+        ({"id": 1, "tokens": WORDS, "ner_tags": [1, 0, 5]}, 'set data.tags = "ner_tags"'),
         (
             {"pos_tags": ["N", "V", "N"], "words": WORDS, "spans": ["U-PER", "O", "U-LOC"]},
-            'say data.tokens = "words" and data.tags = "spans"',
+            'set data.tokens = "words" and data.tags = "spans"',
         ),
-        ({"text": TEXT, "label": "a"}, "name another file, or another task; of a word and its tag a line, data.format"),
+        (
+            {"text": TEXT, "label": "a"},
+            "name another file, or another task; for one word and tag per line, data.format",
+        ),
     ],
 )
 def test_tags_in_another_column_are_named(tmp_path: Path, row: dict[str, Any], fix: str) -> None:
-    with pytest.raises(ValueError, match=rf"rows\.jsonl:1: tokens and tags are wanted, .*; {fix}"):
+    with pytest.raises(ValueError, match=rf"rows\.jsonl:1: the task needs tokens and tags, .*; {fix}"):
         read(tmp_path / "rows.jsonl", [row], task="ner")
 
 

@@ -73,7 +73,7 @@ def find_chat_fault(messages: Any) -> Fault | None:
     """Return the fault of a training conversation, or None."""
     if not isinstance(messages, list) or not messages:
         what = "empty" if messages == [] else f"a JSON {type(messages).__name__}"
-        return "no list of messages", f"messages is {what}; a list of {{role: …, content: …}} is wanted"
+        return "no list of messages", f"messages is {what}; use a list of {{role: …, content: …}}"
     for number, message in enumerate(messages, 1):
         if fault := _fault_of_one(message, f"message {number}"):
             return fault
@@ -84,7 +84,7 @@ def find_chat_fault(messages: Any) -> Fault | None:
 
 def _fault_of_one(message: Any, name: str) -> Fault | None:
     if not isinstance(message, dict):
-        return "not a message", f"{name} is a JSON {type(message).__name__}; {{role: …, content: …}} is wanted"
+        return "not a message", f"{name} is a JSON {type(message).__name__}; use {{role: …, content: …}}"
     role, content = message.get("role"), message.get("content")
     if role not in ROLES:
         return "unknown role", f"{name} has the role {role!r}; known: {', '.join(ROLES)}"
@@ -92,5 +92,5 @@ def _fault_of_one(message: Any, name: str) -> Fault | None:
         return "empty content", f"{name} ({role}) is empty"
     if not isinstance(content, str):
         kind = type(content).__name__
-        return "content is not text", f"{name} ({role}): its content is a JSON {kind}, a string is wanted"
+        return "content is not text", f"{name} ({role}): its content is a JSON {kind}; use a string"
     return ("NUL character", f"a NUL character in {name} ({role})") if "\0" in content else None

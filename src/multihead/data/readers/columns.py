@@ -64,9 +64,9 @@ def _fault_of_other(role: str, value: Any) -> Fault | None:
     if isinstance(value, float) and math.isnan(value):
         return f"empty {role}", f"{role} is NaN: no value"
     if role in TEXTS:
-        return f"{role} is not text", f"{role} is {type_name(value)}, a string is wanted"
+        return f"{role} is not text", f"{role} is {type_name(value)}; use a string"
     if role in WRITTEN and not is_string_list(value):
-        return f"{role} is not text", f"{role} is {type_name(value)}, a string or a list of strings is wanted"
+        return f"{role} is not text", f"{role} is {type_name(value)}; use a string or a list of strings"
     return _fault_of_label(value) if role == "label" else None
 
 
@@ -86,7 +86,7 @@ def _fault_of_label(value: Any) -> Fault | None:
         )
         if empty or isinstance(label, Mapping | bytes | list | tuple):
             what = "a list with " + ("an empty label" if empty else type_name(label)) if several else type_name(label)
-            return "label is no class", f"label is {what}; a string or a number is wanted, or a list of them"
+            return "label is no class", f"label is {what}; use a string, a number, or a list of them"
     return None
 
 

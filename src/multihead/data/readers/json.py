@@ -92,7 +92,7 @@ def read_json_array(path: Path, options: ReadOptions, facts: FileFacts) -> Itera
     """Yield records of an array of objects."""
     with JsonStream(path, options.encoding) as stream:
         if stream.peek() != "[":
-            raise stream.error('an array "[" is wanted here; for an object per line pass format="jsonl"')
+            raise stream.error('expected an array "["; for an object per line pass format="jsonl"')
         yield from to_records(_elements(stream, path), path, options, facts)
         stream.end()
 
@@ -130,7 +130,7 @@ def to_records(
 def _rows(value: Any, columns: dict[str, str] | None, options: ReadOptions, place: tuple[str, int]) -> Iterator[Row]:
     file, line = place
     if not isinstance(value, dict):
-        yield RejectedRow(file, line, f"a JSON {type(value).__name__}, an object {{…}} is wanted", "not an object")
+        yield RejectedRow(file, line, f"a JSON {type(value).__name__}; use an object {{…}}", "not an object")
     elif columns is None:
         yield from normalize_rows(value, options, file, line)
     elif lost := next((column for column in columns.values() if column not in value), None):
@@ -209,7 +209,7 @@ class JsonStream:
     def take(self, expected: str) -> None:
         if (next_char := self.peek()) != expected:
             what = f"{next_char!r}" if next_char else "the end of the file: cut off? Fetch it again"
-            raise self.error(f"not JSON: {expected!r} is wanted, here is {what}")
+            raise self.error(f"not JSON: expected {expected!r}, found {what}")
         self.skip(self.at + 1)
 
     def items(self) -> Iterator[None]:
@@ -242,10 +242,10 @@ class JsonStream:
                 if cut_off and self.more():
                     continue
                 self.skip(min(error.pos, len(self.text)))
-                hint = "; the file seems cut off, fetch it again" if cut_off else "; mend it"
+                hint = "; the file seems cut off, fetch it again" if cut_off else "; fix it"
                 raise self.error(f"not JSON: {error.msg}{hint}") from None
             if end == len(self.text) and self.more():
-                continue  # 12 could go on as 123
+                continue  # 12 could continue as 123
             text = self.text[self.at : end]
             self.skip(end)
             if invalid is not None:
@@ -255,4 +255,4 @@ class JsonStream:
 
     def end(self) -> None:
         if next_char := self.peek():
-            raise self.error(f"{next_char!r} after the end of the JSON; one array is wanted")
+            raise self.error(f"{next_char!r} after the end of the JSON; use one array")

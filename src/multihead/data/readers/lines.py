@@ -171,7 +171,7 @@ def decode_error(path: Path, number: int, offset: int, error: UnicodeDecodeError
         return ValueError(f"{path}:{number}: not {error.encoding}: {error.reason}; check the encoding")
     cure = f'; convert the file to UTF-8, or pass encoding="{guess_encoding(_from(path, offset) or error.object)}"'
     if error.encoding == "utf-8" and _mostly_utf8(error.object):
-        cure = ", but the rest of its line is: a damaged character; mend it, or fetch the file again"
+        cure = ", but the rest of its line is: a damaged character; fix it, or fetch the file again"
     byte, place = error.object[error.start], f"number {offset + error.start + 1:,} of the file"
     return ValueError(f"{path}:{number}: byte {byte:#04x} ({place}) is not {error.encoding}{cure}")
 

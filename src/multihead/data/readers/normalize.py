@@ -55,7 +55,7 @@ def _normalize_tags(values: Mapping[str, Any], scheme: str | None) -> dict[str, 
             what = "a list of other things" if isinstance(value, list) else type_name(value)
             hint = "; write the tags' names, not their numbers" if role == "tags" and isinstance(value, list) else ""
             hint = f"; {LISTS}" if isinstance(value, str) else hint
-            return f"{role} is no list of strings", f"{role} is {what}, a list of strings is wanted{hint}"
+            return f"{role} is no list of strings", f"{role} is {what}; use a list of strings{hint}"
     if len(tokens) != len(tags):
         return "tokens and tags differ", f"{len(tokens)} tokens and {len(tags)} tags; every token has one"
     if scheme is None:
@@ -74,11 +74,11 @@ def _normalize_answers(values: Mapping[str, Any]) -> dict[str, Any] | Fault:
         answers = [{"text": text, "start": start} for text, start in zip(*columns, strict=True)]
     if not isinstance(answers, list):
         hint = f"; {LISTS}" if isinstance(answers, str) else ""
-        return "not answers", f"answers is {type_name(answers)}, a list of {{text, start}} is wanted{hint}"
+        return "not answers", f"answers is {type_name(answers)}; use a list of {{text, start}}{hint}"
     normalized = []
     for item in answers:
         if not isinstance(item, Mapping):
-            return "not answers", f"an answer is {type_name(item)}, {{text, start}} is wanted"
+            return "not answers", f"an answer is {type_name(item)}; use {{text, start}}"
         answer = {"text": item.get("text"), "start": item.get("answer_start", item.get("start"))}
         if reason := find_answer_fault(answer, values["context"]):
             return "answer not in its place", reason
@@ -92,10 +92,10 @@ def find_answer_fault(answer: Mapping[str, Any], context: str) -> str | None:
     if not isinstance(text, str):
         return "an answer without text"
     if not isinstance(start, int) or isinstance(start, bool) or start < 0:
-        return f"answer_start {start!r} is no position"
+        return f"answer_start {start!r} is not a position"
     if not text.strip():
         return "an empty answer"
     here = context[start : start + len(text)]
     if here != text:
-        return f"the context has {here[:40]!r} at {start}, not {text[:40]!r}; mend answer_start"
+        return f"the context has {here[:40]!r} at {start}, not {text[:40]!r}; fix answer_start"
     return None

@@ -139,8 +139,8 @@ def check_format(row: Record, roles: Sequence[str]) -> None:
         place, fix = f"{row.file}:{row.line}", "name another file, or another task"
         if "tags" in roles:
             likely = " and ".join(f'data.{role} = "{name}"' for role, name in _find_tag_columns(row.values).items())
-            fix = f"say {likely}" if likely else f'{fix}; of a word and its tag a line, data.format = "conll"'
-        raise ValueError(f"{place}: {' and '.join(roles)} are wanted, and this has {has}; {fix}")
+            fix = f"set {likely}" if likely else f'{fix}; for one word and tag per line, data.format = "conll"'
+        raise ValueError(f"{place}: the task needs {' and '.join(roles)}, the file has {has}; {fix}")
 
 
 def _find_tag_columns(values: Mapping[str, Any]) -> dict[str, str]:

@@ -111,7 +111,7 @@ def detect_scheme(survey: TagCounts, file: str) -> str:
 def _mixed_schemes_error(survey: TagCounts, file: str, line: int) -> ValueError:
     places = ", ".join(f"{c}- ({n}, first at {file}:{survey.first[c]})" for c, n in survey.letters.most_common())
     return ValueError(
-        f"{file}:{line}: the tags mix schemes: {places}; mend the file, or say which: "
+        f"{file}:{line}: the tags mix schemes: {places}; fix the file, or set "
         'ner.scheme = "BIO", "BILOU" or "BMES" (sentences with other tags are then rejected)'
     )
 
@@ -124,8 +124,8 @@ def _iob1_or_bio(survey: TagCounts, file: str) -> str:
         return "IOB1"
     raise ValueError(
         f"{file}:{survey.first['I opens']}: IOB1 or BIO? {inside} entities open with I- (first here) and {begin} "
-        f"with B- where IOB1 would write I- (first at {file}:{survey.first['B opens']}); mend the file, "
-        'or say ner.scheme = "IOB1" or "BIO" (both are then read as conlleval does)'
+        f"with B- where IOB1 would write I- (first at {file}:{survey.first['B opens']}); fix the file, "
+        'or set ner.scheme = "IOB1" or "BIO" (both are then read as conlleval does)'
     )
 
 
@@ -185,7 +185,7 @@ def _from_closed(tags: Sequence[str]) -> tuple[list[str], list[TagError], TagErr
             what = f"{tag} without its B" if open_kind is None else f"B-{open_kind} is not closed before {tag}"
             if i == len(tags):
                 what = f"B-{open_kind} is not closed at the sentence's end"
-            return [], [], (at, "broken tag sequence", f"{what}; mend the tags")
+            return [], [], (at, "broken tag sequence", f"{what}; fix the tags")
         bio.append("O" if tag == "O" else _join("I" if continues else "B", kind))
         open_kind = kind if letter in "BI" else None
     return bio[:-1], [], None
