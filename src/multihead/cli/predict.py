@@ -75,8 +75,7 @@ def predict(
     # A progress bar would interleave with the answers.
     console = Console(stderr=True, force_terminal=False if sys.stdout.isatty() else None)
     idle = source.pipe.idle if source.pipe is not None else None
-    failed, first, count = 0, "", 0
-    tally = InputCounter()
+    failed, first, count, tally = 0, "", 0, InputCounter()
     try:
         if source.size:
             survey_tags(Path(file), task, settings)

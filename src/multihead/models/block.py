@@ -19,12 +19,7 @@ from multihead.attention import (
 from multihead.kernels.dropout import add_dropout
 from multihead.models.config import ModelConfig
 from multihead.models.feed_forward import FeedForward
-
-
-def make_norm(config: ModelConfig, dim: int | None = None) -> nn.Module:
-    """Return the normalization layer of a config, over `dim` (default: the model width)."""
-    kind = nn.LayerNorm if config.norm == "layer" else nn.RMSNorm
-    return kind(dim or config.dim, eps=config.norm_eps)
+from multihead.models.norm import make_norm
 
 
 def layer_scale_of(config: ModelConfig) -> nn.Parameter | None:

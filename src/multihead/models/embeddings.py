@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from multihead.kernels.dropout import dropout
 from multihead.kernels.token_range import unknown_token
-from multihead.models.block import make_norm
 from multihead.models.config import ModelConfig
+from multihead.models.norm import make_norm
 
 SINES = 4096  # rows of the sinusoidal table; rows beyond it are computed when needed
 

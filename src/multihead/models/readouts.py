@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multihead.kernels.dropout import dropout as dropped
-from multihead.models.block import make_norm
 from multihead.models.config import ModelConfig
 from multihead.models.feed_forward import ACTIVATIONS
+from multihead.models.norm import make_norm
 from multihead.models.transformer import Decoder, Encoder, EncoderDecoder
 
 

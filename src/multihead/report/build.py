@@ -38,7 +38,7 @@ from multihead.tasks import Prediction, Scorer, Values
 from multihead.tasks.bi_encoder import BiEncoder
 from multihead.tasks.classify import ClassScorer, label_names
 from multihead.tasks.generate import Generate
-from multihead.tasks.ner import is_bio
+from multihead.tasks.tag_scorer import is_bio
 from multihead.tasks.word_spans import join_tokens
 from multihead.training.dataset import BlockDataset, TrainingData
 from multihead.training.log import read_record

@@ -1,6 +1,6 @@
 """The studio: a web page on which people use the models and look inside them, and the routes that only it needs.
 
-The page's modules are in `studio/` beside this file and in `report/views`, which reports use too; they are read once,
+The page's modules are in `studio_page/` next to this file and in `report/views`, which reports use too; they are read once,
 when the server starts, and nothing else can be asked for by a path.
 """
 
@@ -32,7 +32,7 @@ from multihead.server.token_stream import TokenStream
 from multihead.tasks import Values
 from multihead.tasks.generate import Generate
 
-STUDIO = Path(__file__).parent / "studio"
+STUDIO = Path(__file__).parent / "studio_page"
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 # Scripts and styles of this server only, none inline; pictures that the page itself draws; no other host at all.
 POLICY = (

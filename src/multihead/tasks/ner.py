@@ -9,7 +9,6 @@ valid BIO sequences, in training and in prediction; other subwords keep their pe
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -23,13 +22,13 @@ from multihead.data.readers.columns import is_string_list
 from multihead.data.readers.notation import BIO, TagNotation, are_bio, choose_notation
 from multihead.data.readers.tag_schemes import TagCounts
 from multihead.data.sliding_windows import core_spans, split_windows
-from multihead.metrics import EntityMetric, MetricTable, Score, TokenTagMetric, entity_spans
-from multihead.metrics.row_buffer import RowBuffer
+from multihead.metrics import entity_spans
 from multihead.models import ClassifierReadout, Encoder, TaskModel, TokenEmbedding
 from multihead.models.crf import CRFReadout, crf_nll
 from multihead.models.viterbi import SpanProbabilities, TransitionScores, best_legal_path, best_path, transition_rules
 from multihead.tasks.losses import class_loss, label_mask
 from multihead.tasks.spec import SPECS
+from multihead.tasks.tag_scorer import TagScorer, is_bio
 from multihead.tasks.task import (
     IGNORE,
     Batch,
@@ -47,7 +46,6 @@ from multihead.tasks.word_spans import (
     ContextWindow,
     add_context,
     case_of,
-    continue_tag,
     gold_of_words,
     join_sentences,
     join_tokens,
@@ -395,67 +393,3 @@ class Ner(Task):
     @staticmethod
     def _pad_special(inside: NDArray[Any], head: Sequence[int], tail: Sequence[int], filler: int) -> NDArray[Any]:
         return np.pad(inside, (len(head), len(tail)), constant_values=filler).astype(np.int32)
-
-
-def is_bio(tags: Iterable[str]) -> bool:
-    """Whether tags mark entities, as opposed to every word (part-of-speech tags)."""
-    return all(tag == "O" or tag[1:2] == "-" for tag in tags)
-
-
-def comparable_parts(values: Values, prediction: Prediction) -> tuple[list[str], list[str]]:
-    """Return gold and predicted tags of comparable units: tokens, split where a predicted entity begins or ends inside
-    one, since an entity that covers half of a token is wrong."""
-    text, places = join_tokens(values["tokens"], values.get("spaces"))
-    starts = {start: tag for (start, _), tag in zip(places, values["tags"], strict=True)}
-    ends = {end for entity in prediction["entities"] for end in (entity["start"], entity["end"])}
-    inside = {at for at in ends if at < len(text) and not text[at].isspace()}
-    gold: list[str] = []
-    tag = "O"
-    points = sorted(starts.keys() | inside)
-    for at in points:
-        tag = starts[at] if at in starts else continue_tag(tag)
-        gold.append(tag)
-    predicted = ["O"] * len(points)
-    for entity in prediction["entities"]:
-        for number in range(bisect_left(points, entity["start"]), bisect_left(points, entity["end"])):
-            predicted[number] = f"{'B' if points[number] == entity['start'] else 'I'}-{entity['label']}"
-    return gold, predicted
-
-
-class TagScorer(Scorer):
-    """Entity F1 for BIO tags (strict and conlleval), and accuracy over tags in any case."""
-
-    def __init__(self, labels: Sequence[str], replicates: int) -> None:
-        self.tags = TokenTagMetric(replicates)
-        self.entities = EntityMetric(replicates) if is_bio(labels) else None
-        self.main = "strict.f1" if self.entities is not None else "accuracy"
-        self.rows = RowBuffer(self._score_buffer)
-
-    def add(self, values: Values, prediction: Prediction, index: int) -> bool:
-        gold, predicted = list(values["tags"]), list(prediction["tags"])
-        parts = comparable_parts(values, prediction) if self.entities is not None else (gold, predicted)
-        self.rows.add(gold, predicted, *parts, index)
-        return gold == predicted and parts[0] == parts[1]
-
-    def _score_buffer(
-        self,
-        gold: list[list[str]],
-        predicted: list[list[str]],
-        gold_parts: list[list[str]],
-        predicted_parts: list[list[str]],
-        index: list[int],
-    ) -> None:
-        self.tags.add(gold, predicted, index)
-        if self.entities is not None:
-            self.entities.add(gold_parts, predicted_parts, index)
-
-    def result(self) -> dict[str, Score]:
-        self.rows.flush()
-        scores = ({} if self.entities is None else self.entities.result()) | self.tags.result()
-        first = ("strict.f1", "strict.precision", "strict.recall", "conlleval.f1", "accuracy", "macro_f1")
-        return {name: scores[name] for name in first if name in scores} | scores
-
-    def tables(self) -> list[MetricTable]:
-        self.rows.flush()
-        entities = [] if self.entities is None else [self.entities.table("strict"), self.entities.table("conlleval")]
-        return [self.tags.table(), *entities]

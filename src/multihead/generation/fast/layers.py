@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from multihead.attention import MultiHeadAttention
-from multihead.generation.incremental import Prompt
 from multihead.kernels.packed_linear import is_packable, is_worth_packing, pack, packed_matmul
 from multihead.models import Decoder, FeedForward, LMReadout, TokenEmbedding, TransformerBlock, TransformerStack
+
+if TYPE_CHECKING:
+    from multihead.generation.incremental import Prompt
 
 Function = Callable[[Tensor], Tensor]
 
