@@ -102,7 +102,7 @@ def test_weights_that_are_no_numbers_are_never_saved(text, average):
             if isinstance(event, StepRecord) and event.step == 7:
                 training.model.body.stem.embedding.weight.data.fill_(float("nan"))
 
-    with pytest.raises(ValueError, match=r"at step 8 .* is not finite.*the checkpoint of step 5 stays"):
+    with pytest.raises(ValueError, match=r"at step 8 .* is not finite.*the checkpoint of step 5 remains"):
         poison()
     assert checkpoints.list_steps(training.out / "checkpoints") == [5]
     assert checkpoints.list_steps(training.out / "best") == [4]
