@@ -83,7 +83,7 @@ def test_unseen_labels() -> None:
     finding = only(check(texts("train", *CLEAN), None, test, task="classify"), "unseen labels")
     assert (finding.level, finding.file, finding.line) == ("stop", "test.csv", 3)
     assert "'中' (2)" in finding.message
-    assert "train knows" in finding.message
+    assert "train has" in finding.message
 
 
 def test_unseen_entity_types_not_tags() -> None:

@@ -71,5 +71,5 @@ def test_a_number_above_words_is_a_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("format", "header"), [("pairs", "source\ttarget"), ("labelled", "text\tlabel")])
 def test_formats_without_names_refuse_them(format: str, header: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(f"{header}\na film\tein Film\n")
-    with pytest.raises(ValueError, match="names of columns"):
+    with pytest.raises(ValueError, match="the first line is a header"):
         list(read_records(tmp_path / "a.txt", format=format))

@@ -196,8 +196,8 @@ def question(**change: Any) -> dict[str, Any]:
 
 SQUAD = [
     (question(answers=[{"text": "Ada", "answer_start": 3}]), "fix answer_start"),
-    (question(answers=[{"text": "Ada", "answer_start": -1}]), "no position"),
-    (question(answers=[{"text": "Ada", "answer_start": "0"}]), "no position"),
+    (question(answers=[{"text": "Ada", "answer_start": -1}]), "not a position"),
+    (question(answers=[{"text": "Ada", "answer_start": "0"}]), "not a position"),
     (question(answers=[{"text": " ", "answer_start": 3}]), "empty answer"),
     (question(answers=[{"answer_start": 3}]), "without text"),
     (question(answers=[]), "not marked is_impossible"),
