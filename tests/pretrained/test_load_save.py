@@ -164,7 +164,7 @@ def drop(tensors: dict[str, Any], name: str) -> dict[str, Any]:
         (
             lambda t: t | {"encoder.layer.0.output.dense.bias": torch.ones(24, dtype=torch.int8)},
             {},
-            "'encoder.layer.0.output.dense.bias' holds torch.int8",
+            "'encoder.layer.0.output.dense.bias' is torch.int8",
         ),
         (None, {"architectures": ["BertForTokenClassification"]}, "tensor 'classifier.weight' is missing.*BertModel"),
         (None, {"architectures": ["BertForFun"]}, "'ForFun' of bert .* supported: BertModel, BertForMaskedLM"),
