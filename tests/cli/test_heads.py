@@ -150,7 +150,7 @@ def test_show(place: Path, multihead: Any) -> None:
     [
         (("prune", "runs/a/model", "test.csv", "--out", "x"), 1, "one of them"),
         (("prune", "runs/a/model", "test.csv", "--keep", "50%"), 2, "give the directory to write"),
-        (("rank", "runs/a/model", "test.csv", "--by", "guess"), 2, "none of ablation"),
+        (("rank", "runs/a/model", "test.csv", "--by", "guess"), 2, "use ablation, gradient or both"),
         (("stats", "runs/a/model", "test.csv", "review"), 2, "is neither a file nor of the form"),
         (("show", "runs/a/model", "fine", "--rows", "a:b"), 2, "not of the form 100:150"),
         (("undo", "runs/a/model", "--out", "x"), 1, "not a pruned model"),
