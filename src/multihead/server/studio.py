@@ -1,6 +1,6 @@
 """The studio: a web page on which people use the models and look inside them, and the routes that only it needs.
 
-The page's modules are in `studio_page/` next to this file and in `report/views`, which reports use too; they are read once,
+The page's modules are in `studio_page/` and in `report/views`, which reports use too; they are read once,
 when the server starts, and nothing else can be asked for by a path.
 """
 
