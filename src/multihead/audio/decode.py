@@ -145,7 +145,7 @@ def _read_file(file: BinaryIO, size: int, name: str, limits: AudioLimits) -> Aud
 
 
 def _check_magic(head: bytes, name: str) -> None:
-    """Refuse what is no recording before a parser sees it, and say what it is."""
+    """Reject what is no recording before a parser sees it, and say what it is."""
     mpeg = len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0
     if head.startswith(MAGIC) or mpeg:
         return

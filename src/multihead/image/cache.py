@@ -1,7 +1,7 @@
 """Decoded and resized images in one memory-mapped file, made once per dataset and size.
 
 `<folder>/<key>/pixels.npy` and `cache.json`, which is written last and says that the rest is whole. While it is made,
-finished blocks are noted in `progress.json`, so that a killed build goes on where it was.
+finished blocks are noted in `progress.json`, so that a killed build resumes where it was.
 """
 
 from __future__ import annotations

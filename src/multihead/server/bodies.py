@@ -113,7 +113,7 @@ def check_inputs(task: Task, given: Sequence[Any], *, single: bool) -> list[Valu
 
 
 def refuse_single(answer: Any) -> None:
-    """Raise if the only input of a request was refused: there is nothing else to answer."""
+    """Raise if the only input of a request was rejected: there is nothing else to answer."""
     if isinstance(answer, RejectedInput):
         raise RequestError(422, answer["error"]["code"], answer["error"]["message"])
 

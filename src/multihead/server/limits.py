@@ -10,13 +10,13 @@ class Limits:
     """Bounds that hold for every model and every route.
 
     Attributes:
-        queue: inputs of a model that are admitted and not answered yet; more are refused with 429.
+        queue: inputs of a model that are admitted and not answered yet; more are rejected with 429.
         inputs: inputs of one request, at most.
         tokens: tokens of one request, windows and their overlaps included, at most.
         alone: tokens of a request that needs the model alone (heads, what-if), at most.
         body: bytes of a request's body.
         depth: levels of nesting in its JSON.
-        seconds: from admission to the answer; what waits longer is refused with 429.
+        seconds: from admission to the answer; what waits longer is rejected with 429.
         writing: seconds that one text may take from its first token to its last.
         slow: seconds that a client may take to send its headers, or its body, or to take a piece of the answer.
         connections: open connections, at most, or as many as the system grants; further ones are closed at once.

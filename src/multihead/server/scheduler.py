@@ -119,7 +119,7 @@ class Scheduler:
         return work.future
 
     def close(self) -> None:
-        """Refuse what comes and what waits, and end the threads after what they are doing."""
+        """Reject what comes and what waits, and end the threads after what they are doing."""
         with self._condition:
             self._closed = True
             waiting = [*self._urgent, *self._waiting]
@@ -156,7 +156,7 @@ class Scheduler:
     def _start(self, job: Job) -> None:
         """Encode a job's rows and have them read, or gone on with."""
         parts = self._encode(job)
-        if not parts:  # all refused, or no rows
+        if not parts:  # all rejected, or no rows
             self._finish(job)
         elif self.generator is not None and isinstance(job.task, Generate) and is_streamed(job.task, job.style):
             self._write_texts(job, parts, self.generator)

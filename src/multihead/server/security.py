@@ -92,7 +92,7 @@ class Guard:
     """The outermost ASGI application: checks, limits, headers, access log and counters around the real one.
 
     check_room: raises for a path whose model has a full queue; here, as refusing must cost little where there is most
-    to refuse.
+    to reject.
     """
 
     def __init__(
