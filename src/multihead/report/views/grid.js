@@ -1,9 +1,9 @@
 // All heads of one kind of attention as small maps, layers by heads.
 
 import { el } from "./dom.js";
-import { hover } from "./tip.js";
+import { hover } from "./tooltip.js";
 import { opened } from "./weights.js";
-import { pixels } from "./pixels.js";
+import { pixels } from "./heatmap.js";
 import { say } from "./say.js";
 
 // current: the address of the head that is shown large. chosen(map, event): one was clicked. off: addresses of heads

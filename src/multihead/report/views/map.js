@@ -2,8 +2,8 @@
 
 import { el, svg } from "./dom.js";
 import { percent } from "./format.js";
-import { hover } from "./tip.js";
-import { pixels } from "./pixels.js";
+import { hover } from "./tooltip.js";
+import { pixels } from "./heatmap.js";
 import { say } from "./say.js";
 
 const LABELLED = 90; // words whose names fit beside a map

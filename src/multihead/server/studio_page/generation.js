@@ -2,7 +2,7 @@
 
 import { el, user } from "../views/dom.js";
 import { percent } from "../views/format.js";
-import { hover } from "../views/tip.js";
+import { hover } from "../views/tooltip.js";
 import { say } from "../views/say.js";
 import { bars } from "./predictions.js";
 

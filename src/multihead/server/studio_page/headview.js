@@ -2,11 +2,11 @@
 
 import { acrossView } from "../views/across.js";
 import { choice, el } from "../views/dom.js";
-import { linesView } from "../views/lines.js";
+import { linesView } from "../views/line_view.js";
 import { mapOf } from "../views/map.js";
 import { say } from "../views/say.js";
 import { opened } from "../views/weights.js";
-import { wordsView } from "../views/words.js";
+import { wordsView } from "../views/text_view.js";
 import { postJson } from "./api.js";
 import { download } from "./export.js";
 

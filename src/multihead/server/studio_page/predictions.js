@@ -3,7 +3,7 @@
 
 import { el, user, folded } from "../views/dom.js";
 import { percent } from "../views/format.js";
-import { hover } from "../views/tip.js";
+import { hover } from "../views/tooltip.js";
 import { say } from "../views/say.js";
 
 const COLOURS = 6; // of entity labels, in studio.css
