@@ -59,7 +59,7 @@ def test_bi_encoders_with_and_without_labels(tmp_path: Path, capsys: pytest.Capt
         assert all("label" in row for row in found["shown"])
     odd = tmp_path / "odd.csv"
     odd.write_text("text_a,text_b,label\nw1,w2,x\nw3,w4,y\n")
-    with pytest.raises(ValueError, match=r"belong together: x, y; write 1 and 0, or"):
+    with pytest.raises(ValueError, match=r"which match: x, y; write 1 and 0, or"):
         compare(alone, alone, odd)
 
 

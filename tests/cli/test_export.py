@@ -49,6 +49,9 @@ def test_the_class_that_opens_it_is_named(family: str) -> None:
     """As transformers' own tables have it, for every readout of every family."""
     for suffix in FAMILIES[family].readouts:
         architecture = FAMILIES[family].title + suffix
+        if opener(architecture) == architecture:
+            assert hasattr(transformers, architecture)
+            continue
         known = getattr(transformers, opener(architecture))._model_mapping._model_mapping.values()
         assert architecture in {name for names in known for name in ([names] if isinstance(names, str) else names)}
 

@@ -66,7 +66,7 @@ def test_rank(place: Path, multihead: Any) -> None:
     assert losses == sorted(losses, reverse=True)
     wrong = multihead("heads", "rank", "runs/a/model", "test.csv", *COLUMNS, "--metric", "bleu", cwd=place)
     assert wrong.returncode == 1
-    assert "no score 'bleu'" in wrong.stderr
+    assert "unknown score 'bleu'" in wrong.stderr
 
 
 def test_prune_export_train_and_undo(place: Path, multihead: Any) -> None:

@@ -61,7 +61,7 @@ def test_a_translation_is_learnt_told_and_shown(place: Path, multihead: Any) -> 
     assert '"samples":[{"source":"Ada is in Rom","target":"in Rom ist Ada","written":"in Rom ist Ada"' in page
     wrong = multihead("evaluate", "runs/translate/model", "a.en", "a.fr", cwd=place)
     assert wrong.returncode == 2
-    assert "'a.fr' is no file" in wrong.stderr
+    assert "'a.fr' is neither a file" in wrong.stderr
 
 
 def test_a_command_may_change_how_a_model_writes(place: Path, multihead: Any) -> None:

@@ -70,7 +70,7 @@ def test_of_pairs_the_longer_side_counts_and_what_is_cut_is_told(tmp_path: Path)
     assert facts.lengths.edges[-1] <= MODEL["max_length"] + 1  # not both sides together
     assert facts.lengths.windowed == 0
     assert facts.lengths.truncated == 2
-    assert any("cut off" in warning for warning in facts.warnings)
+    assert any("truncated" in warning for warning in facts.warnings)
 
 
 def test_the_kept_step_and_that_the_mean_of_several_is_none(tmp_path: Path) -> None:

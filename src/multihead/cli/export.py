@@ -64,7 +64,9 @@ def export(
 
 
 def opener(architecture: str) -> str:
-    """Return transformers' auto class that loads an architecture."""
+    """Return transformers' auto class that loads an architecture, or its own class where there is none."""
+    if architecture.endswith("WithProjection"):
+        return architecture
     suffix = next((OTHERS[end] for end in OTHERS if architecture.endswith(end)), None)
     _, middle, kind = architecture.rpartition("For")
     return f"AutoModel{suffix or (middle + kind if middle else '')}"

@@ -52,7 +52,10 @@ BROKEN = {
     "not a message": ([ASKED, "hello"], "message 2 is a JSON str"),
     "unknown role": ([ASKED, {"role": "bot", "content": "x"}], "message 2 has the role 'bot'; known: system, user"),
     "empty content": ([ASKED, {"role": "assistant", "content": " "}], "message 2 (assistant) is empty"),
-    "content is not text": ([{"role": "user", "content": [1]}, ANSWERED], "message 1 (user): content must be text"),
+    "content is not text": (
+        [{"role": "user", "content": [1]}, ANSWERED],
+        "message 1 (user): its content is a JSON list",
+    ),
     "no assistant turn": ([ASKED, ASKED], "no message is the assistant's"),
     "NUL character": ([ASKED, {"role": "assistant", "content": "a\0b"}], "a NUL character in message 2 (assistant)"),
 }
